@@ -1,0 +1,37 @@
+"""`python -m embedded.catalog`: run the catalog server until it is told to stop."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from embedded.catalog.server import HOST, PortTakenError, Settings, serve
+
+
+def _settings() -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="python -m embedded.catalog",
+        description=f"A Unity Catalog server on {HOST}. Prints one line of JSON to stdout when it is ready.",
+    )
+    parser.add_argument("--state-dir", type=Path, required=True, help="directory of the catalog's database")
+    parser.add_argument("--storage-root", type=Path, required=True, help="directory of the managed tables")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on; 0 chooses a free one (default 8080)")
+    parser.add_argument("--catalog", default="ratify", help="catalog to create when it is missing (default ratify)")
+    parser.add_argument("--token-file", type=Path, required=True, help="bearer token; created when it is missing")
+    parser.add_argument("--exit-with-stdin", action="store_true", help="stop when stdin reaches its end")
+    return Settings(**vars(parser.parse_args()))
+
+
+def main() -> int:
+    """The exit code: 0 after a stop, 2 when the server cannot start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        serve(_settings())
+    except (PortTakenError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Request bodies of the delta/v1 API, in the terms of unity-catalog-delta-v1.yaml (hyphens become underscores).
+
+Unknown fields are ignored here, as the protocol asks of both sides: newer clients may send more.
+"""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from embedded.catalog.models import Name
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
+Json = dict[str, Any]
+
+
+def _hyphenated(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Body(BaseModel):
+    """A delta/v1 request body, or a part of one."""
+
+    model_config = ConfigDict(strict=True, alias_generator=_hyphenated)
+
+
+class Protocol(Body):
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: list[str] = []
+    writer_features: list[str] = []
+
+
+class Clustering(BaseModel):
+    model_config = ConfigDict(strict=True)
+    clusteringColumns: list[list[str]]  # noqa: N815 - the Delta protocol's own spelling
+
+
+class RowTracking(BaseModel):
+    model_config = ConfigDict(strict=True)
+    rowIdHighWaterMark: Int64  # noqa: N815 - the Delta protocol's own spelling
+
+
+class DomainMetadata(BaseModel):
+    """The two domains that the API names; a table's other domains live in its Delta log alone."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    clustering: Clustering | None = Field(None, alias="delta.clustering")
+    row_tracking: RowTracking | None = Field(None, alias="delta.rowTracking")
+
+    def domains(self) -> Json:
+        """The domains that were sent, by their Delta names."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class Iceberg(Body):
+    metadata_location: str
+    converted_delta_version: Natural
+    converted_delta_timestamp: Natural
+    base_converted_delta_version: Natural | None = None
+
+
+class Uniform(Body):
+    iceberg: Iceberg
+
+
+class CreateStagingTable(Body):
+    name: Name
+
+
+class CreateTable(Body):
+    name: Name
+    location: str
+    table_type: Literal["MANAGED", "EXTERNAL"]
+    comment: str | None = None
+    columns: Json
+    partition_columns: list[str] = []
+    protocol: Protocol
+    properties: dict[str, str]
+    domain_metadata: DomainMetadata | None = None
+    last_commit_timestamp_ms: Natural
+    uniform: Uniform | None = None
+
+
+class RenameTable(Body):
+    new_name: Name
+
+
+class AssertTableUuid(Body):
+    type: Literal["assert-table-uuid"]
+    uuid: UUID
+
+
+class AssertEtag(Body):
+    type: Literal["assert-etag"]
+    etag: str
+
+
+class Commit(Body):
+    version: Positive
+    timestamp: Positive
+    file_name: str
+    file_size: Positive
+    file_modification_timestamp: Positive
+
+
+class AddCommit(Body):
+    action: Literal["add-commit"]
+    commit: Commit
+    uniform: Uniform | None = None
+
+
+class SetLatestBackfilledVersion(Body):
+    action: Literal["set-latest-backfilled-version"]
+    latest_published_version: Natural
+
+
+class SetProperties(Body):
+    action: Literal["set-properties"]
+    updates: dict[str, str]
+
+
+class RemoveProperties(Body):
+    action: Literal["remove-properties"]
+    removals: list[str]
+
+
+class SetColumns(Body):
+    action: Literal["set-columns"]
+    columns: Json
+
+
+class SetTableComment(Body):
+    action: Literal["set-table-comment"]
+    comment: str
+
+
+class SetProtocol(Body):
+    action: Literal["set-protocol"]
+    protocol: Protocol
+
+
+class SetDomainMetadata(Body):
+    action: Literal["set-domain-metadata"]
+    updates: DomainMetadata
+
+
+class RemoveDomainMetadata(Body):
+    action: Literal["remove-domain-metadata"]
+    domains: list[str]
+
+
+class SetPartitionColumns(Body):
+    action: Literal["set-partition-columns"]
+    partition_columns: list[str]
+
+
+class UpdateSnapshotVersion(Body):
+    action: Literal["update-metadata-snapshot-version"]
+    last_commit_version: Natural
+    last_commit_timestamp_ms: Natural
+
+
+Requirement = Annotated[AssertTableUuid | AssertEtag, Field(discriminator="type")]
+Update = Annotated[
+    AddCommit
+    | SetLatestBackfilledVersion
+    | SetProperties
+    | RemoveProperties
+    | SetColumns
+    | SetTableComment
+    | SetProtocol
+    | SetDomainMetadata
+    | RemoveDomainMetadata
+    | SetPartitionColumns
+    | UpdateSnapshotVersion,
+    Field(discriminator="action"),
+]
+
+
+class UpdateTable(Body):
+    requirements: list[Requirement]
+    updates: list[Update]
+
+
+class FileSizeHistogram(Body):
+    sorted_bin_boundaries: list[Int64]
+    file_counts: list[Int64]
+    total_bytes: list[Int64]
+    commit_version: Int64 | None = None
+
+
+class CommitReport(Body):
+    num_files_added: Int64 | None = None
+    num_bytes_added: Int64 | None = None
+    num_files_removed: Int64 | None = None
+    num_bytes_removed: Int64 | None = None
+    num_rows_inserted: Int64 | None = None
+    num_rows_removed: Int64 | None = None
+    num_rows_updated: Int64 | None = None
+    file_size_histogram: FileSizeHistogram | None = None
+
+
+class Report(Body):
+    commit_report: CommitReport | None = None
+
+
+class ReportMetrics(Body):
+    table_id: UUID
+    report: Report | None = None

@@ -1,0 +1,102 @@
+"""Between Starlette and the handlers: bounded bodies in, JSON out, one place that decides where handlers run."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from embedded.catalog.errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.store.database import Store
+
+MAX_BODY = 10 * 1024 * 1024
+# Clients that do not page (DuckDB) must still see everything, so a page is as long as any catalog of one machine.
+MAX_PAGE = 10_000
+
+BodyModel = TypeVar("BodyModel", bound=BaseModel)
+# pydantic's error types for a value that has the right form and breaks a rule; all others are malformed requests.
+_RULES = {"value_error", "greater_than", "greater_than_equal", "less_than", "string_too_long", "string_too_short"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as the handlers see it."""
+
+    store: Store
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+    def parse(self, model: type[BodyModel]) -> BodyModel:
+        """The body as `model`. Raises InvalidRequestError, or InvalidParameterError for a value out of bounds."""
+        try:
+            return model.model_validate_json(self.body)
+        except ValidationError as error:
+            raise _refusal(error) from None
+
+    def required(self, name: str) -> str:
+        """A query parameter. Raises InvalidParameterError when it is missing or empty."""
+        value = self.query.get(name, "")
+        if not value:
+            raise InvalidParameterError(f"The query parameter {name!r} is missing.")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A boolean query parameter, false when missing. Raises InvalidParameterError."""
+        value = self.query.get(name, "false").lower()
+        if value not in ("true", "false"):
+            raise InvalidParameterError(f"The query parameter {name!r} is {value!r}; it must be true or false.")
+        return value == "true"
+
+    def page(self) -> tuple[str, int]:
+        """The name to list after, and the most items to return. Raises InvalidParameterError."""
+        text = self.query.get("max_results", "0")
+        if not text.isascii() or not text.isdigit() or len(text) > 10:
+            raise InvalidParameterError(f"max_results is {text!r}; it must be a whole number, 0 or more.")
+        token = self.query.get("page_token", "")
+        try:
+            after = base64.urlsafe_b64decode(token.encode()).decode()
+        except (binascii.Error, ValueError):
+            raise InvalidParameterError("page_token was not made by this server; list again without it.") from None
+        return after, min(int(text) or MAX_PAGE, MAX_PAGE)
+
+
+Handler = Callable[[Call], Response]
+
+
+def endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """`handler` as a Starlette endpoint, which runs in a thread, for SQLite waits for the disk on each commit."""
+
+    async def run(request: Request) -> Response:
+        call = Call(request.app.state.store, request.path_params, request.query_params, await _bounded_body(request))
+        return await run_in_threadpool(handler, call)
+
+    return run
+
+
+def page_body(key: str, items: list[Any], names: list[str], limit: int) -> JSONResponse:
+    """A list response. `items` holds one more than `limit` when there is a next page."""
+    more = len(items) > limit
+    token = base64.urlsafe_b64encode(names[limit - 1].encode()).decode() if more else None
+    return JSONResponse({key: items[:limit], "next_page_token": token})
+
+
+async def _bounded_body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise BodyTooLargeError(f"The request body is over {MAX_BODY} bytes.")
+    return bytes(body)
+
+
+def _refusal(error: ValidationError) -> CatalogError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    message = f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    return InvalidParameterError(message) if first["type"] in _RULES else InvalidRequestError(message)

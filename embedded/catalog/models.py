@@ -1,0 +1,92 @@
+"""Request bodies of the 2.1 API, in the terms of unity-catalog-2.1.yaml.
+
+Unknown fields are refused: a server that ignored `owner` or `isolation_mode` would answer a success that is none.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from embedded.catalog.names import check_name
+
+Name = Annotated[str, AfterValidator(check_name)]
+Properties = dict[str, str]
+
+
+class Body(BaseModel):
+    """A 2.1 request body."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class CreateCatalog(Body):
+    name: Name
+    comment: str | None = None
+    properties: Properties | None = None
+    storage_root: str | None = None
+
+
+class UpdateCatalog(Body):
+    comment: str | None = None
+    properties: Properties | None = None
+    new_name: Name | None = None
+
+
+class CreateSchema(Body):
+    name: Name
+    catalog_name: str
+    comment: str | None = None
+    properties: Properties | None = None
+    storage_root: str | None = None
+
+
+class UpdateSchema(Body):
+    comment: str | None = None
+    properties: Properties | None = None
+    new_name: Name | None = None
+
+
+class ColumnInfo(Body):
+    name: str = Field(min_length=1, max_length=255)
+    type_text: str | None = None
+    type_json: str | None = None
+    type_name: (
+        Literal[
+            "BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+            "STRING", "BINARY", "DECIMAL", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "CHAR", "NULL",
+            "USER_DEFINED_TYPE", "TABLE_TYPE",
+        ]
+        | None
+    ) = None  # fmt: skip
+    type_precision: int | None = None
+    type_scale: int | None = None
+    type_interval_type: str | None = None
+    position: int | None = None
+    comment: str | None = None
+    nullable: bool = True
+    partition_index: int | None = None
+
+
+class CreateTable(Body):
+    name: Name
+    catalog_name: str
+    schema_name: str
+    table_type: Literal["MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW", "VIEW"]
+    data_source_format: Literal["DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"] | None = None
+    columns: list[ColumnInfo]
+    storage_location: str | None = None
+    comment: str | None = None
+    properties: Properties | None = None
+    view_definition: str | None = None
+    view_dependencies: dict[str, Any] | None = None
+
+
+class CreateStagingTable(Body):
+    name: Name
+    catalog_name: str
+    schema_name: str
+
+
+class GenerateTemporaryTableCredential(Body):
+    table_id: str
+    operation: Literal["READ", "READ_WRITE"]

@@ -1,0 +1,95 @@
+"""Tables of the delta/v1 API (unity-catalog-delta-v1.yaml): create, load, update, drop, rename, metrics."""
+
+from starlette.responses import JSONResponse, Response
+
+from embedded.catalog import creation
+from embedded.catalog.delta_models import (
+    CreateStagingTable,
+    CreateTable,
+    FileSizeHistogram,
+    RenameTable,
+    ReportMetrics,
+    UpdateTable,
+)
+from embedded.catalog.endpoint import Call
+from embedded.catalog.errors import InvalidParameterError
+from embedded.catalog.routes.purge import purge_dropped
+from embedded.catalog.store import namespaces, tables, updates
+from embedded.catalog.views import load_response, staging_response
+
+
+def create_staging_table(call: Call) -> Response:
+    request = call.parse(CreateStagingTable)
+    with call.store.write() as tx:
+        schema = namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
+        staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name)
+    return JSONResponse(staging_response(staging))
+
+
+def create_table(call: Call) -> Response:
+    request = call.parse(CreateTable)
+    with call.store.write() as tx:
+        schema = namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
+        table = creation.create_delta_table(tx, schema, request)
+    return JSONResponse(load_response(updates.Loaded(table, [])))
+
+
+def load_table(call: Call) -> Response:
+    with call.store.read() as tx:
+        namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
+        loaded = updates.load(tx, tables.get_table(tx, *_names(call)))
+    return JSONResponse(load_response(loaded))
+
+
+def update_table(call: Call) -> Response:
+    request = call.parse(UpdateTable)
+    with call.store.write() as tx:
+        loaded = updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
+        # Inside the transaction: what cannot be answered must not be ratified.
+        body = load_response(loaded)
+    return JSONResponse(body)
+
+
+def table_exists(call: Call) -> Response:
+    with call.store.read() as tx:
+        tables.get_table(tx, *_names(call))
+    return Response(status_code=204)
+
+
+def delete_table(call: Call) -> Response:
+    with call.store.write() as tx:
+        tables.drop_table(tx, tables.get_table(tx, *_names(call)))
+    purge_dropped(call.store)
+    return Response(status_code=204)
+
+
+def rename_table(call: Call) -> Response:
+    request = call.parse(RenameTable)
+    with call.store.write() as tx:
+        tables.rename_table(tx, tables.get_table(tx, *_names(call)), request.new_name)
+    return Response(status_code=204)
+
+
+def report_metrics(call: Call) -> Response:
+    """Check a commit report; nothing here schedules maintenance, so that it is not kept."""
+    request = call.parse(ReportMetrics)
+    with call.store.read() as tx:
+        table = tables.get_table(tx, *_names(call))
+    if str(request.table_id) != table.id:
+        raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
+    report = request.report.commit_report if request.report else None
+    if report and report.file_size_histogram:
+        _check_histogram(report.file_size_histogram)
+    return Response(status_code=204)
+
+
+def _check_histogram(histogram: FileSizeHistogram) -> None:
+    bounds = histogram.sorted_bin_boundaries
+    if not bounds or bounds[0] != 0 or bounds != sorted(bounds):
+        raise InvalidParameterError("sorted-bin-boundaries must be sorted and begin with 0.")
+    if not len(bounds) == len(histogram.file_counts) == len(histogram.total_bytes):
+        raise InvalidParameterError("file-counts and total-bytes must be as long as sorted-bin-boundaries.")
+
+
+def _names(call: Call) -> tuple[str, str, str]:
+    return call.path["catalog"], call.path["schema"], call.path["table"]

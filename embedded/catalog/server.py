@@ -1,0 +1,121 @@
+"""The catalog server as a process: its socket, its one line of JSON when ready, and its end."""
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from embedded.catalog.app import create_app
+from embedded.catalog.auth import read_or_create_token
+from embedded.catalog.errors import NoSuchCatalogError
+from embedded.catalog.models import CreateCatalog
+from embedded.catalog.routes.purge import purge_dropped
+from embedded.catalog.store import namespaces
+from embedded.catalog.store.database import Store
+
+HOST = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1
+_log = logging.getLogger(__name__)
+
+
+class PortTakenError(Exception):
+    """Another process listens on the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to start the server; see `__main__` for what each means."""
+
+    state_dir: Path
+    storage_root: Path
+    port: int
+    catalog: str
+    token_file: Path
+    exit_with_stdin: bool
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM, SIGINT or, if asked, the end of stdin.
+
+    Raises PortTakenError, and ValueError for a state directory or token file that cannot be used.
+    """
+    listener = _listen(settings.port)
+    token = read_or_create_token(settings.token_file)
+    settings.storage_root.mkdir(parents=True, exist_ok=True)
+    store = Store(settings.state_dir / "catalog.sqlite", settings.storage_root.resolve().as_uri())
+    try:
+        _prepare(store, settings.catalog)
+        server = uvicorn.Server(
+            uvicorn.Config(create_app(store, token), log_config=None, access_log=False, timeout_graceful_shutdown=5)
+        )
+        if settings.exit_with_stdin:
+            _end_with_parent(server)
+        asyncio.run(_run(server, listener, settings))
+    finally:
+        store.close()
+
+
+def _listen(port: int) -> socket.socket:
+    # The protocol is named because asyncio turns Nagle's algorithm off only then: it costs 40 ms a request otherwise.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # Without it a restart would wait for the connections of the last run to leave TIME_WAIT.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        raise PortTakenError(
+            f"port {port} on {HOST} is taken ({error.strerror}); choose another with --port or use 0 for a free one"
+        ) from error
+    return listener
+
+
+def _prepare(store: Store, catalog: str) -> None:
+    purge_dropped(store)
+    with store.write() as tx:
+        try:
+            namespaces.get_catalog(tx, catalog)
+        except NoSuchCatalogError:
+            namespaces.create_catalog(tx, CreateCatalog(name=catalog), store.default_root)
+
+
+async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if server.started:
+        ready = {
+            "url": f"http://{HOST}:{listener.getsockname()[1]}",
+            "catalog": settings.catalog,
+            "token_file": str(settings.token_file),
+            "pid": os.getpid(),
+        }
+        print(json.dumps(ready), flush=True)
+    await serving
+
+
+def _end_with_parent(server: uvicorn.Server) -> None:
+    """Stop when the parent closes our stdin, which it also does by dying."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        _log.info("stdin closed, stopping")
+        server.should_exit = True
+
+    threading.Thread(target=watch, name="stdin-watch", daemon=True).start()
+    if sys.platform == "linux":
+        # A parent killed with -9 while a sibling still holds the pipe closes nothing; the kernel tells us itself.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

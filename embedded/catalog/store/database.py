@@ -1,0 +1,105 @@
+"""The SQLite file: durability settings, and its read and write transactions."""
+
+import threading
+import time
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
+
+from embedded.catalog.store import schema
+
+MAX_UNPUBLISHED_COMMITS = 100
+# Layout of the file, in SQLite's user_version; a file of another layout is refused, not guessed at.
+LAYOUT = 1
+
+
+class Store:
+    """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
+
+    `default_root` is the file:/// URL under which catalogs without a storage root of their own keep managed tables;
+    `max_unpublished_commits` bounds the ratified commits a table that wait to be published.
+    """
+
+    def __init__(
+        self, path: Path, default_root: str, *, max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.default_root = default_root
+        self.max_unpublished_commits = max_unpublished_commits
+        self._writer = threading.Lock()
+        self._engine = _engine(path)
+        with self.write() as tx:
+            self.metastore_id = _prepare(tx, path)
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """One consistent snapshot of the catalog."""
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Generator[Connection]:
+        """A transaction that is durable on return, and never happened if the block raises.
+
+        Writers of this process queue on a lock, for SQLite's own waiting polls with growing sleeps; BEGIN IMMEDIATE
+        keeps out any other process, and a snapshot that goes stale between the read and the write.
+        """
+        with self._writer, self._engine.connect() as connection:
+            connection.execution_options(immediate=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Close every connection; SQLite then folds the write-ahead log into the file."""
+        self._engine.dispose()
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)))
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        # Python's sqlite3 begins transactions late and by itself; SQLAlchemy's `begin` event below does it instead.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+def _prepare(tx: Connection, path: Path) -> str:
+    layout = tx.exec_driver_sql("PRAGMA user_version").scalar_one()
+    if layout not in (0, LAYOUT):
+        raise ValueError(
+            f"{path} was written by another version of the catalog (layout {layout}, expected {LAYOUT}); "
+            "start that version, or choose another state directory"
+        )
+    schema.metadata.create_all(tx)
+    tx.exec_driver_sql(f"PRAGMA user_version={LAYOUT}")
+    found = tx.execute(select(schema.metastore.c.id)).scalar_one_or_none()
+    if found is not None:
+        return str(found)
+    made = new_id()
+    tx.execute(insert(schema.metastore).values(id=made))
+    return made
+
+
+def new_id() -> str:
+    """A new random identity, as UUID text."""
+    return str(uuid.uuid4())
+
+
+def now_ms() -> int:
+    """Wall-clock time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000

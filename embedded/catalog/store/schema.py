@@ -1,0 +1,102 @@
+"""The tables of the catalog's database."""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
+
+catalogs = Table(
+    "catalogs",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("comment", Text),
+    Column("properties", JSON, nullable=False),
+    Column("storage_root", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+schemas = Table(
+    "schemas",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("catalog_id", String, ForeignKey("catalogs.id"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("comment", Text),
+    Column("properties", JSON, nullable=False),
+    Column("storage_root", String),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("catalog_id", "name"),
+)
+
+staging_tables = Table(
+    "staging_tables",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("schema_id", String, ForeignKey("schemas.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("location", String, nullable=False, unique=True),
+    Column("finalized", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Columns are kept as they came: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
+# and the timestamps are NULL where the catalog does not know them (external tables of other formats).
+tables = Table(
+    "tables",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("schema_id", String, ForeignKey("schemas.id"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("table_type", String, nullable=False),
+    Column("data_source_format", String, nullable=False),
+    Column("location", String, nullable=False),
+    Column("comment", Text),
+    Column("columns", JSON(none_as_null=True)),
+    Column("column_infos", JSON(none_as_null=True)),
+    Column("partition_columns", JSON, nullable=False),
+    Column("properties", JSON, nullable=False),
+    Column("protocol", JSON(none_as_null=True)),
+    Column("domains", JSON, nullable=False),
+    Column("uniform", JSON(none_as_null=True)),
+    Column("etag", String, nullable=False),
+    Column("latest_version", BigInteger),
+    Column("backfilled_version", BigInteger),
+    Column("last_update_version", BigInteger),
+    Column("last_commit_timestamp", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("schema_id", "name"),
+)
+
+# The arbiter: of two writers who propose one version, the second INSERT fails.
+commits = Table(
+    "commits",
+    metadata,
+    Column("table_id", String, ForeignKey("tables.id", ondelete="CASCADE"), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("timestamp", BigInteger, nullable=False),
+    Column("file_name", String, nullable=False),
+    Column("file_size", BigInteger, nullable=False),
+    Column("file_modification_timestamp", BigInteger, nullable=False),
+    PrimaryKeyConstraint("table_id", "version"),
+    sqlite_with_rowid=False,
+)
+
+# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.
+purges = Table("purges", metadata, Column("location", String, primary_key=True))

@@ -1,0 +1,175 @@
+"""What the server answers: the store's rows in the terms of the two specifications.
+
+Keys without a value are sent as null, as the reference server does: clients were written against it.
+"""
+
+import json
+from typing import Any
+
+from embedded.catalog import contract
+from embedded.catalog.columns import column_infos, struct_of
+from embedded.catalog.errors import UnsupportedTableFormatError
+from embedded.catalog.names import require_file
+from embedded.catalog.store.namespaces import Catalog, Schema
+from embedded.catalog.store.tables import StagingTable, Table
+from embedded.catalog.store.updates import Loaded
+
+Json = dict[str, Any]
+
+
+def catalog_info(catalog: Catalog) -> Json:
+    """CatalogInfo."""
+    return {
+        "name": catalog.name,
+        "comment": catalog.comment,
+        "properties": catalog.properties,
+        "owner": None,
+        "created_at": catalog.created_at,
+        "created_by": None,
+        "updated_at": catalog.updated_at,
+        "updated_by": None,
+        "id": catalog.id,
+        "storage_root": catalog.storage_root,
+        "storage_location": catalog.storage_location,
+    }
+
+
+def schema_info(schema: Schema) -> Json:
+    """SchemaInfo."""
+    return {
+        "name": schema.name,
+        "catalog_name": schema.catalog.name,
+        "comment": schema.comment,
+        "properties": schema.properties,
+        "full_name": f"{schema.catalog.name}.{schema.name}",
+        "owner": None,
+        "created_at": schema.created_at,
+        "created_by": None,
+        "updated_at": schema.updated_at,
+        "updated_by": None,
+        "schema_id": schema.id,
+        "storage_root": schema.storage_root,
+        "storage_location": schema.storage_location,
+    }
+
+
+def table_info(table: Table) -> Json:
+    """TableInfo."""
+    infos = table.column_infos or []
+    if table.columns is not None:
+        infos = column_infos(table.columns, table.partition_columns)
+    return {
+        "name": table.name,
+        "catalog_name": table.catalog_name,
+        "schema_name": table.schema_name,
+        "table_type": table.table_type,
+        "data_source_format": table.data_source_format,
+        "columns": infos,
+        "storage_location": table.location,
+        "comment": table.comment,
+        "properties": all_properties(table),
+        "owner": None,
+        "created_at": table.created_at,
+        "created_by": None,
+        "updated_at": table.updated_at,
+        "updated_by": None,
+        "table_id": table.id,
+        "view_definition": None,
+        "view_dependencies": None,
+    }
+
+
+def staging_table_info(staging: StagingTable, schema: Schema) -> Json:
+    """StagingTableInfo."""
+    return {
+        "name": staging.name,
+        "catalog_name": schema.catalog.name,
+        "schema_name": schema.name,
+        "id": staging.id,
+        "staging_location": staging.location,
+    }
+
+
+def all_properties(table: Table) -> dict[str, str]:
+    """A table's properties with the keys that the catalog derives (DeltaTableMetadata.properties)."""
+    derived: dict[str, Any] = {}
+    if table.protocol:
+        derived["delta.minReaderVersion"] = table.protocol["min-reader-version"]
+        derived["delta.minWriterVersion"] = table.protocol["min-writer-version"]
+        derived |= {f"delta.feature.{feature}": "supported" for feature in table.protocol["writer-features"]}
+    if table.last_update_version is not None:
+        derived["delta.lastUpdateVersion"] = table.last_update_version
+        derived["delta.lastCommitTimestamp"] = table.last_commit_timestamp
+    if contract.CLUSTERING in table.domains:
+        paths = table.domains[contract.CLUSTERING]["clusteringColumns"]
+        derived["delta.clusteringColumns"] = json.dumps(paths, separators=(",", ":"))
+    if contract.ROW_TRACKING in table.domains:
+        mark = table.domains[contract.ROW_TRACKING]["rowIdHighWaterMark"]
+        derived["delta.rowTracking.rowIdHighWaterMark"] = mark
+    return {**table.properties, **{key: str(value) for key, value in derived.items()}}
+
+
+def load_response(loaded: Loaded) -> Json:
+    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError for what is no Delta table with typed columns."""
+    table = loaded.table
+    columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])
+    if table.data_source_format != "DELTA" or columns is None:
+        raise UnsupportedTableFormatError(
+            f"{table.full_name} ({table.data_source_format}) is not a Delta table with typed columns; "
+            "use GET /api/2.1/unity-catalog/tables."
+        )
+    metadata: Json = {
+        "etag": table.etag,
+        "table-type": table.table_type,
+        "table-uuid": table.id,
+        "location": table.location,
+        "created-time": table.created_at,
+        "updated-time": table.updated_at,
+        "columns": columns,
+        "partition-columns": table.partition_columns,
+        "properties": all_properties(table),
+    }
+    if table.last_update_version is not None:
+        metadata["last-commit-version"] = table.last_update_version
+        metadata["last-commit-timestamp-ms"] = table.last_commit_timestamp
+    if not table.managed:
+        return {"metadata": metadata}
+    response: Json = {
+        "metadata": metadata,
+        "commits": loaded.commits,
+        "latest-table-version": table.latest_version,
+    }
+    return response | ({"uniform": table.uniform} if table.uniform else {})
+
+
+def staging_response(staging: StagingTable) -> Json:
+    """DeltaStagingTableResponse. No column mapping is suggested: see `contract`."""
+    return {
+        "table-id": staging.id,
+        "table-type": "MANAGED",
+        "location": staging.location,
+        **credentials_response(staging.location, "READ_WRITE"),
+        "required-protocol": contract.required_protocol(),
+        "suggested-protocol": {"reader-features": [], "writer-features": []},
+        "required-properties": contract.required_properties(staging.id),
+        "suggested-properties": {},
+    }
+
+
+def credentials_response(location: str, operation: str) -> Json:
+    """DeltaCredentialsResponse: file: storage needs none, so the config is empty and nothing expires."""
+    require_file(location)
+    credential: Json = {"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": None}
+    return {"storage-credentials": [credential]}
+
+
+def temporary_credentials(location: str) -> Json:
+    """TemporaryCredentials of the 2.1 API: file: storage needs none."""
+    require_file(location)
+    return {
+        "aws_temp_credentials": None,
+        "azure_user_delegation_sas": None,
+        "gcp_oauth_token": None,
+        "expiration_time": None,
+        "url": location,
+    }
