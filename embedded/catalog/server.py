@@ -1,8 +1,6 @@
 """The catalog server as a process: its socket, its one line of JSON when ready, and its end."""
 
 import asyncio
-import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -12,6 +10,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -24,7 +23,6 @@ from embedded.catalog.store import namespaces
 from embedded.catalog.store.database import Store
 
 HOST = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
 
@@ -55,9 +53,8 @@ def serve(settings: Settings) -> None:
     store = Store(settings.state_dir / "catalog.sqlite", settings.storage_root.resolve().as_uri())
     try:
         _prepare(store, settings.catalog)
-        server = uvicorn.Server(
-            uvicorn.Config(create_app(store, token), log_config=None, access_log=False, timeout_graceful_shutdown=5)
-        )
+        server = uvicorn.Server(_config(store, token))
+        _end_on_signals(server)
         if settings.exit_with_stdin:
             _end_with_parent(server)
         asyncio.run(_run(server, listener, settings))
@@ -90,6 +87,31 @@ def _prepare(store: Store, catalog: str) -> None:
             namespaces.create_catalog(tx, CreateCatalog(name=catalog), store.default_root)
 
 
+def _config(store: Store, token: str) -> uvicorn.Config:
+    # Java's HttpClient offers an upgrade to h2c with its first request. httptools then drops that request's body, and
+    # h11 does not; uvicorn goes on in HTTP/1.1, as it may, with a warning each time, which log_level silences.
+    return uvicorn.Config(
+        create_app(store, token),
+        http="h11",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _end_on_signals(server: uvicorn.Server) -> None:
+    """End with exit code 0: uvicorn raises the signal again after its own stop, which would kill us before ours."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
@@ -115,7 +137,3 @@ def _end_with_parent(server: uvicorn.Server) -> None:
         server.should_exit = True
 
     threading.Thread(target=watch, name="stdin-watch", daemon=True).start()
-    if sys.platform == "linux":
-        # A parent killed with -9 while a sibling still holds the pipe closes nothing; the kernel tells us itself.
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -59,7 +59,7 @@ class Store:
 
 
 def _engine(path: Path) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)))
+    engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=8, max_overflow=40)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
