@@ -1,0 +1,137 @@
+"""Judgements on rows: none is lost and none is doubled between the landing zone, bronze and silver."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from assets.bronze.csv_file import stage
+from assets.bronze.ingest import STAGE, Status, create_stage
+from assets.bronze.sources import LANDED_FILES, Source
+from assets.checks.history import Finding
+from resources.duckdb import ALIAS, DuckDB, DuckDBSession
+from resources.errors import BadFile
+from resources.landing import LandedFile, LandingZone
+
+WAIT_LIMIT = timedelta(hours=1)
+"""A file may wait this long for the sensor before it counts as forgotten."""
+
+
+@dataclass(frozen=True)
+class Booked:
+    """A line of the book: one version of one landed file."""
+
+    path: str
+    fingerprint: str
+    sha256: str
+    status: Status
+    rows: int
+    reason: str
+
+
+def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
+    """Judge whether every landed file is in bronze exactly once, or in the book with a reason why not."""
+    landed = landing.files(source.pattern)
+    with duckdb.session() as session:
+        book = _book(session, source)
+        in_bronze = _rows_by_file(session, source)
+    known = {(line.path, line.fingerprint) for line in book}
+    waiting = [file for file in landed if (file.path, file.fingerprint) not in known]
+    loaded = [line for line in book if line.status is Status.LOADED]
+    doubled = sorted(
+        {line.path for line in loaded if [other.path for other in loaded].count(line.path) > 1}
+        | {line.path for line in loaded if in_bronze.get(line.path, 0) > line.rows}
+    )
+    lost = [line.path for line in loaded if in_bronze.get(line.path, 0) < line.rows]
+    unbooked = sorted(set(in_bronze) - {line.path for line in loaded})
+    forgotten = [file.path for file in waiting if _overdue(file)]
+    faults = {"doubled": doubled, "lost": lost, "not in the book": unbooked, "waiting too long": forgotten}
+    numbers = {
+        "files landed": len(landed),
+        "loaded": len(loaded),
+        **{
+            status.value: sum(line.status is status for line in book)
+            for status in (Status.REPEATED, Status.QUARANTINED)
+        },
+        "waiting": len(waiting),
+        **{name: len(paths) for name, paths in faults.items()},
+    }
+    said = "; ".join(f"{name}: {', '.join(paths[:5])}" for name, paths in faults.items() if paths)
+    return Finding(not said, said or f"{len(loaded)} files are in bronze, each once.", numbers)
+
+
+def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
+    """Judge whether bronze has just as many rows as the files that were loaded, by reading each of them again.
+
+    Only files whose bytes are still those that were loaded can be compared; the others are counted.
+    """
+    here = {file.path for file in landing.files(source.pattern)}
+    with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
+        loaded = [line for line in _book(session, source) if line.status is Status.LOADED]
+        in_bronze = _rows_by_file(session, source)
+        create_stage(session, source)
+        again = {
+            line.path: rows
+            for line in loaded
+            if line.path in here and (rows := _read_again(session, landing, source, line, Path(folder))) is not None
+        }
+    csv_rows, bronze_rows = sum(again.values()), sum(in_bronze.get(path, 0) for path in again)
+    wrong = sorted(path for path, rows in again.items() if in_bronze.get(path, 0) != rows)
+    numbers = {
+        "rows in CSV files": csv_rows,
+        "rows in bronze": bronze_rows,
+        "files read": len(again),
+        "files gone or changed since": len(loaded) - len(again),
+    }
+    if wrong:
+        return Finding(False, f"Row counts differ for {', '.join(wrong[:5])} ({len(wrong)} files).", numbers)
+    return Finding(True, f"{csv_rows:,} rows in {len(again)} files, {bronze_rows:,} in bronze.", numbers)
+
+
+def flights_conserved(counts: Mapping[str, int]) -> Finding:
+    """Judge whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
+
+    Args:
+        counts: `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither but have the key of
+            a row in silver; `unaccounted`: those that are nowhere; `invented`: rows of silver or quarantine that no
+            bronze row stands behind.
+    """
+    total = counts["silver"] + counts["quarantine"] + counts["duplicates"]
+    passed = counts["bronze"] == total and not counts["unaccounted"] and not counts["invented"]
+    said = (
+        f"bronze {counts['bronze']:,} = silver {counts['silver']:,} + quarantine {counts['quarantine']:,} + duplicates "
+        f"{counts['duplicates']:,}"
+    )
+    if not passed:
+        said = f"Not conserved: {said} does not hold, or {counts['unaccounted']:,} rows are nowhere and "
+        said += f"{counts['invented']:,} came from nowhere."
+    return Finding(passed, said, dict(counts))
+
+
+def _book(session: DuckDBSession, source: Source) -> list[Booked]:
+    rows = session.rows(
+        "SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') "
+        f"FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name} WHERE table_name = ?",
+        [source.table_name],
+    )
+    return [Booked(path, mark, sha, Status(status), int(n), reason) for path, mark, sha, status, n, reason in rows]
+
+
+def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
+    rows = session.rows(f"SELECT _source_file, count(*) FROM {ALIAS}.{source.table_name} GROUP BY ALL")
+    return {str(path): int(count) for path, count in rows}
+
+
+def _read_again(session: DuckDBSession, landing: LandingZone, source: Source, line: Booked, folder: Path) -> int | None:
+    fetched = landing.fetch(line.path, folder)
+    try:
+        return stage(session.con, source, line.path, fetched.local, STAGE) if fetched.sha256 == line.sha256 else None
+    except BadFile:
+        return None
+    finally:
+        fetched.local.unlink()
+
+
+def _overdue(file: LandedFile) -> bool:
+    return file.modified_at is not None and datetime.now(UTC) - file.modified_at > WAIT_LIMIT

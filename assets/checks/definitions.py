@@ -1,0 +1,165 @@
+"""The asset checks: each reads what happened and returns numbers; it raises only if it cannot measure."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.bronze.sources import FLIGHTS_RAW, SOURCES, Source
+from assets.checks import history as judge
+from assets.checks.conservation import csv_rows_in_bronze, files_loaded_once, flights_conserved
+from assets.checks.history import Claim, Finding
+from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
+from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
+from assets.tables import VERSIONS, asset_key, table_rows
+from resources.duckdb import DuckDB
+from resources.landing import LandingZone
+from resources.spark import Spark
+from resources.tables import TableDeclaration
+
+_SQL = Path(__file__).parent / "flights_conserved.sql"
+
+_HISTORY_CHECKS = {
+    "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
+    "rows_as_reported": "The rows that were reported are those that the commits hold.",
+    "no_foreign_versions": "Nobody but Dagster made a version since the last materialization.",
+    "schema_as_declared": "The columns are the declared ones.",
+}
+_APPEND_ONLY_CHECK = {"nothing_taken_back": "Rows were never deleted, restored or rewritten."}
+_BLOCKING = {"schema_as_declared", "nothing_taken_back"}
+
+
+def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
+    """Return the checks that read a table's Delta history, once for all of them."""
+    key = asset_key(declaration)
+    said = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
+
+    @dg.multi_asset_check(
+        name=f"{declaration.name}_history",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name in _BLOCKING)
+            for name, text in said.items()
+        ],
+    )
+    def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Iterator[dg.AssetCheckResult]:
+        claims = _claims(context.instance, key)
+        for name, finding in _findings(spark, declaration, claims).items():
+            if name in said:
+                yield _result(key, name, finding)
+
+    return checks
+
+
+def _findings(spark: Spark, declaration: TableDeclaration, claims: list[Claim]) -> Mapping[str, Finding]:
+    history = spark.history(declaration.full_name(spark.catalog.connection.name))
+    last = claims[0] if claims else None
+    counted = _counted(spark, declaration, last) if last else 0
+    return {
+        "committed_as_declared": judge.committed_as_declared(declaration, history),
+        "rows_as_reported": judge.rows_as_reported(last, history, counted),
+        "no_foreign_versions": judge.no_foreign_versions(claims, history),
+        "schema_as_declared": judge.schema_as_declared(declaration, spark.table(declaration).dtypes),
+        "nothing_taken_back": judge.nothing_taken_back(history),
+    }
+
+
+def _counted(spark: Spark, declaration: TableDeclaration, claim: Claim) -> int:
+    """Rows at the claim's last version less rows before its first."""
+    if not claim.versions:
+        return 0
+    before = min(claim.versions) - 1
+    return table_rows(spark, declaration, max(claim.versions)) - (
+        table_rows(spark, declaration, before) if before >= 0 else 0
+    )
+
+
+def _claims(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Claim]:
+    """What the last two materializations reported, newest first."""
+    records = instance.fetch_materializations(key, limit=2).records
+    events = [record.asset_materialization for record in records]
+    return [_claim(event.metadata) for event in events if event is not None]
+
+
+def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:
+    def number(name: str) -> int:
+        return int(metadata[name].value)
+
+    versions = tuple(int(version) for version in metadata[VERSIONS].value)
+    return Claim(versions, number("rows added"), number("Delta version"), number("dagster/row_count"))
+
+
+def _result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=name,
+        passed=finding.passed,
+        description=finding.description,
+        metadata=dict(finding.numbers),
+        severity=dg.AssetCheckSeverity.ERROR,
+    )
+
+
+def landing_check(
+    source: Source, name: str, judged: Callable[[LandingZone, DuckDB, Source], Finding], description: str
+) -> dg.AssetChecksDefinition:
+    """Return a check that holds a bronze table against the landing zone."""
+    key = asset_key(source.table)
+
+    @dg.multi_asset_check(
+        name=f"{source.table.name}_{name}",
+        specs=[dg.AssetCheckSpec(name, asset=key, blocking=True, description=description)],
+    )
+    def check(landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        yield _result(key, name, judged(landing, duckdb, source))
+
+    return check
+
+
+@dg.multi_asset_check(
+    name="flights_conserved",
+    specs=[
+        dg.AssetCheckSpec(
+            "rows_conserved",
+            asset=asset_key(FLIGHTS),
+            additional_deps=[asset_key(FLIGHTS_QUARANTINE), asset_key(FLIGHTS_RAW.table)],
+            blocking=True,
+            description="Each bronze row is in silver, in quarantine, or a duplicate of one in silver.",
+        )
+    ],
+)
+def rows_conserved(spark: Spark) -> Iterator[dg.AssetCheckResult]:
+    """Account for every bronze row of flights."""
+    frames = {
+        "bronze": spark.table(FLIGHTS_RAW.table),
+        "silver": spark.table(FLIGHTS),
+        "quarantine": spark.table(FLIGHTS_QUARANTINE),
+    }
+    counts = spark.rows(spark.sql(_SQL.read_text(), **frames))[0]
+    yield _result(asset_key(FLIGHTS), "rows_conserved", flights_conserved(counts))
+
+
+DECLARATIONS = (
+    *(source.table for source in SOURCES),
+    FLIGHTS,
+    FLIGHTS_QUARANTINE,
+    FLIGHTS_WEATHER,
+    CARRIER_DAILY,
+    ROUTE_DELAY,
+    AIRPORT_HOURLY,
+    CARRIER_DAILY_SNAPSHOT,
+)
+"""Every table that an asset materializes, bronze to gold."""
+
+all_checks: list[dg.AssetChecksDefinition] = [
+    *(history_checks(declaration) for declaration in DECLARATIONS),
+    *(
+        landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once.")
+        for source in SOURCES
+    ),
+    *(
+        landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze.")
+        for source in SOURCES
+    ),
+    rows_conserved,
+]

@@ -1,0 +1,86 @@
+-- Every bronze row, typed, with UTC times, its key and the rules that it breaks (NULL where it keeps them all).
+-- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and breaks a rule below.
+WITH given AS (
+  -- The files say NA for a value that was not recorded.
+  SELECT
+    r.*, nullif(tailnum, 'NA') AS tail_number, nullif(dep_time, 'NA') AS given_dep_time,
+    nullif(arr_time, 'NA') AS given_arr_time, nullif(dep_delay, 'NA') AS given_dep_delay,
+    nullif(arr_delay, 'NA') AS given_arr_delay, nullif(air_time, 'NA') AS given_air_time
+  FROM {flights_raw} AS r
+),
+typed AS (
+  SELECT
+    try_cast(concat_ws('-', year, month, day) AS DATE) AS flight_date,
+    carrier,
+    try_cast(flight AS INT) AS flight_number,
+    tail_number,
+    origin,
+    dest,
+    try_cast(sched_dep_time AS INT) AS sched_dep_time,
+    try_cast(sched_arr_time AS INT) AS sched_arr_time,
+    try_cast(given_dep_time AS INT) AS dep_time,
+    try_cast(given_arr_time AS INT) AS arr_time,
+    try_cast(given_dep_delay AS INT) AS departure_delay_min,
+    try_cast(given_arr_delay AS INT) AS arrival_delay_min,
+    try_cast(given_air_time AS INT) AS air_time_min,
+    try_cast(distance AS INT) AS distance_miles,
+    given_dep_time IS NOT NULL AND try_cast(given_dep_time AS INT) IS NULL
+      OR given_arr_time IS NOT NULL AND try_cast(given_arr_time AS INT) IS NULL
+      OR given_dep_delay IS NOT NULL AND try_cast(given_dep_delay AS INT) IS NULL
+      OR given_arr_delay IS NOT NULL AND try_cast(given_arr_delay AS INT) IS NULL
+      OR given_air_time IS NOT NULL AND try_cast(given_air_time AS INT) IS NULL AS has_text_for_number,
+    _source_file, _source_row, _loaded_at, _batch_id,
+    to_json(struct(year, month, day, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier,
+      flight, tailnum, origin, dest, air_time, distance)) AS landed
+  FROM given
+),
+zones AS (
+  -- The latest landed version of each airport; a few have no known zone.
+  SELECT faa, max_by(nullif(tzone, 'NA'), struct(_loaded_at, _source_file, _source_row)) AS zone
+  FROM {airports} GROUP BY faa
+),
+local AS (
+  SELECT
+    t.*, z.zone AS dest_zone,
+    try_make_timestamp(year(flight_date), month(flight_date), day(flight_date),
+      sched_dep_time DIV 100, sched_dep_time % 100, 0) AS departure_local,
+    try_make_timestamp(year(flight_date), month(flight_date), day(flight_date),
+      sched_arr_time DIV 100, sched_arr_time % 100, 0) AS arrival_local
+  FROM typed AS t LEFT JOIN zones AS z ON t.dest = z.faa
+),
+utc AS (
+  -- Files hold local times: of New York for the departure, of the destination for the arrival.
+  SELECT
+    *,
+    to_utc_timestamp(departure_local, 'America/New_York') AS scheduled_departure_utc,
+    CASE WHEN to_utc_timestamp(arrival_local, dest_zone) > to_utc_timestamp(departure_local, 'America/New_York')
+      THEN to_utc_timestamp(arrival_local, dest_zone)
+      ELSE to_utc_timestamp(arrival_local + INTERVAL 1 DAY, dest_zone) END AS scheduled_arrival_utc
+  FROM local
+)
+SELECT
+  concat_ws('-', carrier, flight_number, origin, date_format(scheduled_departure_utc, "yyyyMMdd'T'HHmm'Z'")) AS flight_id,
+  flight_date, carrier, flight_number, tail_number, origin, dest,
+  scheduled_departure_utc,
+  scheduled_departure_utc + make_dt_interval(0, 0, departure_delay_min) AS departure_utc,
+  scheduled_arrival_utc,
+  scheduled_arrival_utc + make_dt_interval(0, 0, arrival_delay_min) AS arrival_utc,
+  departure_delay_min, arrival_delay_min, air_time_min, distance_miles,
+  dep_time IS NULL AS cancelled,
+  dep_time IS NOT NULL AND arrival_delay_min IS NULL AS diverted,
+  _source_file, _source_row, _loaded_at, _batch_id, landed,
+  nullif(concat_ws(', ',
+    CASE WHEN flight_date IS NULL THEN 'date_is_valid' END,
+    CASE WHEN departure_local IS NULL THEN 'scheduled_departure_is_a_time' END,
+    CASE WHEN arrival_local IS NULL THEN 'scheduled_arrival_is_a_time' END,
+    CASE WHEN carrier IS NULL THEN 'carrier_is_given' END,
+    CASE WHEN flight_number IS NULL THEN 'flight_number_is_a_number' END,
+    CASE WHEN origin IS NULL OR origin NOT IN ('EWR', 'JFK', 'LGA') THEN 'origin_is_a_new_york_airport' END,
+    CASE WHEN dest IS NULL OR NOT dest RLIKE '^[A-Z0-9]{{3}}$' THEN 'destination_is_an_airport_code' END,
+    CASE WHEN distance_miles IS NULL OR distance_miles <= 0 THEN 'distance_is_positive' END,
+    CASE WHEN has_text_for_number THEN 'numbers_are_numbers' END,
+    CASE WHEN dep_time IS NULL AND arr_time IS NOT NULL THEN 'arrived_flights_departed' END,
+    CASE WHEN dep_time IS NOT NULL AND departure_delay_min IS NULL THEN 'departed_flights_have_a_delay' END,
+    CASE WHEN air_time_min <= 0 THEN 'air_time_is_positive' END
+  ), '') AS rule
+FROM utc

@@ -1,0 +1,38 @@
+"""When a table is brought up to date: policies by layer, mapped once over all assets."""
+
+import datetime as dt
+
+import dagster as dg
+
+FRESH_WITHIN = dt.timedelta(hours=36)
+"""A nightly run that fails once is a warning after a day, and a failure when the next night has passed too."""
+
+
+def downstream_of_checked() -> dg.AutomationCondition[dg.AssetKey]:
+    """Materialize when an input has a new version, all inputs are there, and none failed a blocking check.
+
+    `eager()` alone would go on from an input whose blocking check failed in an earlier run: blocking stops the steps of
+    the same run only.
+    """
+    return (dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()).with_label(
+        "inputs are new and passed their blocking checks"
+    )
+
+
+def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Add to a table's spec the policies of its layer."""
+    if spec.group_name in {"silver", "gold"}:
+        spec = spec.replace_attributes(automation_condition=downstream_of_checked())
+    if spec.group_name in {"bronze", "silver", "gold"}:
+        policy = dg.FreshnessPolicy.time_window(fail_window=FRESH_WITHIN, warn_window=dt.timedelta(hours=25))
+        spec = spec.replace_attributes(freshness_policy=policy)
+    return spec
+
+
+automation_sensor = dg.AutomationConditionSensorDefinition(
+    "automation",
+    target=dg.AssetSelection.all(),
+    # They are created STOPPED otherwise, and nothing would say so.
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=15,
+)

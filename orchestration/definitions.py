@@ -1,0 +1,36 @@
+"""The one entry point: every asset, check, job, schedule, sensor and resource."""
+
+import dagster as dg
+
+from assets.bronze.assets import bronze_assets, landed_files, landing_assets
+from assets.checks.definitions import all_checks
+from assets.gold.tables import gold_assets
+from assets.silver.tables import silver_assets
+from orchestration.automation import automation_sensor, with_policies
+from orchestration.jobs import ingest_job, medallion_job, nightly
+from orchestration.sensors import landed_files_sensor
+from resources.catalog import UnityCatalog
+from resources.duckdb import DuckDB
+from resources.landing import LandingZone
+from resources.spark import Spark
+
+catalog = UnityCatalog()
+
+tables = dg.map_asset_specs(with_policies, [*bronze_assets, *silver_assets, *gold_assets])
+
+defs = dg.Definitions(
+    assets=[*landing_assets, *tables, landed_files],
+    asset_checks=all_checks,
+    jobs=[ingest_job, medallion_job],
+    schedules=[nightly],
+    sensors=[landed_files_sensor, automation_sensor],
+    resources={
+        "catalog": catalog,
+        "spark": Spark(catalog=catalog),
+        "duckdb": DuckDB(catalog=catalog),
+        "landing": LandingZone(),
+    },
+    # Steps wait for Spark's server and for DuckDB's threads, both outside of Python: a process for each step would only
+    # cost its start, several seconds, and a Spark session of its own.
+    executor=dg.in_process_executor,
+)

@@ -1,0 +1,27 @@
+"""The jobs and their schedule."""
+
+import dagster as dg
+
+from assets.bronze.sources import SOURCES
+from assets.tables import asset_key
+
+ingest_job = dg.define_asset_job(
+    "ingest",
+    selection=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
+    description="Load all files that are waiting into bronze.",
+)
+
+medallion_job = dg.define_asset_job(
+    "medallion",
+    selection=dg.AssetSelection.groups("bronze", "silver", "gold"),
+    description="Bring every table up to date, bronze to gold.",
+)
+
+nightly = dg.ScheduleDefinition(
+    name="nightly",
+    job=medallion_job,
+    cron_schedule="0 2 * * *",
+    execution_timezone="America/New_York",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="After the last departures of the day: catches what no sensor saw.",
+)

@@ -1,0 +1,179 @@
+"""The catalog client: databricks-sdk against a Databricks workspace, an open-source Unity Catalog or the embedded one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from resources.errors import (
+    CatalogBusy,
+    CatalogDenied,
+    CatalogError,
+    CatalogUnavailable,
+    TableMissing,
+    UnsafeTable,
+)
+from resources.settings import CatalogConnection, Settings
+from resources.tables import TableDeclaration
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.service.catalog import TableInfo
+
+T = TypeVar("T")
+
+API = "/api/2.1/unity-catalog"
+
+
+class UnityCatalog(dg.ConfigurableResource[Any]):
+    """A Unity Catalog server.
+
+    Every field may stay empty: the environment, or else the stack that `ratify up` started, then says what it is. Give
+    secrets as `dg.EnvVar`, so that the UI shows the variable's name and never its value.
+    """
+
+    host: str = Field(default="", description="URL of the server; empty: UNITY_HOST or the running stack")
+    name: str = Field(default="", description="Catalog; empty: UNITY_CATALOG or the running stack's")
+    token: str = Field(default="", description="Bearer token; empty: UNITY_TOKEN or the running stack's")
+    retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
+
+    _client: Any = PrivateAttr(default=None)
+    _connection: CatalogConnection | None = PrivateAttr(default=None)
+
+    @property
+    def connection(self) -> CatalogConnection:
+        """How to reach the catalog.
+
+        Raises:
+            NotConfigured: no server is named anywhere.
+        """
+        if self._connection is None:
+            if self.host:
+                explicit = {"unity_host": self.host, "unity_token": self.token or None}
+                settings = Settings(**{k: v for k, v in explicit.items() if v})
+            else:
+                settings = Settings()
+            connection = settings.catalog_connection()
+            self._connection = connection.model_copy(update={"name": self.name} if self.name else {})
+        return self._connection
+
+    @property
+    def client(self) -> "WorkspaceClient":
+        """The databricks-sdk client, opened at first use."""
+        if self._client is None:
+            from databricks.sdk import WorkspaceClient
+            from databricks.sdk.config import Config
+
+            to = self.connection
+            auth = "pat" if to.token else "oauth-m2m"
+            config = Config(
+                host=to.host,
+                token=to.token.get_secret_value() if to.token else None,
+                client_id=to.client_id,
+                client_secret=to.client_secret.get_secret_value() if to.client_secret else None,
+                auth_type=auth,
+                http_timeout_seconds=30,
+                retry_timeout_seconds=self.retry_seconds,
+            )
+            with self._understood("connect"):
+                self._client = WorkspaceClient(config=config)
+        return cast("WorkspaceClient", self._client)
+
+    def bearer_token(self) -> str:
+        """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
+        header = self._ask("authenticate", lambda: self.client.config.authenticate())["Authorization"]
+        return header.removeprefix("Bearer ")
+
+    def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:
+        """Create the schemas that are missing; return their names.
+
+        Raises:
+            CatalogDenied, CatalogUnavailable: as for every call.
+        """
+        from databricks.sdk.errors import AlreadyExists
+
+        catalog = self.connection.name
+        there = {s.name for s in self._ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
+        missing = [name for name in names if name not in there]
+        for name in missing:
+            try:
+                self._ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
+            except CatalogError as error:
+                if not isinstance(error.__cause__, AlreadyExists):
+                    raise
+        return missing
+
+    def table(self, full_name: str) -> "TableInfo":
+        """Return the catalog's entry of a table.
+
+        Raises:
+            TableMissing: there is none.
+        """
+        return self._ask(f"look up {full_name}", lambda: self.client.tables.get(full_name))
+
+    def version(self, full_name: str) -> int:
+        """Return the latest ratified version of a table, from the catalog's `delta/v1` loadTable.
+
+        Raises:
+            TableMissing: there is no such table.
+        """
+        catalog, schema, table = full_name.split(".")
+        path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+        answer = self._ask(f"load {full_name}", lambda: self.client.api_client.do("GET", path))
+        return int(cast("dict[str, Any]", answer)["latest-table-version"])
+
+    def require_safe_for_duckdb(self, declaration: TableDeclaration) -> None:
+        """Refuse a table that DuckDB would write wrong.
+
+        Raises:
+            UnsafeTable: the table has column mapping, or its columns are not the declared ones in the declared order
+                (DuckDB inserts by position).
+            TableMissing: there is no such table.
+        """
+        full_name = declaration.full_name(self.connection.name)
+        info = self.table(full_name)
+        mode = (info.properties or {}).get("delta.columnMapping.mode", "none")
+        if mode != "none":
+            raise UnsafeTable(
+                f"{full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
+                f"Run ALTER TABLE {full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
+                "DuckDB's first write, or drop the table and let it be created again."
+            )
+        columns = tuple(column.name or "" for column in info.columns or [])
+        if columns and columns != declaration.column_names:
+            raise UnsafeTable(
+                f"{full_name} has columns {', '.join(columns)} but {', '.join(declaration.column_names)} are declared: "
+                "DuckDB inserts by position. Alter the table or the declaration so that both agree."
+            )
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T:
+        with self._understood(what):
+            return call()
+
+    @contextmanager
+    def _understood(self, what: str) -> Iterator[None]:
+        """Turn what databricks-sdk and requests raise into our errors, each with what to do next."""
+        from databricks.sdk import errors
+        from requests.exceptions import RequestException
+
+        host = self.connection.host
+        try:
+            yield
+        except (errors.Unauthenticated, errors.PermissionDenied) as error:
+            raise CatalogDenied(
+                f"The catalog at {host} refused to {what}: {error}. Check UNITY_TOKEN (or UNITY_CLIENT_ID and "
+                "UNITY_CLIENT_SECRET) and the grants of the principal behind it."
+            ) from error
+        except errors.NotFound as error:
+            raise TableMissing(f"The catalog at {host} could not {what}: {error}. Check the name.") from error
+        except (errors.TooManyRequests, errors.TemporarilyUnavailable) as error:
+            raise CatalogBusy(f"The catalog at {host} is too busy to {what}: {error}. Try again later.") from error
+        except (RequestException, TimeoutError, OSError) as error:
+            raise CatalogUnavailable(
+                f"The catalog at {host} did not answer ({what}, asked for {self.retry_seconds} s): "
+                f"{type(error).__name__}. Check that it runs (`ratify status`) and that UNITY_HOST is right."
+            ) from error
+        except errors.DatabricksError as error:
+            raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error

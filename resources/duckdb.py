@@ -1,0 +1,309 @@
+"""DuckDB with the catalog attached: reads, and appends that are safe beside other writers.
+
+The writer protocol, in one place. A DuckDB commit fails whenever anyone else committed meanwhile, the attached catalog that
+met a conflict never recovers, and an attached catalog never refreshes by itself. So each append attaches afresh, takes the
+catalog's version on both sides of pinning its snapshot (a commit that succeeds is then just the next version), and writes a
+Delta `txn` action per load with compare-and-set, so that a load is in the table once however often it is tried.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from resources.catalog import UnityCatalog
+from resources.errors import (
+    AlreadyLoaded,
+    CatalogBusy,
+    CatalogDenied,
+    CatalogError,
+    CatalogUnavailable,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    RatifyError,
+)
+from resources.settings import Settings
+from resources.tables import TableDeclaration
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+logger = logging.getLogger(__name__)
+
+ALIAS = "uc"
+"""The name under which the catalog is attached."""
+
+_EXTENSIONS = ("httpfs", "delta", "unity_catalog")
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """A ratified append: the version it made, the rows it added, and the loads it recorded."""
+
+    version: int
+    rows: int
+    loads: tuple[str, ...]
+
+
+class DuckDB(dg.ConfigurableResource[Any]):
+    """An in-memory DuckDB, opened at first use, closed with the run."""
+
+    catalog: dg.ResourceDependency[UnityCatalog]
+    memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
+    threads: int = Field(default=0, description="0: one for each core")
+    attempts: int = Field(default=12, description="How often an append that met a conflict or a busy catalog is made")
+    aws_region: str = Field(default="us-east-1", description="Region of the object store behind the catalog")
+
+    _con: Any = PrivateAttr(default=None)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Close the engine, whatever happened in the run."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the engine if it was opened."""
+        con, self._con = self._con, None
+        if con is not None:
+            con.close()
+
+    @contextmanager
+    def session(self) -> Iterator["DuckDBSession"]:
+        """Attach the catalog afresh and give a session on it; local temporary tables end with it.
+
+        Raises:
+            CatalogUnavailable, CatalogDenied: the catalog cannot be attached.
+        """
+        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts)
+        try:
+            session.attach()
+            yield session
+        finally:
+            session.close()
+
+    def _engine(self) -> "DuckDBPyConnection":
+        if self._con is None:
+            self._con = self._open()
+        return cast("DuckDBPyConnection", self._con)
+
+    def _open(self) -> "DuckDBPyConnection":
+        import duckdb
+        import duckdb_extensions
+
+        folder = Settings().home / "duckdb" / "extensions"
+        folder.mkdir(parents=True, exist_ok=True)
+        config: dict[str, str | bool | int | float | list[str]] = {"extension_directory": str(folder)}
+        if self.memory_limit:
+            config["memory_limit"] = self.memory_limit
+        if self.threads:
+            config["threads"] = self.threads
+        con = duckdb.connect(config=config)
+        try:
+            for name in _EXTENSIONS:
+                duckdb_extensions.import_extension(name, con=con)
+                con.execute(f"LOAD {name}")
+            con.execute("SET GLOBAL TimeZone = 'UTC'")
+            # A commit request that is refused a connection is sent again for about 6 s, time for a catalog to restart.
+            con.execute("SET GLOBAL http_retries = 6")
+            con.execute("SET GLOBAL http_retry_backoff = 2")
+            to = self.catalog.connection
+            con.execute(
+                f"CREATE SECRET (TYPE unity_catalog, TOKEN {literal(self.catalog.bearer_token())}, "
+                f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self.aws_region)})"
+            )
+        except BaseException:
+            con.close()
+            raise
+        return con
+
+
+class DuckDBSession:
+    """One unit of work on a freshly attached catalog."""
+
+    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int) -> None:
+        self.con = con
+        self._catalog = catalog
+        self._attempts = attempts
+
+    def attach(self) -> None:
+        """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
+        name = self._catalog.connection.name
+        self._detach()
+        with understood(f"attach the catalog {name}"):
+            self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA 'bronze')")
+
+    def close(self) -> None:
+        """End the session."""
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.con.execute("ROLLBACK")
+        self._detach()
+        self.con.close()
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
+        with understood("run a query"):
+            return self.con.execute(sql, list(parameters)).fetchall()
+
+    def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
+        """Return those of the loads that the table's log already holds."""
+        internal = literal(self._internal_name(declaration))
+        with understood(f"read the log of {declaration.name}"):
+            self._touch(declaration)
+            found = (
+                (load, self.con.execute(f"CALL delta_get_transaction_version({internal}, {literal(load)})").fetchone())
+                for load in loads
+            )
+            return {load for load, row in found if row and row[0] is not None}
+
+    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> AppendResult:
+        """Append the rows of a query to a table in one commit, exactly once for each load.
+
+        Args:
+            declaration: The table. Its columns must be just those of the query, in the same order.
+            select: A query that reads no table of the same catalog that it writes.
+            loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
+
+        Raises:
+            AlreadyLoaded: the table holds one of the loads; nothing was committed.
+            UnsafeTable: DuckDB would write this table wrong.
+            CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
+            CommitOutcomeUnknown: the reply was lost and the catalog cannot say; nothing may be repeated unseen.
+        """
+        if not loads:
+            raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
+        self._catalog.require_safe_for_duckdb(declaration)
+        retrying = Retrying(
+            retry=retry_if_exception_type((CommitConflict, CatalogBusy, CatalogUnavailable)),
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=0.05, max=3),
+            before_sleep=before_sleep_log(logger, logging.INFO),
+            reraise=True,
+        )
+        return retrying(self._append_once, declaration, select, tuple(loads))
+
+    def _append_once(self, declaration: TableDeclaration, select: str, loads: tuple[str, ...]) -> AppendResult:
+        full_name = declaration.full_name(self._catalog.connection.name)
+        self.attach()
+        before = self._catalog.version(full_name)
+        with self._transaction(declaration):
+            if there := self.loaded(declaration, loads):
+                raise AlreadyLoaded(full_name, sorted(there))
+            if self._catalog.version(full_name) != before:
+                raise CommitConflict(f"{full_name} got a new version while it was being attached.")
+            with understood(f"append to {full_name}"):
+                for load in loads:
+                    self.con.execute(
+                        f"CALL delta_set_transaction_version({literal(self._internal_name(declaration))}, "
+                        f"{literal(load)}, 1::UBIGINT, NULL)"
+                    )
+                target = f"{ALIAS}.{declaration.layer}.{declaration.name}"
+                added = self.con.execute(f"INSERT INTO {target} {select}").fetchone()
+            self._commit(declaration, loads, before)
+        return AppendResult(before + 1, int(added[0]) if added else 0, loads)
+
+    @contextmanager
+    def _transaction(self, declaration: TableDeclaration) -> Iterator[None]:
+        import duckdb
+
+        with understood(f"append to {declaration.name}"):
+            self.con.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            with suppress(duckdb.Error):
+                self.con.execute("ROLLBACK")
+            raise
+
+    def _commit(self, declaration: TableDeclaration, loads: tuple[str, ...], before: int) -> None:
+        try:
+            with understood(f"commit to {declaration.name}"):
+                self.con.execute("COMMIT")
+        except CatalogUnavailable as error:
+            self._settle_lost_reply(declaration, loads, before, error)
+
+    def _settle_lost_reply(
+        self, declaration: TableDeclaration, loads: tuple[str, ...], before: int, error: CatalogUnavailable
+    ) -> NoReturn:
+        """Find out whether a commit whose reply was lost was ratified; DuckDB has deleted its data file by now."""
+        full_name = declaration.full_name(self._catalog.connection.name)
+        try:
+            if self._catalog.version(full_name) == before:
+                raise error
+            self.attach()
+            ours = self.loaded(declaration, loads)
+        except CatalogUnavailable:
+            raise CommitOutcomeUnknown(
+                f"The catalog stopped answering while version {before + 1} of {full_name} was being committed. Start it "
+                "again and repeat the load: its id tells whether it was ratified, so it cannot be written twice."
+            ) from error
+        if ours:
+            raise CommitOutcomeUnknown(
+                f"Version {before + 1} of {full_name} was ratified but the reply was lost, and DuckDB then deleted the "
+                f"data file that it names. Repair the table in Spark: RESTORE TABLE {full_name} TO VERSION AS OF {before}"
+            ) from error
+        raise CommitConflict(f"Another writer committed version {before + 1} of {full_name} first.") from error
+
+    def _touch(self, declaration: TableDeclaration) -> None:
+        """Make DuckDB load the table, so that its internal Delta catalog is there to be named."""
+        self.con.execute(f"SELECT 1 FROM {ALIAS}.{declaration.layer}.{declaration.name} LIMIT 0").fetchall()
+
+    def _internal_name(self, declaration: TableDeclaration) -> str:
+        return f"__unity_catalog_internal_{ALIAS}_{declaration.layer}_{declaration.name}"
+
+    def _detach(self) -> None:
+        import duckdb
+
+        # DETACH may complain about its internal catalogs and has still taken effect.
+        with suppress(duckdb.Error):
+            self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
+
+
+def literal(text: str) -> str:
+    """Return a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Turn DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
+    import duckdb
+
+    try:
+        yield
+    except RatifyError:
+        raise
+    except duckdb.Error as error:
+        raise _translated(error, what) from error
+
+
+def _translated(error: Exception, what: str) -> Exception:
+    text = str(error)
+    line = text.strip().splitlines()[0][:300]
+    if "did not match the expected previous version" in text:
+        return CommitConflict(f"DuckDB could not {what}: another writer recorded the same load first.")
+    for marks, kind, advice in _KINDS:
+        if any(mark in text for mark in marks):
+            return kind(f"DuckDB could not {what}: {line} {advice}")
+    return error
+
+
+_KINDS: tuple[tuple[tuple[str, ...], type[CatalogError], str], ...] = (
+    (("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", "409"), CommitConflict, ""),
+    (
+        ("401", "403", "Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied"),
+        CatalogDenied,
+        "Check UNITY_TOKEN and the grants of the principal behind it.",
+    ),
+    (("429", "503", "ResourceExhausted", "TooManyRequests"), CatalogBusy, "Try again later."),
+    (
+        ("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
+        CatalogUnavailable,
+        "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
+    ),
+)

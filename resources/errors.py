@@ -1,0 +1,87 @@
+"""Every error that a resource raises on purpose.
+
+A foreign error (HTTP, DuckDB, gRPC, fsspec) is turned into one of these once, where it is understood; the message names
+what is wrong, where, and what to do next.
+"""
+
+
+class RatifyError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class NotConfigured(RatifyError):
+    """A setting that this work needs is missing."""
+
+
+class CatalogError(RatifyError):
+    """Unity Catalog could not do what was asked."""
+
+
+class CatalogUnavailable(CatalogError):
+    """The catalog cannot be reached, or stopped answering; nothing was committed."""
+
+
+class CatalogBusy(CatalogError):
+    """The catalog answered, but refuses more work at the moment (HTTP 429 or 503)."""
+
+
+class CatalogDenied(CatalogError):
+    """The catalog refuses the token or the principal behind it (HTTP 401 or 403)."""
+
+
+class CommitConflict(CatalogError):
+    """Other writers won every attempt to commit; nothing was committed, and the same call may be made again."""
+
+
+class CommitOutcomeUnknown(CatalogError):
+    """The reply to a commit was lost: whether it was ratified must be looked up before anything is repeated."""
+
+
+class AlreadyLoaded(CatalogError):
+    """A load is already in the table; nothing was committed.
+
+    Attributes:
+        loads: The ids of the loads that the table's log already holds.
+    """
+
+    def __init__(self, table: str, loads: list[str]) -> None:
+        self.loads = loads
+        shown = ", ".join(loads[:3]) + (f" and {len(loads) - 3} more" if len(loads) > 3 else "")
+        super().__init__(f"{table} already holds load {shown}: leave it out, it is never written twice.")
+
+
+class TableError(RatifyError):
+    """A table is not what its declaration says, or a declaration is not what every engine can read."""
+
+
+class UnsafeDeclaration(TableError):
+    """A table declaration that another engine could not read, or would read wrong."""
+
+
+class UnsafeTable(TableError):
+    """An existing table that an engine would write wrong, such as one with column mapping."""
+
+
+class TableMissing(TableError):
+    """The catalog has no table of that name."""
+
+
+class SparkUnavailable(RatifyError):
+    """The Spark server cannot be reached or refuses the session."""
+
+
+class LandingUnavailable(RatifyError):
+    """The landing zone cannot be listed or read; this says nothing about which files it holds."""
+
+
+class BadFile(RatifyError):
+    """A landed file that cannot be loaded.
+
+    Attributes:
+        reason: What is wrong with the file, in one line, as kept in the quarantine table.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")

@@ -1,0 +1,128 @@
+"""The landing zone: where files arrive, on a local disk or in an object store (fsspec)."""
+
+import datetime as dt
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from resources.errors import LandingUnavailable
+from resources.settings import Settings
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, order=True)
+class LandedFile:
+    """A file as the listing shows it.
+
+    Attributes:
+        path: Relative to the landing zone's root, with `/`.
+        size: Bytes.
+        fingerprint: Changes whenever the store says that the file changed (etag, else modification time and size).
+        modified_at: When the store last saw it change (UTC), where the store says.
+    """
+
+    path: str
+    size: int
+    fingerprint: str
+    modified_at: dt.datetime | None = None
+
+
+@dataclass(frozen=True)
+class FetchedFile:
+    """A file's bytes as they were read once: a local copy and the SHA-256 of just those bytes."""
+
+    path: str
+    local: Path
+    sha256: str
+    size: int
+
+
+class LandingZone(dg.ConfigurableResource[Any]):
+    """The landing zone."""
+
+    url: str = Field(default="", description="Path or URL (s3://…); empty: LANDING_URL, else RATIFY_HOME/landing")
+
+    @property
+    def root(self) -> str:
+        """The path or URL of the landing zone."""
+        return self.url or Settings().landing
+
+    def files(self, pattern: str = "**") -> list[LandedFile]:
+        """List the landed CSV files whose relative path matches a glob, sorted by path.
+
+        Names that begin with `.` or `_` are files in the making and are left out.
+
+        Raises:
+            LandingUnavailable: the listing failed. That is not the same as "no files".
+        """
+        with self._opened() as (fs, root):
+            if not fs.exists(root):
+                raise LandingUnavailable(
+                    f"The landing zone {self.root} does not exist: create it, or set LANDING_URL to where files land."
+                )
+            # on_error: a folder that cannot be read must not pass for an empty one.
+            walked = fs.walk(root, detail=True, on_error="raise")
+            found = [info for _, _, files in walked for info in files.values()]
+        listed = (_landed_file(info, root) for info in found)
+        return sorted(file for file in listed if _is_csv(file.path) and PurePosixPath(file.path).match(pattern))
+
+    def fetch(self, path: str, into: Path) -> FetchedFile:
+        """Copy a file into a local folder, hashing the very bytes that are copied.
+
+        Raises:
+            LandingUnavailable: the file cannot be read.
+        """
+        digest, size = hashlib.sha256(), 0
+        local = into / hashlib.sha256(path.encode()).hexdigest()[:16]
+        with self._opened() as (fs, root), fs.open(f"{root}/{path}", "rb") as source, local.open("wb") as target:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                target.write(chunk)
+        return FetchedFile(path, local, digest.hexdigest(), size)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, str]]:
+        import fsspec
+
+        try:
+            fs, root = fsspec.url_to_fs(self.root)
+            # A cached listing would hide files that landed since.
+            fs.invalidate_cache()
+            yield fs, root.rstrip("/")
+        except LandingUnavailable:
+            raise
+        except ImportError as error:
+            raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify[s3]).") from error
+        except Exception as error:
+            raise LandingUnavailable(
+                f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
+                "network and the permissions."
+            ) from error
+
+
+def _is_csv(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name.lower().endswith(".csv") and not name.startswith((".", "_"))
+
+
+def _landed_file(info: dict[str, Any], root: str) -> LandedFile:
+    stamp = info.get("ETag") or info.get("etag") or info.get("mtime") or info.get("LastModified") or ""
+    size = int(info.get("size") or 0)
+    fingerprint = hashlib.sha256(f"{stamp}:{size}".encode()).hexdigest()[:12]
+    modified = info.get("LastModified") or info.get("mtime")
+    if isinstance(modified, int | float):
+        modified = dt.datetime.fromtimestamp(modified, dt.UTC)
+    return LandedFile(
+        path=str(info["name"])[len(root) :].lstrip("/"),
+        size=size,
+        fingerprint=fingerprint,
+        modified_at=modified if isinstance(modified, dt.datetime) else None,
+    )

@@ -1,0 +1,103 @@
+"""The one place that reads the environment.
+
+With nothing set, the state file that `ratify up` leaves in `RATIFY_HOME` says where the embedded catalog and Spark are, so
+that any process started in the same folder joins the running stack.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from resources.errors import NotConfigured
+
+LAYERS = ("bronze", "silver", "gold", "ops")
+"""The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the books."""
+
+
+class CatalogConnection(BaseModel):
+    """Where a Unity Catalog server is, and who asks. `token`, or `client_id` with `client_secret` (OAuth M2M)."""
+
+    host: str
+    name: str
+    token: SecretStr | None = None
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+
+
+class Settings(BaseSettings):
+    """Environment variables, `.env.example` lists them with their meaning."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore")
+
+    ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
+    ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 to use for the embedded Spark")
+    unity_host: str | None = Field(default=None, description="URL of a Unity Catalog server or Databricks workspace")
+    unity_token: SecretStr | None = Field(default=None, description="Bearer token (PAT)")
+    unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")
+    unity_client_secret: SecretStr | None = Field(default=None, description="OAuth machine-to-machine secret")
+    unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
+    unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
+    spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
+    landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
+
+    @property
+    def home(self) -> Path:
+        """RATIFY_HOME as an absolute path."""
+        return self.ratify_home.expanduser().absolute()
+
+    @property
+    def landing(self) -> str:
+        """The landing zone's URL; a folder of RATIFY_HOME when LANDING_URL is not set."""
+        return self.landing_url or str(self.home / "landing")
+
+    @cached_property
+    def _stack(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.home / "stack.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+    def catalog_connection(self) -> CatalogConnection:
+        """Return how to reach the catalog: the environment's, else the running stack's.
+
+        Raises:
+            NotConfigured: neither names a server, or a server is named without credentials.
+        """
+        if self.unity_host:
+            if not (self.unity_token or (self.unity_client_id and self.unity_client_secret)):
+                raise NotConfigured(
+                    f"UNITY_HOST is {self.unity_host} but there are no credentials for it: set UNITY_TOKEN, or "
+                    "UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."
+                )
+            return CatalogConnection(
+                host=self.unity_host.rstrip("/"),
+                name=self.unity_catalog,
+                token=self.unity_token,
+                client_id=self.unity_client_id,
+                client_secret=self.unity_client_secret,
+            )
+        if catalog := self._stack.get("catalog"):
+            token = Path(catalog["token_file"]).read_text().strip()
+            return CatalogConnection(host=catalog["url"], name=catalog["name"], token=SecretStr(token))
+        raise NotConfigured(
+            f"No Unity Catalog server: set UNITY_HOST and UNITY_TOKEN, or start the embedded stack with `ratify up` "
+            f"(no running stack is recorded in {self.home})."
+        )
+
+    def spark_url(self) -> str:
+        """Return the Spark to connect to: SPARK_REMOTE, else the running stack's Connect server.
+
+        Raises:
+            NotConfigured: neither is there.
+        """
+        remote = self.spark_remote or self._stack.get("spark", {}).get("remote")
+        if not remote:
+            raise NotConfigured(
+                "No Spark: set SPARK_REMOTE (sc://host:port), or start the embedded stack with `ratify up` "
+                f"(no running Spark is recorded in {self.home})."
+            )
+        return remote

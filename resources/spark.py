@@ -1,0 +1,251 @@
+"""Spark, reached by Spark Connect or as a classic in-process session."""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from resources.catalog import UnityCatalog
+from resources.errors import (
+    CatalogDenied,
+    CatalogUnavailable,
+    CommitConflict,
+    RatifyError,
+    SparkUnavailable,
+    TableMissing,
+)
+from resources.history import Commit, commit_from_row
+from resources.settings import Settings
+from resources.tables import TableDeclaration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What a write did to a table.
+
+    Attributes:
+        commit: The commit it made, or None where the table was already as wanted and no version was made.
+        version: The table's version after the write.
+        rows: Rows in the table after the write.
+    """
+
+    commit: Commit | None
+    version: int
+    rows: int
+
+
+class Spark(dg.ConfigurableResource[Any]):
+    """A Spark session, opened at first use and closed with the run.
+
+    It wraps dagster-pyspark's resource, whose `spark_config` would show a token in clear in the UI and which never stops
+    its session.
+    """
+
+    catalog: dg.ResourceDependency[UnityCatalog]
+    remote: str = Field(
+        default="",
+        description="sc://host:port (Spark Connect) or a Spark master URL (classic session in this process); empty: "
+        "SPARK_REMOTE or the running stack's Connect server",
+    )
+    conf: dict[str, str] = Field(default_factory=dict, description="More Spark configuration; no secrets")
+    attempts: int = Field(default=5, description="How often a write that met a concurrent commit is made in all")
+
+    _session: Any = PrivateAttr(default=None)
+
+    @property
+    def session(self) -> "SparkSession":
+        """The session.
+
+        Raises:
+            SparkUnavailable: the server cannot be reached.
+        """
+        if self._session is None:
+            self._session = self._open(self.remote or Settings().spark_url())
+        return cast("SparkSession", self._session)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Close the session, whatever happened in the run."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the session if one was opened."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.stop()
+
+    def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
+        """Run a query in which `{name}` stands for the DataFrame given by that name."""
+        with self._understood():
+            return self.session.sql(text, **frames)
+
+    def table(self, declaration: TableDeclaration) -> "DataFrame":
+        """Return a table's rows, as of now."""
+        with self._understood():
+            return self.session.table(declaration.full_name(self.catalog.connection.name))
+
+    def rows(self, frame: "DataFrame") -> list[dict[str, Any]]:
+        """Run a query and return its rows."""
+        with self._understood():
+            return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def count(self, declaration: TableDeclaration) -> int:
+        """Return the number of rows in a table."""
+        with self._understood():
+            return self.table(declaration).count()
+
+    def ensure_table(self, declaration: TableDeclaration) -> bool:
+        """Create the table, and its schema, where they are missing; return whether it was created."""
+        catalog = self.catalog.connection.name
+        try:
+            self.catalog.table(declaration.full_name(catalog))
+        except TableMissing:
+            self.catalog.ensure_schemas((declaration.layer,))
+            with self._understood():
+                self.session.sql(declaration.ddl(catalog)).collect()
+            return True
+        return False
+
+    def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
+        """Return a table's commits, newest first, as DESCRIBE HISTORY tells them."""
+        bound = f" LIMIT {limit}" if limit else ""
+        rows = self.rows(self.sql(f"DESCRIBE HISTORY {full_name}{bound}"))
+        return [commit_from_row(row) for row in rows]
+
+    def mirror(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
+        """Make a table equal to a DataFrame by one MERGE on the table's keys.
+
+        Rows that differ are updated, new ones inserted, and those that are gone deleted. Where nothing differs, Delta
+        makes no version. On a concurrent commit the whole read-transform-commit is made again, because the input may have
+        changed too; hence `read` is a function.
+
+        Raises:
+            CommitConflict: other writers won every attempt.
+        """
+        full_name = declaration.full_name(self.catalog.connection.name)
+        merge = _merge_sql(declaration, full_name)
+
+        def once() -> Commit | None:
+            with self._understood():
+                read().createOrReplaceTempView("ratify_merge_source")
+                return self._committed(full_name, lambda: self.session.sql(merge).collect())
+
+        commit = self._retried(once)
+        return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
+
+    def _committed(self, full_name: str, write: Callable[[], object]) -> Commit | None:
+        """Run a write under a mark of its own, and find the commit that carries the mark."""
+        mark = f"ratify:{uuid.uuid4()}"
+        before = self.catalog.version(full_name)
+        self.session.conf.set(_USER_METADATA, mark)
+        try:
+            write()
+        finally:
+            self.session.conf.unset(_USER_METADATA)
+        made = self.catalog.version(full_name) - before
+        if not made:
+            return None
+        return next((c for c in self.history(full_name, made) if c.user_metadata == mark), None)
+
+    def _retried(self, work: Callable[[], T]) -> T:
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitConflict),
+            stop=stop_after_attempt(self.attempts),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            before_sleep=before_sleep_log(logger, logging.WARNING),
+            reraise=True,
+        )
+        return retrying(work)
+
+    def _open(self, remote: str) -> "SparkSession":
+        from dagster_pyspark import LazyPySparkResource
+
+        connect = remote.startswith("sc://")
+        where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
+        # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
+        conf = {**where, "spark.sql.session.timeZone": "UTC", **self.conf}
+        with self._understood(opening=remote):
+            session = LazyPySparkResource(spark_config=conf).spark_session
+            session.sql("SELECT 1").collect()
+        return session
+
+    def _classic_conf(self) -> dict[str, str]:
+        """Configuration that a Connect server has already: Delta, the catalog, its token."""
+        to = self.catalog.connection
+        here = f"spark.sql.catalog.{to.name}"
+        settings = Settings()
+        conf = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.defaultCatalog": to.name,
+            here: "io.unitycatalog.spark.UCSingleCatalog",
+            f"{here}.uri": to.host,
+            f"{here}.token": self.catalog.bearer_token(),
+        }
+        if settings.unity_spark_package:
+            conf["spark.jars.packages"] = settings.unity_spark_package
+        return conf
+
+    @contextmanager
+    def _understood(self, opening: str = "") -> Iterator[None]:
+        """Turn what PySpark and gRPC raise into our errors."""
+        from grpc import RpcError
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except RatifyError:
+            raise
+        except (PySparkException, RpcError) as error:
+            raise _translated(error, opening or self.remote or Settings().spark_url()) from error
+
+
+def _translated(error: Exception, remote: str) -> Exception:
+    text = str(error)
+    if any(name in text for name in _CONFLICTS):
+        return CommitConflict(f"Another writer committed first: {_first_line(text)}")
+    if "UNAVAILABLE" in text or "failed to connect" in text.lower() or "SESSION_CLOSED" in text:
+        return SparkUnavailable(
+            f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
+            "SPARK_REMOTE is right."
+        )
+    if "HTTP 401" in text or "HTTP 403" in text or "NotAuthorized" in text or "PermissionDenied" in text:
+        return CatalogDenied(
+            f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
+        )
+    if "java.net.ConnectException" in text or "Connection refused" in text:
+        return CatalogUnavailable(
+            f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
+        )
+    return error
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300]
+
+
+def _merge_sql(declaration: TableDeclaration, full_name: str) -> str:
+    on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
+    columns = declaration.column_names
+    target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))
+    return (
+        f"MERGE INTO {full_name} AS target USING ratify_merge_source AS source ON {on}\n"
+        f"WHEN MATCHED AND NOT (struct({target}) <=> struct({source})) THEN UPDATE SET *\n"
+        "WHEN NOT MATCHED THEN INSERT *\n"
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    )

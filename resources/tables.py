@@ -1,0 +1,183 @@
+"""Table declarations: what a table is, said once, in terms that every engine reads alike.
+
+The refusals come from engines' measured limits: one TIMESTAMP_NTZ, VARIANT or DECIMAL-inside-a-struct column makes every
+table of its schema unreadable in DuckDB; a table with column mapping that DuckDB writes to reads as NULL in every engine;
+DuckDB cannot insert into tables with CHECK constraints, generated, identity or default columns.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from resources.errors import UnsafeDeclaration
+from resources.history import Engine
+from resources.settings import LAYERS
+
+_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+_PLAIN_TYPES = frozenset(
+    ["boolean", "tinyint", "smallint", "int", "integer", "bigint", "long", "float", "real", "double", "string", "binary", "date", "timestamp"]
+)
+_DECIMAL = re.compile(r"^(decimal|dec|numeric)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?$")
+
+SAFE_PROPERTIES: Mapping[str, str] = {
+    # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
+    "delta.columnMapping.mode": "none",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
+
+    `sources` names the columns that it is computed from, as `layer.table.column`, for the column lineage.
+    """
+
+    name: str
+    type: str
+    comment: str = ""
+    sources: tuple[str, ...] = ()
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """A table of the lakehouse.
+
+    Attributes:
+        layer: Schema that holds it: bronze, silver, gold or ops.
+        keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
+        writer: Engine that commits rows to it.
+        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are all `UNKNOWN`).
+        owner: Team that answers for it, shown in the UI and kept as a table property.
+
+    Raises:
+        UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
+    """
+
+    layer: str
+    name: str
+    columns: tuple[Column, ...]
+    comment: str
+    writer: Engine
+    operations: frozenset[str]
+    owner: str = "data-platform"
+    keys: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        for column in self.columns:
+            _check_type(self._where(column.name), column.type)
+        for key, value in self.properties.items():
+            self._check_property(key, value)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns, in table order."""
+        return tuple(column.name for column in self.columns)
+
+    def full_name(self, catalog: str) -> str:
+        """Return the three-part name, `catalog.schema.table`."""
+        return f"{catalog}.{self.layer}.{self.name}"
+
+    def key_path(self, catalog: str) -> list[str]:
+        """Return the asset key's path, which is the table's full name."""
+        return [catalog, self.layer, self.name]
+
+    def ddl(self, catalog: str) -> str:
+        """Return the Spark DDL that creates the table where it is missing."""
+        columns = ",\n  ".join(_column_ddl(column) for column in self.columns)
+        properties = {**SAFE_PROPERTIES, **self.properties, "ratify.owner": self.owner}
+        if self.keys:
+            # Only under this level may Delta skip a MERGE's empty commit; elsewhere than open-source Delta it is not
+            # the default.
+            properties["delta.isolationLevel"] = "Serializable"
+        shown = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in sorted(properties.items()))
+        cluster = f"\nCLUSTER BY ({', '.join(self.cluster_by)})" if self.cluster_by else ""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA{cluster}\n"
+            f"COMMENT {_literal(self.comment)}\nTBLPROPERTIES ({shown})"
+        )
+
+    def _where(self, column: str) -> str:
+        return f"{self.layer}.{self.name}, column {column!r}"
+
+    def _check_names(self) -> None:
+        where = f"{self.layer}.{self.name}"
+        if self.layer not in LAYERS:
+            raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
+        for name in (self.name, *self.column_names):
+            if not _IDENTIFIER.match(name):
+                raise UnsafeDeclaration(
+                    f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
+                    "wrong; use letters, digits and _."
+                )
+        folded = [name.lower() for name in self.column_names]
+        if not folded:
+            raise UnsafeDeclaration(f"{where}: a table without columns cannot be read by DuckDB; declare them.")
+        if doubled := sorted({name for name in folded if folded.count(name) > 1}):
+            raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).")
+        for name in (*self.keys, *self.cluster_by):
+            if name not in self.column_names:
+                raise UnsafeDeclaration(f"{where}: {name!r} is a key or clustering column but not a column.")
+
+    def _check_property(self, key: str, value: str) -> None:
+        where = f"{self.layer}.{self.name}"
+        if key == "delta.columnMapping.mode" and value != "none":
+            raise UnsafeDeclaration(
+                f"{where}: column mapping {value!r} makes DuckDB write columns that every engine reads as NULL; "
+                "leave delta.columnMapping.mode at none."
+            )
+        if key.startswith(("delta.constraints.", "delta.generationExpression", "delta.identity")):
+            raise UnsafeDeclaration(
+                f"{where}: DuckDB cannot insert into a table with {key}; check the rule before writing instead."
+            )
+
+
+def _column_ddl(column: Column) -> str:
+    null = "" if column.nullable else " NOT NULL"
+    comment = f" COMMENT {_literal(column.comment)}" if column.comment else ""
+    return f"{column.name} {column.type}{null}{comment}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> None:
+    text = type_text.strip().lower()
+    if text.startswith(("timestamp_ntz", "timestamp without")):
+        raise UnsafeDeclaration(f"{where}: TIMESTAMP_NTZ hides its whole schema from DuckDB; use timestamp (UTC).")
+    if text == "variant":
+        raise UnsafeDeclaration(f"{where}: VARIANT hides its whole schema from DuckDB; keep the JSON as string.")
+    if _DECIMAL.match(text):
+        if inside_struct:
+            raise UnsafeDeclaration(
+                f"{where}: a DECIMAL inside a struct hides its whole schema from DuckDB; move it to a column of its own."
+            )
+        return
+    if text in _PLAIN_TYPES:
+        return
+    if match := re.match(r"^(array|map|struct)\s*<(.*)>$", text, re.DOTALL):
+        kind, inner = match.groups()
+        for part in _split(inner):
+            is_field = kind == "struct"
+            field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
+            _check_type(where, field_type, inside_struct=inside_struct or is_field)
+        return
+    raise UnsafeDeclaration(
+        f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "
+        f"{', '.join(sorted(_PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
+    )
+
+
+def _split(text: str) -> list[str]:
+    """Split `a:int,b:map<string,int>` at the commas that are outside of brackets."""
+    parts, depth, start = list[str](), 0, 0
+    for at, char in enumerate(text):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
