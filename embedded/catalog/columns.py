@@ -174,6 +174,10 @@ def check_struct(struct: Json) -> None:
     """
     if struct.get("type") != "struct":
         raise InvalidParameterError('\'columns\' must be a struct type: {"type": "struct", "fields": […]}.')
+    try:
+        json.dumps(struct, allow_nan=False)
+    except ValueError:
+        raise InvalidParameterError("'columns' holds a number that JSON cannot express (NaN or an infinity).") from None
     for level in _structs(schema_string_type(struct)):
         seen: set[str] = set()
         for field in level["fields"]:
