@@ -3,7 +3,7 @@
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 @contextmanager
-def exclusive(lock: Path, progress: Progress, waiting_for: str) -> Iterator[None]:
+def exclusive(lock: Path, progress: Progress, waiting_for: str) -> Generator[None]:
     """Hold the file lock `lock`; while another process holds it, say so once and wait.
 
     The kernel frees it when its holder ends, however that happens, so it is never stale.

@@ -10,13 +10,13 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from embedded.errors import EmbeddedError, JarsUnavailable, tail
 from embedded.files import Progress, exclusive
@@ -126,7 +126,7 @@ def _retrieve(name: str, locked: Lock, jars_dir: Path, java: Java, progress: Pro
 
 
 @contextmanager
-def _lines(command: list[str], log: Path) -> Iterator[tuple[Iterator[str], subprocess.Popen[str]]]:
+def _lines(command: list[str], log: Path) -> Generator[tuple[Iterator[str], subprocess.Popen[str]]]:
     """Run `command`, copying its output to `log` and yielding it line by line; it does not survive an interruption."""
     with (
         log.open("w") as copy,
@@ -167,12 +167,12 @@ def _ivy() -> Path:
 def _with_dependency(ivy_xml: str, coordinates: str) -> str:
     if not _COORDINATES.fullmatch(coordinates):
         raise JarsUnavailable(f"{coordinates!r} is not of the form organisation:module:revision")
-    root = ElementTree.fromstring(ivy_xml)  # noqa: S314 - our own file, read from the package
+    root = ET.fromstring(ivy_xml)  # noqa: S314 - our own file, read from the package
     dependencies = root.find("dependencies")
     if dependencies is None:
         raise EmbeddedError(f"{_LOCK} has no <dependencies>")
     organisation, module, revision = coordinates.split(":")
     attributes = {"org": organisation, "name": module, "rev": revision, "conf": "spark->default"}
     # Ivy reads dependencies before excludes and overrides, in that order only.
-    dependencies.insert(0, ElementTree.Element("dependency", attributes))
-    return ElementTree.tostring(root, encoding="unicode")
+    dependencies.insert(0, ET.Element("dependency", attributes))
+    return ET.tostring(root, encoding="unicode")

@@ -5,7 +5,6 @@ It is started as a plain `java …SparkConnectServer`, not by spark-submit, whos
 """
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,7 +122,7 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
     return conf | catalog_conf(server.catalogs)
 
 
-def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> Mapping[str, str]:
+def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> dict[str, str]:
     """Return the settings that attach `catalogs`. Delta looks for exactly this class name and these keys."""
     conf: dict[str, str] = {}
     for catalog in catalogs:

@@ -77,11 +77,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
       partitions: Array[Transform],
       properties: util.Map[String, String]): Table = {
     val location = properties.get(TableCatalog.PROP_LOCATION)
-    if (location == null || !"delta".equalsIgnoreCase(properties.get(TableCatalog.PROP_PROVIDER))) {
-      throw new UnsupportedOperationException(
-        s"$catalog.${schemaOf(ident.namespace)}.${ident.name} cannot be created: Unity Catalog takes managed Delta " +
-          "tables and, with LOCATION, external Delta tables. Write USING DELTA.")
-    }
+    if (location == null || !"delta".equalsIgnoreCase(properties.get(TableCatalog.PROP_PROVIDER))) refuse(ident)
     val request = new CreateTable()
       .catalogName(catalog).schemaName(schemaOf(ident.namespace)).name(ident.name)
       .tableType(TableType.EXTERNAL).dataSourceFormat(DataSourceFormat.DELTA).storageLocation(location)
@@ -93,6 +89,18 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
     // Delta loads the table itself right after; nothing reads this value.
     null
   }
+
+  /** Delta comes this way with tables of other formats only. */
+  override def createTable(
+      ident: Identifier,
+      schema: StructType,
+      partitions: Array[Transform],
+      properties: util.Map[String, String]): Table = refuse(ident)
+
+  private def refuse(ident: Identifier): Nothing =
+    throw new UnsupportedOperationException(
+      s"${fullName(ident)} cannot be created: this connector makes managed Delta tables and, with LOCATION, external " +
+        "Delta tables. Write USING DELTA.")
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table =
     throw new UnsupportedOperationException(s"ALTER TABLE is not supported on $ident: it is not a Delta table")

@@ -1,0 +1,220 @@
+"""The process that holds a stack: it starts the servers, publishes where they are, and starts again those that die."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from embedded import spark_server
+from embedded.errors import EmbeddedError, ProcessFailed, StackFailed
+from embedded.files import Progress
+from embedded.prepare import Runtime, prepare
+from embedded.process import Child, Restarts, answers, claim_port
+from embedded.state import CatalogState, SparkState, StackConfig, StackState, hold, read_state, state_file, write_state
+
+_CATALOG_START_S = 60
+_SPARK_START_S = 180
+
+
+class Stopped(BaseException):
+    """A signal, or the end of standard input, asked for the stop. Not an error: nothing must swallow it."""
+
+
+@dataclass
+class Server:
+    """One server of the stack: how to launch its process, and how to learn that it answers."""
+
+    name: str
+    launch: Callable[[], Child]
+    ready: Callable[[Child], None]
+    restarts: Restarts = field(default_factory=Restarts)
+    child: Child | None = None
+
+
+class Supervisor:
+    """The servers of one home, from start to stop."""
+
+    def __init__(self, config: StackConfig, progress: Progress) -> None:
+        self._config = config
+        self._progress = progress
+        self._servers: list[Server] = []
+        self._catalog: CatalogState | None = None
+        self._spark: SparkState | None = None
+
+    def run(self, pid: int) -> None:
+        """Start everything, publish the state under `pid`, and watch until `Stopped` is raised in this thread.
+
+        Raises:
+            StackRunning: another supervisor holds the home.
+            StackFailed: a server died more often than it may.
+            EmbeddedError: a server could not be started.
+        """
+        home = self._config.home
+        with hold(home):
+            try:
+                _await_leftovers(home, self._progress)
+                self._start_all(pid)
+                self._progress("ready")
+                while True:
+                    self._revive(pid)
+                    time.sleep(0.2)
+            finally:
+                _ignore_signals()
+                state_file(home).unlink(missing_ok=True)
+                self._stop_all()
+
+    def _start_all(self, pid: int) -> None:
+        config = self._config
+        runtime = prepare(config, self._progress) if config.spark else None
+        if config.unity_host:
+            self._catalog = CatalogState(url=config.unity_host, name=config.catalog, token_file=_unity_token(config))
+        else:
+            port = claim_port(config.catalog_port, "catalog server")
+            self._start(Server("catalog server", lambda: _launch_catalog(config, port), self._catalog_ready))
+        if runtime:
+            port = claim_port(config.spark_port, "Spark Connect server")
+            server = self._spark_server(runtime, port)
+            log = config.home / "logs" / "spark-jvm.log"
+            self._start(
+                Server(
+                    "Spark Connect server",
+                    lambda: Child("the Spark Connect server", spark_server.command(server), log),
+                    lambda child: self._spark_ready(child, server),
+                )
+            )
+        self._publish(pid)
+
+    def _start(self, server: Server) -> None:
+        if server not in self._servers:
+            self._servers.append(server)
+        self._progress(f"starting the {server.name}")
+        began = time.monotonic()
+        server.child = server.launch()
+        server.ready(server.child)
+        self._progress(f"the {server.name} is up ({time.monotonic() - began:.1f} s)")
+
+    def _revive(self, pid: int) -> None:
+        for server in self._servers:
+            while server.child and server.child.exit_code is not None:
+                code = server.child.exit_code
+                pause = server.restarts.next_pause()
+                if pause is None:
+                    raise StackFailed(
+                        f"the {server.name} keeps dying (exit code {code}): {server.restarts}. Its log says why: "
+                        f"{server.child.log}"
+                    )
+                self._progress(f"the {server.name} died (exit code {code}): starting it again in {pause:.2f} s")
+                time.sleep(pause)
+                server.child.stop()
+                try:
+                    self._start(server)
+                    self._publish(pid)
+                except ProcessFailed as failure:
+                    self._progress(str(failure))
+                    server.child.stop()
+
+    def _stop_all(self) -> None:
+        # Spark first: it may be in the middle of a commit that the catalog still has to answer.
+        for server in reversed(self._servers):
+            if server.child:
+                self._progress(f"stopping the {server.name}")
+                server.child.stop()
+
+    def _publish(self, pid: int) -> None:
+        if self._catalog:
+            write_state(self._config.home, StackState(pid=pid, catalog=self._catalog, spark=self._spark))
+
+    def _catalog_ready(self, child: Child) -> None:
+        said = child.wait_until(lambda: _first_line(_ready_file(self._config)), _CATALOG_START_S)
+        ready: dict[str, str] = json.loads(said)
+        self._catalog = CatalogState(
+            url=ready["url"], name=ready["catalog"], token_file=Path(ready["token_file"]), pid=child.pid
+        )
+
+    def _spark_ready(self, child: Child, server: spark_server.SparkServer) -> None:
+        child.wait_until(lambda: answers(server.port) or None, _SPARK_START_S)
+        self._spark = SparkState(remote=server.remote, pid=child.pid)
+
+    def _spark_server(self, runtime: Runtime, port: int) -> spark_server.SparkServer:
+        config, catalog = self._config, self._catalog
+        if catalog is None:
+            raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
+        attached = spark_server.UnityCatalog(catalog.name, catalog.url, catalog.token_file.read_text().strip())
+        return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb)
+
+
+def raise_stopped_on_signals(*, on_stdin_end: bool) -> None:
+    """Turn SIGTERM and SIGINT, and when asked the end of standard input, into `Stopped` in the main thread."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise Stopped
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    if on_stdin_end:
+
+        def leash() -> None:
+            # Descriptor 0 itself: at exit the interpreter would wait for a lock that a reader of sys.stdin holds.
+            with open(0, "rb", buffering=0, closefd=False) as stdin:
+                while stdin.read(4096):
+                    pass
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=leash, name="leash", daemon=True).start()
+
+
+def _ignore_signals() -> None:
+    """From here on the stop is under way: a second Ctrl-C must not cut it short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _launch_catalog(config: StackConfig, port: int) -> Child:
+    home = config.home
+    ready = _ready_file(config)
+    ready.parent.mkdir(parents=True, exist_ok=True)
+    (home / "secrets").mkdir(mode=0o700, exist_ok=True)
+    command = [
+        *(sys.executable, "-m", "embedded.catalog", "--exit-with-stdin"),
+        *("--state-dir", str(home / "catalog"), "--storage-root", str(home / "lake")),
+        *("--port", str(port), "--catalog", config.catalog),
+        *("--token-file", str(home / "secrets" / "catalog.token")),
+    ]
+    return Child("the catalog server", command, home / "logs" / "catalog.log", stdout=ready)
+
+
+def _ready_file(config: StackConfig) -> Path:
+    return config.home / "catalog" / "ready.json"
+
+
+def _first_line(file: Path) -> str | None:
+    line, end, _ = file.read_text().partition("\n")
+    return line if end else None
+
+
+def _unity_token(config: StackConfig) -> Path:
+    if config.unity_token_file is None:
+        raise StackFailed(f"{config.unity_host} needs a token: name the file that holds it by --unity-token-file")
+    return config.unity_token_file
+
+
+def _await_leftovers(home: Path, progress: Progress) -> None:
+    """Let the servers of a supervisor that was killed end first: they notice within seconds, and may hold the ports."""
+    stale = read_state(home)
+    state_file(home).unlink(missing_ok=True)
+    if stale is None:
+        return
+    pids = [pid for pid in (stale.catalog.pid, stale.spark and stale.spark.pid) if pid and psutil.pid_exists(pid)]
+    if pids:
+        progress("the last stack here was killed: waiting for its servers to end")
+    deadline = time.monotonic() + 10
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
