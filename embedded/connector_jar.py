@@ -14,7 +14,7 @@ from embedded.jars import pyspark_jars
 from embedded.java import Java
 
 _SOURCES = Path(__file__).parent / "connector"
-_LEASH = _SOURCES / "Leashed.scala"
+_SERVER = (_SOURCES / "Leashed.scala", _SOURCES / "WarmConnectServer.scala")
 _CATALOG = _SOURCES / "UCSingleCatalog.scala"
 # A zip entry's date is part of the jar's bytes: a fixed one makes equal sources give equal jars.
 _EPOCH = (2000, 1, 1, 0, 0, 0)
@@ -28,7 +28,7 @@ def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Prog
     Raises:
         ConnectorBuildFailed: the compiler refused the sources; the message carries what it said.
     """
-    sources = (_LEASH, _CATALOG) if catalog else (_LEASH,)
+    sources = (*_SERVER, _CATALOG) if catalog else _SERVER
     jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
     if not jar.exists():
         with exclusive(jars_dir / ".lock", progress, "the JVM jars"):

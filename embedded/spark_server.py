@@ -153,7 +153,7 @@ def _arguments(server: SparkServer, log4j: Path) -> list[str]:
         f"-Djava.io.tmpdir={_scratch(server)}",
         *(f"-D{key}={value}" for key, value in spark_conf(server).items()),
         *("-cp", class_path),
-        *("ratify.Leashed", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("ratify.Leashed", "ratify.WarmConnectServer"),
     ]
 
 
