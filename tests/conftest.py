@@ -1,0 +1,54 @@
+"""What the whole suite shares: one home for the session, and one real stack in it, started by the first test that asks."""
+
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from embedded.stack import running
+from embedded.state import StackConfig, StackState
+
+_REPOSITORY = Path(__file__).parents[1]
+
+
+def say(message: str) -> None:
+    """Progress of long starts; pytest shows it beside a failure, or at once with -s."""
+    sys.stderr.write(f"{message}\n")
+
+
+@pytest.fixture(scope="session")
+def jars_dir() -> Path:
+    """Where the JVM jars are, which are downloaded once for all runs."""
+    return Path(os.environ.get("RATIFY_HOME") or _REPOSITORY / ".ratify").resolve() / "jars"
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the session's stack: no state is left over from another run."""
+    return tmp_path_factory.mktemp("ratify")
+
+
+@pytest.fixture(scope="session")
+def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
+    """The catalog server and the Spark Connect server, for the whole session."""
+    with running(StackConfig(home=home, jars_dir=jars_dir), say) as state:
+        yield state
+
+
+@pytest.fixture(scope="session")
+def spark(stack: StackState) -> Generator[SparkSession]:
+    """A Connect session on that stack. Stopped before it: a client whose server is gone retries for ten minutes."""
+    assert stack.spark is not None
+    session = SparkSession.builder.remote(stack.spark.remote).create()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def fresh_schema() -> str:
+    """A schema name that no other test has; the test creates it."""
+    return f"s_{uuid4().hex[:12]}"
