@@ -42,8 +42,7 @@ def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
     """Return the columns as the UI shows them."""
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(column.name, column.type, description=column.comment or None)
-            for column in declaration.columns
+            dg.TableColumn(column.name, column.type, description=column.comment or None) for column in declaration.columns
         ]
     )
 
@@ -115,9 +114,7 @@ def mirrored(declaration: TableDeclaration, created: bool, wrote: WriteResult) -
     )
 
 
-def spark_table(
-    declaration: TableDeclaration, sql: Path, inputs: Mapping[str, TableDeclaration]
-) -> dg.AssetsDefinition:
+def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, TableDeclaration]) -> dg.AssetsDefinition:
     """Return the asset of a table that Spark keeps equal to one query over other tables.
 
     Args:
@@ -126,9 +123,7 @@ def spark_table(
         inputs: Tables by the names that the query uses.
     """
 
-    @dg.multi_asset(
-        name=declaration.name, specs=[table_spec(declaration, [asset_key(table) for table in inputs.values()])]
-    )
+    @dg.multi_asset(name=declaration.name, specs=[table_spec(declaration, [asset_key(table) for table in inputs.values()])])
     def asset(spark: Spark) -> dg.MaterializeResult[Any]:
         created = spark.ensure_table(declaration)
 

@@ -1,5 +1,6 @@
 """The catalog client: databricks-sdk against a Databricks workspace, an open-source Unity Catalog or the embedded one."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -67,17 +68,16 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             from databricks.sdk.config import Config
 
             to = self.connection
-            auth = "pat" if to.token else "oauth-m2m"
-            config = Config(
-                host=to.host,
-                token=to.token.get_secret_value() if to.token else None,
-                client_id=to.client_id,
-                client_secret=to.client_secret.get_secret_value() if to.client_secret else None,
-                auth_type=auth,
-                http_timeout_seconds=30,
-                retry_timeout_seconds=self.retry_seconds,
-            )
-            with self._understood("connect"):
+            with self._understood("connect"), _without_discovery_warning():
+                config = Config(
+                    host=to.host,
+                    token=to.token.get_secret_value() if to.token else None,
+                    client_id=to.client_id,
+                    client_secret=to.client_secret.get_secret_value() if to.client_secret else None,
+                    auth_type="pat" if to.token else "oauth-m2m",
+                    http_timeout_seconds=30,
+                    retry_timeout_seconds=self.retry_seconds,
+                )
                 self._client = WorkspaceClient(config=config)
         return cast("WorkspaceClient", self._client)
 
@@ -177,3 +177,15 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             ) from error
         except errors.DatabricksError as error:
             raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error
+
+
+@contextmanager
+def _without_discovery_warning() -> Iterator[None]:
+    """Open-source servers have no /.well-known/databricks-config, and the SDK warns of that at each start."""
+    sdk = logging.getLogger("databricks.sdk")
+    level = sdk.level
+    sdk.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        sdk.setLevel(level)

@@ -254,7 +254,7 @@ class DuckDBSession:
         self.con.execute(f"SELECT 1 FROM {ALIAS}.{declaration.layer}.{declaration.name} LIMIT 0").fetchall()
 
     def _internal_name(self, declaration: TableDeclaration) -> str:
-        return f"__unity_catalog_internal_{ALIAS}_{declaration.layer}_{declaration.name}"
+        return f"__unity_catalog_internal_{self._catalog.connection.name}_{declaration.layer}_{declaration.name}"
 
     def _detach(self) -> None:
         import duckdb

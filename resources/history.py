@@ -61,7 +61,8 @@ def commit_from_row(row: Mapping[str, Any]) -> Commit:
     metrics = {k: int(v) for k, v in (row.get("operationMetrics") or {}).items() if str(v).isdigit()}
     return Commit(
         version=int(row["version"]),
-        timestamp=row["timestamp"],
+        # PySpark gives timestamps without a zone, in the local time of this process.
+        timestamp=row["timestamp"].astimezone(dt.UTC),
         operation=row["operation"],
         engine=engine_of(row.get("engineInfo")),
         engine_info=row.get("engineInfo") or "",

@@ -1,15 +1,25 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
 import logging
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    Retrying,
+    before_sleep_log,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_fixed,
+    wait_random_exponential,
+)
 
 from resources.catalog import UnityCatalog
 from resources.errors import (
@@ -64,6 +74,7 @@ class Spark(dg.ConfigurableResource[Any]):
         "SPARK_REMOTE or the running stack's Connect server",
     )
     conf: dict[str, str] = Field(default_factory=dict, description="More Spark configuration; no secrets")
+    retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
     attempts: int = Field(default=5, description="How often a write that met a concurrent commit is made in all")
 
     _session: Any = PrivateAttr(default=None)
@@ -179,6 +190,8 @@ class Spark(dg.ConfigurableResource[Any]):
         where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
         # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
         conf = {**where, "spark.sql.session.timeZone": "UTC", **self.conf}
+        if connect:
+            _await_port(remote, self.retry_seconds)
         with self._understood(opening=remote):
             session = LazyPySparkResource(spark_config=conf).spark_session
             session.sql("SELECT 1").collect()
@@ -213,6 +226,25 @@ class Spark(dg.ConfigurableResource[Any]):
             raise
         except (PySparkException, RpcError) as error:
             raise _translated(error, opening or self.remote or Settings().spark_url()) from error
+
+
+def _await_port(remote: str, seconds: int) -> None:
+    """Fail soon where nobody listens: PySpark itself asks again for ten minutes before it says so.
+
+    Raises:
+        SparkUnavailable: nothing accepts a connection.
+    """
+    address = urlsplit(remote)
+    retrying = Retrying(
+        retry=retry_if_exception_type(OSError), stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True
+    )
+    try:
+        retrying(lambda: socket.create_connection((address.hostname or "", address.port or 15002), timeout=5).close())
+    except OSError as error:
+        raise SparkUnavailable(
+            f"No Spark answers at {address.hostname}:{address.port or 15002} (asked for {seconds} s): {error}. Check that it "
+            "runs (`ratify status`) and that SPARK_REMOTE is right."
+        ) from error
 
 
 def _translated(error: Exception, remote: str) -> Exception:

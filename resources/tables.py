@@ -15,7 +15,22 @@ from resources.settings import LAYERS
 
 _IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 _PLAIN_TYPES = frozenset(
-    ["boolean", "tinyint", "smallint", "int", "integer", "bigint", "long", "float", "real", "double", "string", "binary", "date", "timestamp"]
+    [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "integer",
+        "bigint",
+        "long",
+        "float",
+        "real",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+    ]
 )
 _DECIMAL = re.compile(r"^(decimal|dec|numeric)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?$")
 

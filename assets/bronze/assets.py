@@ -81,9 +81,7 @@ def _log_refused(context: dg.AssetExecutionContext, outcome: BatchOutcome) -> No
             context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
 
 
-def _written(
-    source: Source, outcomes: list[BatchOutcome], created: bool, duckdb: DuckDB, catalog: UnityCatalog
-) -> Written:
+def _written(source: Source, outcomes: list[BatchOutcome], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
     with duckdb.session() as session:
         rows = int(session.rows(f"SELECT count(*) FROM {ALIAS}.{source.table.layer}.{source.table.name}")[0][0])
     versions = [outcome.version for outcome in outcomes if outcome.version is not None]

@@ -64,9 +64,7 @@ def _check_header(source: Source, path: str, local: Path) -> None:
     with local.open("rb") as file:
         line = file.readline(_HEADER_LIMIT)
     if not line.endswith(b"\n"):
-        raise BadFile(
-            path, f"the first line is longer than {_HEADER_LIMIT:,} bytes: this is not a CSV file with a header"
-        )
+        raise BadFile(path, f"the first line is longer than {_HEADER_LIMIT:,} bytes: this is not a CSV file with a header")
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

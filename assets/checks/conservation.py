@@ -50,10 +50,7 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> F
     numbers = {
         "files landed": len(landed),
         "loaded": len(loaded),
-        **{
-            status.value: sum(line.status is status for line in book)
-            for status in (Status.REPEATED, Status.QUARANTINED)
-        },
+        **{status.value: sum(line.status is status for line in book) for status in (Status.REPEATED, Status.QUARANTINED)},
         "waiting": len(waiting),
         **{name: len(paths) for name, paths in faults.items()},
     }

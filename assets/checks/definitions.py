@@ -38,8 +38,7 @@ def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=f"{declaration.name}_history",
         specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name in _BLOCKING)
-            for name, text in said.items()
+            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in said.items()
         ],
     )
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Iterator[dg.AssetCheckResult]:

@@ -82,8 +82,7 @@ def no_foreign_versions(claims: Sequence[Claim], history: Sequence[Commit]) -> F
         history: The table's commits.
     """
     known = {version for claim in claims for version in claim.versions}
-    # Before the oldest materialization that is looked at, other ones may have committed.
-    since = claims[-1].version if len(claims) > 1 else -1
+    since = _baseline(claims)
     foreign = [commit for commit in history if commit.version > since and commit.version not in known]
     shown = ", ".join(f"{c.version} ({c.engine_info or 'unnamed'}: {c.operation})" for c in foreign[:5])
     return Finding(
@@ -91,6 +90,15 @@ def no_foreign_versions(claims: Sequence[Claim], history: Sequence[Commit]) -> F
         f"Not made by Dagster: versions {shown}." if foreign else f"All versions after {since} were made by Dagster.",
         {"foreign versions": len(foreign), "after version": since, "version": history[0].version if history else -1},
     )
+
+
+def _baseline(claims: Sequence[Claim]) -> int:
+    """The version that the oldest known materialization but the newest left, or that the only one found."""
+    if not claims:
+        return -1
+    if len(claims) > 1:
+        return claims[-1].version
+    return min(claims[0].versions, default=claims[0].version + 1) - 1
 
 
 def nothing_taken_back(history: Sequence[Commit]) -> Finding:

@@ -39,9 +39,7 @@ CARRIER_DAILY = TableDeclaration(
         Column("diverted", "bigint", sources=_flights("diverted")),
         Column("mean_departure_delay_min", "double", "Minutes", _flights("departure_delay_min")),
         Column("mean_arrival_delay_min", "double", "Minutes", _flights("arrival_delay_min")),
-        Column(
-            "on_time_share", "double", "Arrived < 15 min late, of those that arrived", _flights("arrival_delay_min")
-        ),
+        Column("on_time_share", "double", "Arrived < 15 min late, of those that arrived", _flights("arrival_delay_min")),
         Column("miles_flown", "bigint", "Miles", _flights("distance_miles", "cancelled")),
     ),
     comment="A carrier's day: how much it flew and how late it was",

@@ -129,8 +129,6 @@ def read(spark: Spark, name: str) -> Any:
     return spark.sql((_SQL / f"{name}.sql").read_text(), parsed=parsed)
 
 
-flights_weather = spark_table(
-    FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table}
-)
+flights_weather = spark_table(FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table})
 
 silver_assets = [flights, flights_weather]
