@@ -73,6 +73,7 @@ def resolve(
         JarsUnavailable: an artifact could not be downloaded; the message names it.
     """
     locked = lock(extra)
+    jars_dir = jars_dir.resolve()  # Ivy refuses a relative cache directory
     home = jars_dir / locked.digest
     for name in sets:
         if name not in SETS:
@@ -149,7 +150,9 @@ def _lines(command: list[str], log: Path) -> Generator[tuple[Iterator[str], subp
 
 def _unavailable(name: str, log: Path) -> JarsUnavailable:
     missing = sorted(set(_MISSING.findall(log.read_text(errors="replace"))))
-    what = ", ".join(artifact.replace("#", ":").replace(";", ":") for artifact in missing) or "an artifact"
+    if not missing:
+        return JarsUnavailable(f"Ivy could not resolve the {name} jars. The end of its log, {log}:\n{tail(log)}")
+    what = ", ".join(artifact.replace("#", ":").replace(";", ":") for artifact in missing)
     return JarsUnavailable(
         f"the {name} jars are incomplete: could not download {what}. Check that this machine reaches Maven Central "
         '(behind a proxy, set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"), and run it again: what is '

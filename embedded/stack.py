@@ -25,8 +25,8 @@ _EXIT_RUNNING = 3
 _UP_S = 300
 _DOWN_S = 40
 
-# The leashes of the stacks that end with this process: a pipe closes when nothing refers to it any more.
-_attached: list[subprocess.Popen[bytes]] = []
+# The supervisors started here. Those that end with this process hang on a pipe that closes when nothing refers to it.
+_spawned: list[subprocess.Popen[bytes]] = []
 
 
 def up(config: StackConfig, *, detached: bool, progress: Progress) -> StackState:
@@ -71,8 +71,8 @@ def down(home: Path) -> bool:
             time.sleep(0.05)
         if holder(home) is None:
             break
-    for process in [process for process in _attached if process.poll() is not None]:
-        _attached.remove(process)
+    for process in [process for process in _spawned if process.poll() is not None]:
+        _spawned.remove(process)
     forget_stale(home)
     return True
 
@@ -122,7 +122,7 @@ def _spawn(config: StackConfig, *, detached: bool, progress: Progress) -> StackS
             start_new_session=True,
             cwd=PACKAGE_ROOT,
         )
-    _attached.append(process)
+    _spawned.append(process)
     try:
         return _await_ready(config, process, log, progress)
     except BaseException:

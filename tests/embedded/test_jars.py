@@ -78,6 +78,12 @@ def test_a_failed_resolution_names_the_artifacts_and_leaves_no_stamp(tmp_path: P
     assert not list((tmp_path / "jars").rglob("spark.json"))
 
 
+def test_ivy_failing_for_another_reason_is_not_taken_for_a_download(tmp_path: Path) -> None:
+    java, _ = fake(tmp_path, "echo 'impossible to parse the settings'; exit 1")
+    with pytest.raises(JarsUnavailable, match=r"Ivy could not resolve the spark jars(?s:.*)impossible to parse"):
+        jars.resolve(("spark",), tmp_path / "jars", java, lambda _: None)
+
+
 def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
     java, runs = fake(tmp_path)
     (tmp_path / "jars").mkdir()

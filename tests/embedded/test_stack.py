@@ -152,6 +152,14 @@ def test_a_catalog_that_dies_comes_back_on_its_port(config: StackConfig) -> None
     assert state.catalog.url == before.url
 
 
+def test_a_new_stack_waits_for_the_ports_of_a_killed_one(config: StackConfig) -> None:
+    before = up(config, detached=True, progress=say)
+    os.kill(before.pid, signal.SIGKILL)
+    assert eventually(lambda: holder(config.home) is None)
+    after = up(config.model_copy(update={"catalog_port": before.catalog.port}), detached=True, progress=say)
+    assert (after.catalog.url, after.pid != before.pid) == (before.catalog.url, True)
+
+
 def test_a_taken_port_is_reported_to_the_caller(config: StackConfig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
