@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 
-from resources.catalog import UnityCatalog
 from resources.settings import Settings
 from resources.spark import Spark, WriteResult
 from resources.tables import TableDeclaration
@@ -99,7 +98,7 @@ def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeRes
     )
 
 
-def mirrored(declaration: TableDeclaration, created: bool, wrote: WriteResult) -> Written:
+def mirrored(created: bool, wrote: WriteResult) -> Written:
     """Return what a MERGE did."""
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
@@ -130,18 +129,13 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         def read() -> Any:
             return spark.sql(sql.read_text(), **{name: spark.table(table) for name, table in inputs.items()})
 
-        return result(declaration, mirrored(declaration, created, spark.mirror(declaration, read)))
+        return result(declaration, mirrored(created, spark.mirror(declaration, read)))
 
     return asset
 
 
 def table_rows(spark: Spark, declaration: TableDeclaration, version: int | None = None) -> int:
     """Return how many rows a table has, or had at a version."""
-    name = declaration.full_name(catalog_name(spark.catalog))
+    name = declaration.full_name(spark.catalog.connection.name)
     travel = "" if version is None else f" VERSION AS OF {version}"
     return int(spark.rows(spark.sql(f"SELECT count(*) AS n FROM {name}{travel}"))[0]["n"])
-
-
-def catalog_name(catalog: UnityCatalog) -> str:
-    """Return the name of the catalog that a resource is for."""
-    return catalog.connection.name

@@ -87,7 +87,7 @@ def plan(
     present = {file.path for files in listing.values() for file in files}
     seen = {path: fingerprint for path, fingerprint in cursor.seen.items() if path in present}
     for together in list(zip_longest(*in_batches))[:max_requests]:
-        chosen = {source: batch for source, batch in filter(None, together)}
+        chosen = dict(filter(None, together))
         files = [file for batch in chosen.values() for file in batch]
         request = Request(files={source: [file.path for file in batch] for source, batch in chosen.items()})
         requests[_request_id(files)] = request

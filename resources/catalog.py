@@ -83,7 +83,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     def bearer_token(self) -> str:
         """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
-        header = self._ask("authenticate", lambda: self.client.config.authenticate())["Authorization"]
+        header = self._ask("authenticate", self.client.config.authenticate)["Authorization"]
         return header.removeprefix("Bearer ")
 
     def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:

@@ -150,6 +150,13 @@ class DuckDBSession:
         with understood("run a query"):
             return self.con.execute(sql, list(parameters)).fetchall()
 
+    def records(self, sql: str) -> list[dict[str, Any]]:
+        """Run a statement and return its rows by column name."""
+        with understood("run a query"):
+            cursor = self.con.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads that the table's log already holds."""
         internal = literal(self._internal_name(declaration))

@@ -73,6 +73,15 @@ class LandingZone(dg.ConfigurableResource[Any]):
         listed = (_landed_file(info, root) for info in found)
         return sorted(file for file in listed if _is_csv(file.path) and PurePosixPath(file.path).match(pattern))
 
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            LandingUnavailable: the file cannot be read.
+        """
+        with self._opened() as (fs, root):
+            return bytes(fs.cat_file(f"{root}/{path}"))
+
     def fetch(self, path: str, into: Path) -> FetchedFile:
         """Copy a file into a local folder, hashing the very bytes that are copied.
 

@@ -86,7 +86,8 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             SparkUnavailable: the server cannot be reached.
         """
-        if self._session is None:
+        # Sessions of one process to one server are one: another run's end may have closed it.
+        if self._session is None or getattr(self._session, "is_stopped", False):
             self._session = self._open(self.remote or Settings().spark_url())
         return cast("SparkSession", self._session)
 
@@ -97,7 +98,7 @@ class Spark(dg.ConfigurableResource[Any]):
     def close(self) -> None:
         """Close the session if one was opened."""
         session, self._session = self._session, None
-        if session is not None:
+        if session is not None and not getattr(session, "is_stopped", False):
             session.stop()
 
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
@@ -242,8 +243,8 @@ def _await_port(remote: str, seconds: int) -> None:
         retrying(lambda: socket.create_connection((address.hostname or "", address.port or 15002), timeout=5).close())
     except OSError as error:
         raise SparkUnavailable(
-            f"No Spark answers at {address.hostname}:{address.port or 15002} (asked for {seconds} s): {error}. Check that it "
-            "runs (`ratify status`) and that SPARK_REMOTE is right."
+            f"No Spark answers at {address.hostname}:{address.port or 15002} (asked for {seconds} s): {error}. Check that "
+            "it runs (`ratify status`) and that SPARK_REMOTE is right."
         ) from error
 
 

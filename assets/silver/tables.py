@@ -114,7 +114,7 @@ def flights(spark: Spark) -> tuple[dg.MaterializeResult[Any], dg.MaterializeResu
     def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
         created = spark.ensure_table(table)
         wrote = spark.mirror(table, lambda: read(spark, table.name))
-        return result(table, mirrored(table, created, wrote))
+        return result(table, mirrored(created, wrote))
 
     return write(FLIGHTS), write(FLIGHTS_QUARANTINE)
 

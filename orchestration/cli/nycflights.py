@@ -46,6 +46,14 @@ def land_days(root: str, count: int) -> list[tuple[str, int]]:
     return written
 
 
+def next_day(root: str) -> tuple[dt.date, bytes]:
+    """Return the next day that has not landed, or the year's last one, with its file's bytes."""
+    there = set(landed_days(root))
+    days = list(_days())
+    day, text = next(((day, text) for day, text in days if day not in there), days[-1])
+    return day, text.encode()
+
+
 def write(root: str, path: str, content: bytes) -> None:
     """Write a file into the landing zone in one step: under a hidden name first, so that half a file is never listed."""
     fs, base = fsspec.url_to_fs(root)

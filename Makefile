@@ -1,0 +1,50 @@
+# `make help` lists the targets. Everything that they need is installed into .venv and RATIFY_HOME (.ratify).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export DAGSTER_DISABLE_TELEMETRY := 1
+
+.PHONY: help setup demo dev test test-unit test-long lint bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + ": name another with make PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --python $(BIN)/python -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
+	@touch $(READY)
+
+setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
+	$(BIN)/ratify setup
+
+demo: setup ## Run the main job on real flights and print what it did
+	$(BIN)/ratify demo
+
+dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
+	$(BIN)/ratify dev
+
+test: setup ## All tests but the long forms
+	$(BIN)/python -m pytest -m "not long"
+
+test-unit: $(READY) ## The tests that need no catalog, Spark or browser
+	$(BIN)/python -m pytest -m "not stack and not browser and not long"
+
+test-long: setup ## Also the long forms of the chaos and fuzz tests
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## ruff, pyright, dg check defs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/dg check defs
+
+bench: setup ## The benchmarks; each prints ratios
+	$(BIN)/python -m bench.orchestration
+
+clean: ## Remove the environment and all state
+	-$(BIN)/ratify down
+	rm -rf $(VENV) .ratify

@@ -1,0 +1,192 @@
+"""`ratify demo`: the main job on real data, run through Dagster, and a report that a person can read."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES
+from assets.checks.definitions import DECLARATIONS
+from assets.tables import table_rows
+from orchestration.automation import automation_sensor
+from orchestration.cli import session
+from orchestration.cli.nycflights import day_path, land_days, landed_days, next_day, write
+from orchestration.definitions import defs
+from orchestration.sensors import landed_files_sensor
+from resources.landing import LandingZone
+from resources.settings import LAYERS, Settings
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Demo:
+    """One demo: the Dagster instance that it runs on, and what it saw."""
+
+    instance: dg.DagsterInstance
+    cursor: Any = None
+    failed_steps: list[str] = field(default_factory=list[str])
+    checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
+        default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
+    )
+
+    def automate(self) -> list[dg.AssetKey]:
+        """Evaluate the automation conditions as the daemon would, and return the assets that they ask for."""
+        asked = dg.evaluate_automation_conditions(
+            defs=defs, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
+        )
+        self.cursor = asked.cursor
+        keys = [spec.key for spec in defs.resolve_all_asset_specs() if spec.automation_condition]
+        return [key for key in keys if asked.get_num_requested(key)]
+
+    def sense(self) -> Sequence[dg.RunRequest]:
+        """Evaluate the sensor on its stored cursor, as the daemon would."""
+        name = f"ratify-demo/{landed_files_sensor.name}"
+        stored = self.instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=stored, resources={"landing": LandingZone()}, definitions=defs
+        )
+        tick = landed_files_sensor.evaluate_tick(context)
+        if tick.cursor:
+            self.instance.daemon_cursor_storage.set_cursor_values({name: tick.cursor})
+        session.progress(tick.skip_message or f"the sensor asks for {len(tick.run_requests or [])} runs")
+        return tick.run_requests or []
+
+    def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
+        """Run a job for some assets, with their checks, and keep what failed and what the checks found."""
+        session.progress(f"running {what}")
+        done = defs.resolve_job_def(job).execute_in_process(
+            run_config={**(request.run_config if request else {}), **_QUIET},
+            asset_selection=list(keys),
+            tags=dict(request.tags) if request else None,
+            instance=self.instance,
+            raise_on_error=False,
+        )
+        self.failed_steps += [event.step_key or what for event in done.all_events if event.is_step_failure]
+        for check in done.get_asset_check_evaluations():
+            self.checks[check.asset_key.path[-1], check.check_name] = check
+
+    def bring_up_to_date(self) -> None:
+        """Let the sensor find what landed, and the automation conditions carry it to gold."""
+        for number, request in enumerate(self.sense(), 1):
+            self.run("ingest", f"load batch {number}", request.asset_selection or [], request)
+        # Twice: what depends on an asset that was only just made is asked for by the next evaluation.
+        for _ in range(2):
+            if keys := self.automate():
+                self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
+
+
+def run_demo(days: int, more: int) -> bool:
+    """Run the demo; return whether every step and check went as it should."""
+    landing = Settings().landing
+    with session.engines() as engines, session.dagster_instance() as instance:
+        engines.catalog.ensure_schemas(LAYERS)
+        demo = Demo(instance)
+        demo.automate()
+        first = land_days(landing, days)
+        session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}", highlight=False)
+        demo.bring_up_to_date()
+        before = table_rows(engines.spark, FLIGHTS_RAW.table)
+        second = land_days(landing, more)
+        repeated, broken = _repeat_a_day(landing), _land_broken(landing)
+        session.out.print(
+            f"[bold]2. Landed {_said(second)}[/bold], {repeated} a second time, and {broken}, which is cut off",
+            highlight=False,
+        )
+        demo.bring_up_to_date()
+        after = table_rows(engines.spark, FLIGHTS_RAW.table)
+        _show_tables(engines)
+        fates = _fates(engines, [path for path, _ in second], repeated, broken)
+        session.show("Files of the second landing", fates)
+        _show_checks(demo)
+        wanted = ["loaded"] * len(second) + ["repeated", "quarantined"]
+        faults = _faults(demo, [fate["status"] for fate in fates] == wanted, after - before == sum(n for _, n in second))
+    for fault in faults:
+        session.err.print(f"[red]{fault}[/red]", highlight=False)
+    if not faults:
+        session.out.print(
+            "[green]Every step and check passed.[/green] See it in the Dagster UI: ratify dev", highlight=False
+        )
+    return not faults
+
+
+def _faults(demo: Demo, files_as_wanted: bool, rows_as_wanted: bool) -> list[str]:
+    failed = [f"{table}.{name}: {check.description}" for (table, name), check in demo.checks.items() if not check.passed]
+    faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
+    if not files_as_wanted:
+        faults.append("the files of the second landing did not end as they should")
+    if not rows_as_wanted:
+        faults.append("bronze did not grow by just the rows of the new files")
+    return faults
+
+
+def _said(written: Sequence[tuple[str, int]]) -> str:
+    trips = [rows for path, rows in written if path.startswith("trips/")]
+    return f"{len(trips)} days ({sum(trips):,} flights)"
+
+
+def _repeat_a_day(landing: str) -> str:
+    day = landed_days(landing)[0]
+    zone = LandingZone(url=landing)
+    write(landing, day_path(day), zone.read(day_path(day)))
+    return day_path(day)
+
+
+def _land_broken(landing: str) -> str:
+    """Land the first half of the next day under a name of its own; that day can still land whole."""
+    day, content = next_day(landing)
+    path = day_path(day).replace(".csv", f"-cut-off-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}.csv")
+    write(landing, path, content[: len(content) // 2].rstrip(b"\n"))
+    return path
+
+
+def _show_tables(engines: session.Engines) -> None:
+    rows = list[dict[str, Any]]()
+    for declaration in (*DECLARATIONS, LANDED_FILES):
+        full_name = declaration.full_name(engines.catalog.connection.name)
+        commits = engines.spark.history(full_name)
+        made = Counter(commit.engine.value for commit in commits)
+        rows.append(
+            {
+                "table": full_name,
+                "rows": table_rows(engines.spark, declaration),
+                "version": commits[0].version,
+                "commits": ", ".join(f"{engine} {count}" for engine, count in made.most_common()),
+                "last commit": f"{commits[0].engine} {commits[0].operation}",
+            }
+        )
+    session.show("Tables", rows)
+
+
+def _fates(engines: session.Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
+    """The last line of the book for each file of the second landing, in the order in which they were named."""
+    book = LANDED_FILES.full_name(engines.catalog.connection.name)
+    lines = engines.spark.rows(
+        engines.spark.sql(
+            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {book} GROUP BY path"
+        )
+    )
+    last = {line["path"]: line["last"] for line in lines}
+    missing = {"status": "missing", "rows": 0, "reason": ""}
+    return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
+
+
+def _show_checks(demo: Demo) -> None:
+    by_table: dict[str, list[dg.AssetCheckEvaluation]] = {}
+    for (table, _), check in demo.checks.items():
+        by_table.setdefault(table, []).append(check)
+    rows = [
+        {
+            "table": table,
+            "checks passed": f"{sum(check.passed for check in checks)} of {len(checks)}",
+            "of note": next((c.description or "" for c in checks if c.check_name in _OF_NOTE), ""),
+        }
+        for table, checks in by_table.items()
+    ]
+    session.show("Checks", rows)
+
+
+_OF_NOTE = {"rows_conserved", "csv_rows_in_bronze"}

@@ -1,0 +1,153 @@
+"""The command line: `ratify --help`."""
+
+from typing import Annotated, Any, Literal
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from embedded.errors import EmbeddedError
+from embedded.stack import down as stop_stack
+from embedded.stack import status as stack_status
+from embedded.stack import up as start_stack
+from orchestration.cli import session
+from orchestration.cli.demo import run_demo
+from orchestration.cli.dev import run_dev
+from orchestration.cli.nycflights import land_days
+from resources.errors import RatifyError
+from resources.history import Commit
+from resources.settings import Settings
+
+
+class _Group(TyperGroup):
+    """Shows errors that were raised on purpose as a sentence, not as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (RatifyError, EmbeddedError) as error:
+            session.err.print(f"[red]{type(error).__name__}:[/red] {error}", highlight=False)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    help="A lakehouse on several engines, every commit ratified by Unity Catalog.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+@app.command()
+def demo(
+    days: Annotated[int, typer.Option(min=1, help="Days to land first.")] = 60,
+    more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
+) -> None:
+    """Land real flights, let the sensor find them, run bronze to gold, and show what happened."""
+    with session.stack_for_this_process():
+        passed = run_demo(days, more)
+    raise typer.Exit(0 if passed else 1)
+
+
+@app.command()
+def dev(port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000) -> None:
+    """Run the embedded stack and the Dagster UI on 127.0.0.1, until Ctrl-C."""
+    raise typer.Exit(run_dev(port))
+
+
+@app.command()
+def setup() -> None:
+    """Download and compile what the embedded Spark needs, once."""
+    from embedded.prepare import prepare
+
+    runtime = prepare(session.stack_config(), session.progress)
+    session.out.print(f"Ready: {len(runtime.class_path)} jars, Java in {runtime.java.home}.", highlight=False)
+
+
+@app.command()
+def up(
+    catalog_port: Annotated[int, typer.Option(help="Port of the catalog; 0: any that is free.")] = 0,
+    spark_port: Annotated[int, typer.Option(help="Port of Spark Connect; 0: any that is free.")] = 0,
+) -> None:
+    """Start the embedded catalog and Spark, and leave them running until `ratify down`."""
+    state = start_stack(session.stack_config(catalog_port, spark_port), detached=True, progress=session.progress)
+    spark = state.spark.remote if state.spark else "none"
+    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}", highlight=False)
+
+
+@app.command()
+def down() -> None:
+    """Stop what `ratify up` started."""
+    stopped = stop_stack(Settings().home)
+    session.out.print("stopped" if stopped else "nothing was running")
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Say whether the embedded stack runs, and where; exit code 3 if it does not."""
+    state = stack_status(Settings().home)
+    if as_json:
+        session.out.print_json(state.model_dump_json() if state else "{}")
+    elif state:
+        rows = [{"part": "catalog", "address": state.catalog.url, "process": state.catalog.pid or "not ours"}]
+        if state.spark:
+            rows.append({"part": "spark", "address": state.spark.remote, "process": state.spark.pid})
+        session.show(f"Running in {Settings().home}", rows)
+    else:
+        session.out.print(f"nothing runs in {Settings().home}; start it with `ratify up`", highlight=False)
+    raise typer.Exit(0 if state else 3)
+
+
+@app.command()
+def land(
+    days: Annotated[int, typer.Argument(min=1, help="How many days.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Put the next days of real flights into the landing zone."""
+    written = land_days(Settings().landing, days)
+    session.show(
+        f"Landed in {Settings().landing}", [{"file": path, "rows": rows} for path, rows in written], as_json=as_json
+    )
+
+
+@app.command()
+def history(
+    table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
+    limit: Annotated[int, typer.Option(min=1, help="Newest versions to show.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Show a table's commits, engine by engine."""
+    with session.engines() as engines:
+        full_name = table if table.count(".") == 2 else f"{engines.catalog.connection.name}.{table}"
+        commits = engines.spark.history(full_name, limit)
+    session.show(f"History of {full_name}", [_shown(commit) for commit in commits], as_json=as_json)
+
+
+def _shown(commit: Commit) -> dict[str, Any]:
+    return {
+        "version": commit.version,
+        "committed at (UTC)": f"{commit.timestamp:%Y-%m-%d %H:%M:%S}",
+        "engine": commit.engine.value,
+        "operation": commit.operation,
+        "rows added": "not said" if commit.rows_added is None else commit.rows_added,
+        "engine info": commit.engine_info,
+    }
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="One statement. DuckDB knows the catalog as `uc`.")],
+    engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
+    as_json: Json = False,
+) -> None:
+    """Run SQL through either engine."""
+    with session.engines() as engines:
+        if engine == "spark":
+            rows = engines.spark.rows(engines.spark.sql(query))
+        else:
+            with engines.duckdb.session() as opened:
+                rows = opened.records(query)
+    session.show(f"{len(rows)} rows", rows, as_json=as_json)

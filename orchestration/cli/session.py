@@ -1,0 +1,118 @@
+"""What the commands share: the stack to talk to, the Dagster instance, the resources, and how to print."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from rich.console import Console
+from rich.table import Table
+
+from embedded.files import write_private
+from embedded.stack import running
+from embedded.state import StackConfig
+from resources.catalog import UnityCatalog
+from resources.duckdb import DuckDB
+from resources.settings import Settings
+from resources.spark import Spark
+
+out = Console()
+err = Console(stderr=True)
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The resources, outside of a Dagster run."""
+
+    catalog: UnityCatalog
+    spark: Spark
+    duckdb: DuckDB
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self.spark.close()
+        self.duckdb.close()
+
+
+@contextmanager
+def engines() -> Iterator[Engines]:
+    """The resources as the settings name them, closed at the end."""
+    catalog = UnityCatalog()
+    opened = Engines(catalog, Spark(catalog=catalog), DuckDB(catalog=catalog))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def progress(message: str) -> None:
+    """Show what a long start is at; on stderr, so that stdout stays the answer."""
+    err.print(f"[dim]{message}[/dim]", highlight=False)
+
+
+def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
+    """Return the stack that the settings ask for: no catalog of its own where UNITY_HOST names one."""
+    settings = Settings()
+    config = StackConfig(
+        home=settings.home,
+        catalog=settings.unity_catalog,
+        catalog_port=catalog_port,
+        spark_port=spark_port,
+        java_home=settings.ratify_java_home,
+        unity_spark_package=settings.unity_spark_package,
+        spark=settings.spark_remote is None,
+    )
+    if not settings.unity_host:
+        return config
+    token_file = settings.home / "secrets" / "unity.token"
+    write_private(token_file, UnityCatalog().bearer_token())
+    return config.model_copy(update={"unity_host": settings.unity_host, "unity_token_file": token_file})
+
+
+@contextmanager
+def stack_for_this_process() -> Iterator[None]:
+    """What the settings do not name, started for the length of the block, or found running."""
+    settings = Settings()
+    if settings.unity_host and settings.spark_remote:
+        progress(f"using the catalog at {settings.unity_host} and Spark at {settings.spark_remote}")
+        yield
+        return
+    with running(stack_config(), progress):
+        yield
+
+
+def dagster_home(settings: Settings) -> Path:
+    """Return the folder of the Dagster instance, with the project's dagster.yaml in it."""
+    home = settings.home / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    # Beside the packages in a checkout, inside of this one in a wheel.
+    found = next(path for path in (_PACKAGE.parent / "dagster.yaml", _PACKAGE / "dagster.yaml") if path.exists())
+    shutil.copyfile(found, home / "dagster.yaml")
+    return home
+
+
+@contextmanager
+def dagster_instance() -> Iterator[dg.DagsterInstance]:
+    """The Dagster instance of RATIFY_HOME, the same that `ratify dev` shows."""
+    with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:
+        yield instance
+
+
+def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False) -> None:
+    """Print rows as a table, or as JSON."""
+    if as_json:
+        out.print_json(json.dumps(rows, default=str))
+        return
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for name in rows[0] if rows else ():
+        numeric = all(isinstance(row[name], int | float) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else str(v) for v in row.values()))
+    out.print(table if rows else f"[bold]{title}[/bold]\n(no rows)")
