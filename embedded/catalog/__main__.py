@@ -8,6 +8,12 @@ from pathlib import Path
 from embedded.catalog.server import HOST, PortTakenError, Settings, serve
 
 
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number from 0 to 65535")
+    return int(text)
+
+
 def _settings() -> Settings:
     parser = argparse.ArgumentParser(
         prog="python -m embedded.catalog",
@@ -15,7 +21,12 @@ def _settings() -> Settings:
     )
     parser.add_argument("--state-dir", type=Path, required=True, help="directory of the catalog's database")
     parser.add_argument("--storage-root", type=Path, required=True, help="directory of the managed tables")
-    parser.add_argument("--port", type=int, default=8080, help="port to listen on; 0 chooses a free one (default 8080)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=8080,
+        help="port to listen on; 0 chooses a free one (default 8080)",
+    )
     parser.add_argument("--catalog", default="ratify", help="catalog to create when it is missing (default ratify)")
     parser.add_argument("--token-file", type=Path, required=True, help="bearer token; created when it is missing")
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when stdin reaches its end")
@@ -27,7 +38,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         serve(_settings())
-    except (PortTakenError, ValueError) as error:
+    except (PortTakenError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

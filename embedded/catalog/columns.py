@@ -67,9 +67,7 @@ def schema_string_type(data_type: Any) -> Any:
         return {"type": "struct", "fields": [_schema_string_field(field) for field in _fields(plain)]}
     children = _CHILD_KEYS.get(str(kind))
     if children is None or any(child not in plain for child in children):
-        raise InvalidParameterError(
-            f"Column type {json.dumps(data_type)[:200]} is not an array, map, struct or decimal."
-        )
+        raise InvalidParameterError(f"Column type {json.dumps(data_type)[:200]} is not an array, map, struct or decimal.")
     return plain | {child: schema_string_type(plain[child]) for child in children}
 
 
@@ -115,8 +113,7 @@ def column_infos(struct: Json, partition_columns: list[str]) -> list[Json]:
     """The ColumnInfo array of a Delta struct, partition columns (matched without case) with their index."""
     partitions = {name.lower(): index for index, name in enumerate(partition_columns)}
     return [
-        _column_info(_schema_string_field(field), position, partitions)
-        for position, field in enumerate(_fields(struct))
+        _column_info(_schema_string_field(field), position, partitions) for position, field in enumerate(_fields(struct))
     ]
 
 

@@ -113,9 +113,7 @@ def check_managed(table_id: str, protocol: Json, properties: dict[str, str]) -> 
             raise InvalidParameterError(f"A managed table needs the {kind} features {', '.join(missing)}.")
     for key, value in required_properties(table_id).items():
         if properties.get(key) != value:
-            raise InvalidParameterError(
-                f"A managed table needs the property {key}={value!r}; got {properties.get(key)!r}."
-            )
+            raise InvalidParameterError(f"A managed table needs the property {key}={value!r}; got {properties.get(key)!r}.")
 
 
 def check_external(protocol: Json) -> None:

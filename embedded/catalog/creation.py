@@ -56,8 +56,7 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable) -> Table:
         raise NotSupportedError(f"Tables of type {request.table_type} are not supported; use MANAGED or EXTERNAL.")
     if not request.storage_location or not request.data_source_format:
         raise InvalidParameterError(
-            "storage_location and data_source_format are needed; a managed table's location comes from POST "
-            "/staging-tables."
+            "storage_location and data_source_format are needed; a managed table's location comes from POST /staging-tables."
         )
     infos = [column.model_dump() for column in request.columns]
     table = replace(

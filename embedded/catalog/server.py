@@ -1,6 +1,7 @@
 """The catalog server as a process: its socket, its one line of JSON when ready, and its end."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -45,7 +46,7 @@ class Settings:
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM, SIGINT or, if asked, the end of stdin.
 
-    Raises PortTakenError, and ValueError for a state directory or token file that cannot be used.
+    Raises PortTakenError, and ValueError or OSError for a port, state directory or token file that cannot be used.
     """
     listener = _listen(settings.port)
     token = read_or_create_token(settings.token_file)
@@ -72,6 +73,8 @@ def _listen(port: int) -> socket.socket:
         listener.listen(256)
     except OSError as error:
         listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
         raise PortTakenError(
             f"port {port} on {HOST} is taken ({error.strerror}); choose another with --port or use 0 for a free one"
         ) from error

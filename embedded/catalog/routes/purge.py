@@ -25,10 +25,12 @@ def purge_dropped(store: Store) -> None:
 
 
 def _delete(location: str) -> bool:
+    path = managed_path(location)
     try:
-        shutil.rmtree(managed_path(location))
+        shutil.rmtree(path)
     except FileNotFoundError:
-        return True
+        # Never written, or another request is deleting it at this moment: then that one, or the next, will say so.
+        return not path.exists()
     except OSError as error:
         _log.warning("cannot delete %s yet, will try again: %s", location, error)
         return False

@@ -24,9 +24,7 @@ class Store:
     `max_unpublished_commits` bounds the ratified commits a table that wait to be published.
     """
 
-    def __init__(
-        self, path: Path, default_root: str, *, max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS
-    ) -> None:
+    def __init__(self, path: Path, default_root: str, *, max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
         self.max_unpublished_commits = max_unpublished_commits

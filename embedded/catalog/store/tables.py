@@ -75,9 +75,7 @@ _COLUMNS = [field.name for field in fields(Table) if field.name not in _PARENTS]
 
 
 def _joined() -> Select[Any]:
-    joined = tables.join(schemas, tables.c.schema_id == schemas.c.id).join(
-        catalogs, schemas.c.catalog_id == catalogs.c.id
-    )
+    joined = tables.join(schemas, tables.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)
     chosen = select(tables, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
     return chosen.select_from(joined)
 
@@ -130,9 +128,7 @@ def finalize_staging(tx: Connection, schema_id: str, location: str) -> StagingTa
 
     Raises NoSuchTableError when there is none in this schema, InvalidParameterError when it was finalized before.
     """
-    chosen = select(staging_tables).where(
-        staging_tables.c.location == location, staging_tables.c.schema_id == schema_id
-    )
+    chosen = select(staging_tables).where(staging_tables.c.location == location, staging_tables.c.schema_id == schema_id)
     row = tx.execute(chosen).mappings().first()
     if row is None:
         raise NoSuchTableError(f"No staging table of this schema is at {location}; create one, and use its location.")
@@ -151,9 +147,7 @@ def insert_table(tx: Connection, table: Table) -> None:
 
 def replace_table(tx: Connection, table: Table) -> None:
     """Write back every column of a changed table."""
-    tx.execute(
-        update(tables).where(tables.c.id == table.id).values(**{name: getattr(table, name) for name in _COLUMNS})
-    )
+    tx.execute(update(tables).where(tables.c.id == table.id).values(**{name: getattr(table, name) for name in _COLUMNS}))
 
 
 def rename_table(tx: Connection, table: Table, new_name: str) -> None:

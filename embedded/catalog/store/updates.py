@@ -63,9 +63,7 @@ def load(tx: Connection, table: Table) -> Loaded:
     )
 
 
-def update_table(
-    tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int
-) -> Loaded:
+def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int) -> Loaded:
     """Apply every action, or none.
 
     Raises InvalidParameterError, NoSuchTableError, UpdateRequirementConflictError, CommitVersionConflictError or
@@ -145,9 +143,7 @@ def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table
     if commit.version <= latest:
         raise CommitVersionConflictError(f"Commit version already accepted. Current table version is {latest}")
     if commit.version > latest + 1:
-        raise CommitVersionConflictError(
-            f"Commit version {commit.version} leaves a gap. Current table version is {latest}"
-        )
+        raise CommitVersionConflictError(f"Commit version {commit.version} leaves a gap. Current table version is {latest}")
     _check_commit(commit)
     unpublished = latest - (table.backfilled_version or 0)
     if unpublished >= max_unpublished:
@@ -188,9 +184,7 @@ def _check_iceberg(table: Table, iceberg: Iceberg, version: int) -> None:
     if not iceberg.metadata_location.startswith(table.location + "/") or ".." in iceberg.metadata_location:
         raise InvalidParameterError(f"uniform.iceberg.metadata-location must lie under {table.location}/.")
     if iceberg.converted_delta_version != version:
-        raise InvalidParameterError(
-            f"uniform.iceberg.converted-delta-version must be {version}, the version committed."
-        )
+        raise InvalidParameterError(f"uniform.iceberg.converted-delta-version must be {version}, the version committed.")
     stored = (table.uniform or {}).get("iceberg", {}).get("converted-delta-version")
     if iceberg.base_converted_delta_version not in (None, stored):
         raise UpdateRequirementConflictError(
