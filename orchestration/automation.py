@@ -12,11 +12,11 @@ def downstream_of_checked() -> dg.AutomationCondition[dg.AssetKey]:
     """Materialize when an input has a new version, all inputs are there, and none failed a blocking check.
 
     `eager()` alone would go on from an input whose blocking check failed in an earlier run: blocking stops the steps of
-    the same run only.
+    the same run only. An input that is asked for in the same tick is made in the same run, where it does.
     """
-    return (dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()).with_label(
-        "inputs are new and passed their blocking checks"
-    )
+    passed = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed(), blocking_only=True)
+    inputs_passed = dg.AutomationCondition.all_deps_match(passed | dg.AutomationCondition.will_be_requested())
+    return (dg.AutomationCondition.eager() & inputs_passed).with_label("inputs are new and passed their blocking checks")
 
 
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:

@@ -153,12 +153,22 @@ class Spark(dg.ConfigurableResource[Any]):
         merge = _merge_sql(declaration, full_name)
 
         def once() -> Commit | None:
-            with self._understood():
-                read().createOrReplaceTempView("ratify_merge_source")
+            with self._understood(), self.kept(read()) as source:
+                source.createOrReplaceTempView("ratify_merge_source")
                 return self._committed(full_name, lambda: self.session.sql(merge).collect())
 
         commit = self._retried(once)
         return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
+
+    @contextmanager
+    def kept(self, frame: "DataFrame") -> Iterator["DataFrame"]:
+        """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
+        with self._understood():
+            kept = frame.persist()
+            try:
+                yield kept
+            finally:
+                kept.unpersist()
 
     def _committed(self, full_name: str, write: Callable[[], object]) -> Commit | None:
         """Run a write under a mark of its own, and find the commit that carries the mark."""

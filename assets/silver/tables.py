@@ -111,22 +111,23 @@ FLIGHTS_WEATHER = TableDeclaration(
 def flights(spark: Spark) -> tuple[dg.MaterializeResult[Any], dg.MaterializeResult[Any]]:
     """Split bronze into the flights that keep all rules and the rows that break one."""
 
-    def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
-        created = spark.ensure_table(table)
-        wrote = spark.mirror(table, lambda: read(spark, table.name))
-        return result(table, mirrored(created, wrote))
+    with spark.kept(parsed(spark)) as rows:
 
-    return write(FLIGHTS), write(FLIGHTS_QUARANTINE)
+        def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
+            created = spark.ensure_table(table)
+            query = (_SQL / f"{table.name}.sql").read_text()
+            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, parsed=rows))))
+
+        return write(FLIGHTS), write(FLIGHTS_QUARANTINE)
 
 
-def read(spark: Spark, name: str) -> Any:
-    """Return the rows that a table of this asset should have: `flights` or `flights_quarantine`."""
-    parsed = spark.sql(
+def parsed(spark: Spark) -> Any:
+    """Return every bronze flight, typed, with its key and the rules that it breaks (see flights_parsed.sql)."""
+    return spark.sql(
         (_SQL / "flights_parsed.sql").read_text(),
         flights_raw=spark.table(FLIGHTS_RAW.table),
         airports=spark.table(AIRPORTS.table),
     )
-    return spark.sql((_SQL / f"{name}.sql").read_text(), parsed=parsed)
 
 
 flights_weather = spark_table(FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table})
