@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-export DAGSTER_DISABLE_TELEMETRY := 1
 
 .PHONY: help setup demo dev test test-unit test-long lint bench clean
 

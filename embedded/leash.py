@@ -3,6 +3,7 @@
 `python -m embedded.leash COMMAND [ARGUMENT …]`, started as a `Child`, is for programs that do not watch their own input.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,31 +11,46 @@ import sys
 import threading
 from collections.abc import Callable
 
-_GRACE_S = 20
+import psutil
+
+# Ctrl-C first, which programs take as "stop what you started, then yourself"; then what cannot be left unheard.
+_ENDINGS = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 0.0))
 
 
 def main() -> int:
     """Return the program's exit code; 0 where it was told to stop."""
-    process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
     told = threading.Event()
-
-    def stop(*_: object) -> None:
-        told.set()
-        process.terminate()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    threading.Thread(target=_at_end_of_input, args=(stop,), daemon=True).start()
+        signal.signal(number, lambda _number, _frame: told.set())
+    process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+    threading.Thread(target=_at_end_of_input, args=(told.set,), daemon=True).start()
     while process.poll() is None and not told.is_set():
         told.wait(0.2)
+    code = process.poll()
+    _end_group()
+    return 0 if code is None else code
+
+
+def _end_group() -> None:
+    """End all that is left of this process's group, which holds the program and what it started."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    group = os.getpgid(0)
+    for number, grace in _ENDINGS:
+        others = [process for process in psutil.process_iter() if _is_other(process, group)]
+        if not others:
+            return
+        for process in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        psutil.wait_procs(others, timeout=grace)
+
+
+def _is_other(process: psutil.Process, group: int) -> bool:
     try:
-        code = process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        code = -signal.SIGKILL
-    # What the program left behind is in the session that this process leads.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(os.getpgid(0), signal.SIGTERM)
-    return 0 if told.is_set() else code
+        return process.pid != os.getpid() and os.getpgid(process.pid) == group
+    except (ProcessLookupError, PermissionError):
+        return False
 
 
 def _at_end_of_input(stop: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """When a table is brought up to date: policies by layer, mapped once over all assets."""
 
 import datetime as dt
+from typing import Any
 
 import dagster as dg
 
@@ -8,7 +9,7 @@ FRESH_WITHIN = dt.timedelta(hours=36)
 """A nightly run that fails once is a warning after a day, and a failure when the next night has passed too."""
 
 
-def downstream_of_checked() -> dg.AutomationCondition[dg.AssetKey]:
+def downstream_of_checked() -> dg.AutomationCondition[Any]:
     """Materialize when an input has a new version, all inputs are there, and none failed a blocking check.
 
     `eager()` alone would go on from an input whose blocking check failed in an earlier run: blocking stops the steps of

@@ -1,12 +1,12 @@
 """The catalog client: databricks-sdk against a Databricks workspace, an open-source Unity Catalog or the embedded one."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import dagster as dg
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, SecretStr
 
 from resources.errors import (
     CatalogBusy,
@@ -52,8 +52,9 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         if self._connection is None:
             if self.host:
-                explicit = {"unity_host": self.host, "unity_token": self.token or None}
-                settings = Settings(**{k: v for k, v in explicit.items() if v})
+                settings = Settings().model_copy(update={"unity_host": self.host})
+                if self.token:
+                    settings.unity_token = SecretStr(self.token)
             else:
                 settings = Settings()
             connection = settings.catalog_connection()
@@ -85,6 +86,15 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
         header = self._ask("authenticate", self.client.config.authenticate)["Authorization"]
         return header.removeprefix("Bearer ")
+
+    def check(self) -> None:
+        """Make sure that the server answers, knows the token and has the catalog: engines say so late and unclearly.
+
+        Raises:
+            CatalogUnavailable, CatalogDenied, TableMissing: it does not.
+        """
+        name = self.connection.name
+        self._ask(f"list the schemas of {name}", lambda: next(iter(self.client.schemas.list(name, max_results=1)), None))
 
     def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:
         """Create the schemas that are missing; return their names.
@@ -121,8 +131,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         catalog, schema, table = full_name.split(".")
         path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
-        answer = self._ask(f"load {full_name}", lambda: self.client.api_client.do("GET", path))
-        return int(cast("dict[str, Any]", answer)["latest-table-version"])
+        get = cast("Callable[[str, str], dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
+        return int(self._ask(f"load {full_name}", lambda: get("GET", path))["latest-table-version"])
 
     def require_safe_for_duckdb(self, declaration: TableDeclaration) -> None:
         """Refuse a table that DuckDB would write wrong.
@@ -153,9 +163,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             return call()
 
     @contextmanager
-    def _understood(self, what: str) -> Iterator[None]:
+    def _understood(self, what: str) -> Generator[None]:
         """Turn what databricks-sdk and requests raise into our errors, each with what to do next."""
         from databricks.sdk import errors
+        from databricks.sdk.errors.base import DatabricksError
         from requests.exceptions import RequestException
 
         host = self.connection.host
@@ -170,17 +181,17 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             raise TableMissing(f"The catalog at {host} could not {what}: {error}. Check the name.") from error
         except (errors.TooManyRequests, errors.TemporarilyUnavailable) as error:
             raise CatalogBusy(f"The catalog at {host} is too busy to {what}: {error}. Try again later.") from error
-        except (RequestException, TimeoutError, OSError) as error:
+        except (RequestException, TimeoutError) as error:
             raise CatalogUnavailable(
                 f"The catalog at {host} did not answer ({what}, asked for {self.retry_seconds} s): "
                 f"{type(error).__name__}. Check that it runs (`ratify status`) and that UNITY_HOST is right."
             ) from error
-        except errors.DatabricksError as error:
+        except DatabricksError as error:
             raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error
 
 
 @contextmanager
-def _without_discovery_warning() -> Iterator[None]:
+def _without_discovery_warning() -> Generator[None]:
     """Open-source servers have no /.well-known/databricks-config, and the SDK warns of that at each start."""
     sdk = logging.getLogger("databricks.sdk")
     level = sdk.level

@@ -7,7 +7,7 @@ Delta `txn` action per load with compare-and-set, so that a load is in the table
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -72,7 +72,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
             con.close()
 
     @contextmanager
-    def session(self) -> Iterator["DuckDBSession"]:
+    def session(self) -> Generator["DuckDBSession"]:
         """Attach the catalog afresh and give a session on it; local temporary tables end with it.
 
         Raises:
@@ -92,8 +92,9 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     def _open(self) -> "DuckDBPyConnection":
         import duckdb
-        import duckdb_extensions
+        import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
 
+        self.catalog.check()
         folder = Settings().home / "duckdb" / "extensions"
         folder.mkdir(parents=True, exist_ok=True)
         config: dict[str, str | bool | int | float | list[str]] = {"extension_directory": str(folder)}
@@ -215,7 +216,7 @@ class DuckDBSession:
         return AppendResult(before + 1, int(added[0]) if added else 0, loads)
 
     @contextmanager
-    def _transaction(self, declaration: TableDeclaration) -> Iterator[None]:
+    def _transaction(self, declaration: TableDeclaration) -> Generator[None]:
         import duckdb
 
         with understood(f"append to {declaration.name}"):
@@ -277,7 +278,7 @@ def literal(text: str) -> str:
 
 
 @contextmanager
-def understood(what: str) -> Iterator[None]:
+def understood(what: str) -> Generator[None]:
     """Turn DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
     import duckdb
 

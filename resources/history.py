@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 
 class Engine(StrEnum):
@@ -58,7 +58,8 @@ class Commit:
 
 def commit_from_row(row: Mapping[str, Any]) -> Commit:
     """Turn one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
-    metrics = {k: int(v) for k, v in (row.get("operationMetrics") or {}).items() if str(v).isdigit()}
+    said = cast("Mapping[str, str]", row.get("operationMetrics") or {})
+    metrics = {name: int(value) for name, value in said.items() if value.isdigit()}
     return Commit(
         version=int(row["version"]),
         # PySpark gives timestamps without a zone, in the local time of this process.

@@ -2,11 +2,11 @@
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 from pydantic import Field
@@ -98,11 +98,11 @@ class LandingZone(dg.ConfigurableResource[Any]):
         return FetchedFile(path, local, digest.hexdigest(), size)
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[Any, str]]:
-        import fsspec
+    def _opened(self) -> Generator[tuple[Any, str]]:
+        import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
 
         try:
-            fs, root = fsspec.url_to_fs(self.root)
+            fs, root = cast("tuple[Any, str]", fsspec.url_to_fs(self.root))  # pyright: ignore[reportUnknownMemberType]
             # A cached listing would hide files that landed since.
             fs.invalidate_cache()
             yield fs, root.rstrip("/")

@@ -3,7 +3,7 @@
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -104,7 +104,12 @@ class Spark(dg.ConfigurableResource[Any]):
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
         with self._understood():
-            return self.session.sql(text, **frames)
+            return self._run(text, **frames)
+
+    def _run(self, text: str, **frames: "DataFrame") -> "DataFrame":
+        # PySpark types `args` but not the keyword arguments that stand for names in the text.
+        run = cast("Callable[..., DataFrame]", self.session.sql)  # pyright: ignore[reportUnknownMemberType]
+        return run(text, **frames)
 
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
@@ -129,7 +134,7 @@ class Spark(dg.ConfigurableResource[Any]):
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
             with self._understood():
-                self.session.sql(declaration.ddl(catalog)).collect()
+                self._run(declaration.ddl(catalog)).collect()
             return True
         return False
 
@@ -150,18 +155,18 @@ class Spark(dg.ConfigurableResource[Any]):
             CommitConflict: other writers won every attempt.
         """
         full_name = declaration.full_name(self.catalog.connection.name)
-        merge = _merge_sql(declaration, full_name)
+        merge = merge_sql(declaration, full_name)
 
         def once() -> Commit | None:
             with self._understood(), self.kept(read()) as source:
                 source.createOrReplaceTempView("ratify_merge_source")
-                return self._committed(full_name, lambda: self.session.sql(merge).collect())
+                return self._committed(full_name, lambda: self._run(merge).collect())
 
         commit = self._retried(once)
         return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
 
     @contextmanager
-    def kept(self, frame: "DataFrame") -> Iterator["DataFrame"]:
+    def kept(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
         with self._understood():
             kept = frame.persist()
@@ -226,7 +231,7 @@ class Spark(dg.ConfigurableResource[Any]):
         return conf
 
     @contextmanager
-    def _understood(self, opening: str = "") -> Iterator[None]:
+    def _understood(self, opening: str = "") -> Generator[None]:
         """Turn what PySpark and gRPC raise into our errors."""
         from grpc import RpcError
         from pyspark.errors import PySparkException
@@ -282,7 +287,8 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:300]
 
 
-def _merge_sql(declaration: TableDeclaration, full_name: str) -> str:
+def merge_sql(declaration: TableDeclaration, full_name: str) -> str:
+    """Return the MERGE that makes a table equal to the view `ratify_merge_source`."""
     on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
     columns = declaration.column_names
     target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, Literal
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -22,7 +21,7 @@ from resources.settings import Settings
 class _Group(TyperGroup):
     """Shows errors that were raised on purpose as a sentence, not as a traceback."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ class Engines:
 
 
 @contextmanager
-def engines() -> Iterator[Engines]:
+def engines() -> Generator[Engines]:
     """The resources as the settings name them, closed at the end."""
     catalog = UnityCatalog()
     opened = Engines(catalog, Spark(catalog=catalog), DuckDB(catalog=catalog))
@@ -76,7 +76,7 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
 
 
 @contextmanager
-def stack_for_this_process() -> Iterator[None]:
+def stack_for_this_process() -> Generator[None]:
     """What the settings do not name, started for the length of the block, or found running."""
     settings = Settings()
     if settings.unity_host and settings.spark_remote:
@@ -98,7 +98,7 @@ def dagster_home(settings: Settings) -> Path:
 
 
 @contextmanager
-def dagster_instance() -> Iterator[dg.DagsterInstance]:
+def dagster_instance() -> Generator[dg.DagsterInstance]:
     """The Dagster instance of RATIFY_HOME, the same that `ratify dev` shows."""
     with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:
         yield instance

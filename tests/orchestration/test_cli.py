@@ -1,0 +1,211 @@
+"""The `ratify` command as a person types it: processes of their own, in homes of their own."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+RATIFY = str(Path(sys.executable).with_name("ratify"))
+# What another test, or the person who runs the tests, may have set.
+OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "LANDING_URL", "DAGSTER_HOME")
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**kept, "RATIFY_HOME": str(home), "COLUMNS": "200", **more}
+
+
+def ratify(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [RATIFY, *arguments], env=environment(home, **more), capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+@pytest.fixture
+def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
+    """A home without state, whose jars are there already; nothing runs in it afterwards."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to(jars_dir)
+    yield home
+    ratify(home, "down")
+
+
+class Catalog:
+    """A Unity Catalog server of another owner: known by its URL and token alone."""
+
+    def __init__(self, folder: Path) -> None:
+        token = folder / "token"
+        command = [sys.executable, "-m", "embedded.catalog", "--port", "0", "--catalog", "main", "--exit-with-stdin"]
+        folders = ["--state-dir", str(folder / "state"), "--storage-root", str(folder / "lake"), "--token-file", str(token)]
+        self.process = subprocess.Popen([*command, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url: str = json.loads(self.process.stdout.readline())["url"]
+        self.token = token.read_text().strip()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Generator[Catalog]:
+    catalog = Catalog(tmp_path)
+    yield catalog
+    catalog.process.terminate()
+    catalog.process.wait(10)
+
+
+def test_without_a_stack_the_error_says_what_to_do(tmp_path: Path) -> None:
+    asked = ratify(tmp_path, "sql", "SELECT 1")
+    assert asked.returncode == 1
+    assert "NotConfigured" in asked.stderr
+    assert "ratify up" in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_status_of_nothing(tmp_path: Path) -> None:
+    assert ratify(tmp_path, "status").returncode == 3
+    asked = ratify(tmp_path, "status", "--json")
+    assert (asked.returncode, json.loads(asked.stdout)) == (3, {})
+
+
+def test_land_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    first = json.loads(ratify(tmp_path, "land", "2", "--json").stdout)
+    second = json.loads(ratify(tmp_path, "land", "1", "--json").stdout)
+    assert [file["file"] for file in first][-2:] == ["trips/2013-01-01.csv", "trips/2013-01-02.csv"]
+    assert second == [{"file": "trips/2013-01-03.csv", "rows": 914}]
+    assert len((tmp_path / "landing/trips/2013-01-01.csv").read_text().splitlines()) == 843
+
+
+def test_dev_says_that_its_port_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        asked = ratify(tmp_path, "dev", "--port", str(port))
+    assert asked.returncode == 1
+    assert f"port {port}" in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_an_unsuitable_java_is_refused(tmp_path: Path) -> None:
+    asked = ratify(tmp_path, "setup", RATIFY_JAVA_HOME=str(tmp_path / "no-java"))
+    assert asked.returncode == 1
+    assert "UnsuitableJava" in asked.stderr
+    assert str(tmp_path / "no-java") in asked.stderr.replace("\n", "")
+
+
+def test_a_wrong_token_is_named(elsewhere: Catalog, new_home: Path) -> None:
+    asked = ratify(
+        new_home,
+        "sql",
+        "SELECT 1",
+        "--engine",
+        "duckdb",
+        UNITY_HOST=elsewhere.url,
+        UNITY_TOKEN="wrong",
+        UNITY_CATALOG="main",
+    )
+    assert asked.returncode == 1
+    assert "CatalogDenied" in asked.stderr
+    assert "UNITY_TOKEN" in asked.stderr
+
+
+@pytest.mark.stack
+def test_up_history_sql_status_down(new_home: Path) -> None:
+    assert ratify(new_home, "up").returncode == 0
+    status = json.loads(ratify(new_home, "status", "--json").stdout)
+    assert set(status) >= {"catalog", "spark"}
+    assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
+    assert set(status["spark"]) >= {"remote", "pid"}
+    assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600
+    made = "CREATE TABLE bronze.t (id BIGINT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
+    for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
+        assert ratify(new_home, "sql", statement).returncode == 0, statement
+    assert ratify(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
+    asked = ratify(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json")
+    assert json.loads(asked.stdout) == [{"total": 6}]
+    commits = json.loads(ratify(new_home, "history", "bronze.t", "--json").stdout)
+    assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
+    pids = [status["catalog"]["pid"], status["spark"]["pid"], status["pid"]]
+    assert ratify(new_home, "down").returncode == 0
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.stack
+def test_demo_on_another_server(elsewhere: Catalog, new_home: Path) -> None:
+    """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
+    there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
+    demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **there)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "main.gold.carrier_daily_snapshot" in demo.stdout
+    assert "quarantined" in demo.stdout
+    assert "repeated" in demo.stdout
+    assert not (new_home / "catalog").exists()
+    assert elsewhere.token not in demo.stdout + demo.stderr
+
+
+@pytest.mark.stack
+def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
+    """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
+    demo = subprocess.Popen(
+        [RATIFY, "demo", "--days", "4", "--more", "1"],
+        env=environment(new_home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "running flights" in line:
+            break
+    family = psutil.Process(demo.pid).children(recursive=True)
+    time.sleep(2)
+    demo.send_signal(signal.SIGKILL)
+    demo.wait(10)
+    demo.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert ratify(new_home, "up").returncode == 0
+    again = ratify(new_home, "demo", "--days", "1", "--more", "1")
+    rows = json.loads(
+        ratify(
+            new_home,
+            "sql",
+            "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, count(*) AS s FROM silver.flights",
+            "--json",
+        ).stdout
+    )[0]
+    landed = sum(
+        len(path.read_text().splitlines()) - 1
+        for path in (new_home / "landing/trips").glob("*.csv")
+        if "cut-off" not in path.name
+    )
+    assert rows == {"b": landed, "s": landed}
+    # The version that the killed run committed without a report is the only thing that a check may complain of.
+    complaints = [line for line in again.stderr.splitlines() if "failed:" in line]
+    assert all("no_foreign_versions" in line for line in complaints), again.stderr
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    block = readme.split("## The command line")[1].split("```")[1]
+    words = [line.split()[1] for line in block.strip().splitlines()]
+    described = subprocess.run([RATIFY, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert words
+    assert all(word in described for word in words)
+    targets = subprocess.run(
+        [shutil.which("make") or "make", "help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    ).stdout
+    assert all(target in targets for target in ("demo", "dev", "test", "test-unit", "lint", "bench", "setup"))

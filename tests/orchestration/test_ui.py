@@ -1,0 +1,184 @@
+"""The Dagster UI as a person uses it: `ratify dev`, a real headless Chromium, the daemon's own runs and one by hand."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from orchestration.cli.nycflights import land_days
+
+pytestmark = [pytest.mark.stack, pytest.mark.browser]
+
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+# A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
+PATIENCE_S = 420
+TABLES = 12
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Dev:
+    """A running `ratify dev`."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / "dev.log"
+        environ = {**os.environ, "RATIFY_HOME": str(home)}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("ratify")), "dev", "--port", str(self.port)],
+                env=environ,
+                stdout=log,
+                stderr=log,
+            )
+
+    def ask(self, query: str) -> dict[str, Any]:
+        body = json.dumps({"query": query}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"content-type": "application/json"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return json.load(answer)["data"]
+
+    def runs(self) -> dict[str, str]:
+        runs = self.ask("{runsOrError(limit: 100) {... on Runs {results {runId status}}}}")["runsOrError"]["results"]
+        return {run["runId"]: run["status"] for run in runs}
+
+    def materialized(self) -> int:
+        nodes = self.ask("{assetNodes {assetMaterializations(limit: 1) {timestamp}}}")["assetNodes"]
+        return sum(bool(node["assetMaterializations"]) for node in nodes)
+
+    def await_(self, what: str, done: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"ratify dev ended: {self.log.read_text()}"
+            try:
+                if done():
+                    return
+            except OSError:
+                pass
+            time.sleep(1)
+        pytest.fail(f"{what} did not happen within {PATIENCE_S} s; runs: {self.runs()}; {self.log.read_text()[-2000:]}")
+
+    def idle(self) -> bool:
+        return all(status in {"SUCCESS", "FAILURE", "CANCELED"} for status in self.runs().values())
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[Dev]:
+    home = tmp_path_factory.mktemp("dev")
+    (home / "jars").symlink_to(jars_dir)
+    land_days(str(home / "landing"), 3)
+    dev = Dev(home)
+    try:
+        yield dev
+    finally:
+        if dev.process.poll() is None:
+            dev.process.send_signal(signal.SIGINT)
+            dev.process.wait(90)
+
+
+@pytest.fixture(scope="module")
+def page(dev: Dev) -> Generator[Page]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: install the package chromium to run the browser tests")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*quiet, "--disable-component-update", "--disable-sync"]
+        )
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield page
+        browser.close()
+
+
+def test_sensor_and_automation_bring_every_table_up(dev: Dev) -> None:
+    dev.await_("every table being materialized", lambda: dev.materialized() >= TABLES and dev.idle())
+    assert set(dev.runs().values()) == {"SUCCESS"}
+
+
+def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
+    page.goto(f"{dev.url}/asset-groups")
+    for layer in ("landing", "bronze", "silver", "gold"):
+        expect(page.get_by_text(layer, exact=True).first).to_be_visible()
+    for asset, neighbour, kinds in (
+        ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
+        ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
+        ("gold/airport_hourly", "flights_weather", ("Spark", "delta", "Gold")),
+    ):
+        page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
+        for text in (asset.split("/")[1], neighbour, *kinds):
+            expect(page.get_by_text(text, exact=True).first).to_be_visible()
+
+
+def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/locations/ratify/jobs/medallion")
+    page.get_by_role("button", name="Materialize all").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert {status for run, status in dev.runs().items() if run not in before} == {"SUCCESS"}
+
+
+def test_checks_are_green(dev: Dev, page: Page) -> None:
+    for table, checks in (("bronze/flights_raw", 7), ("silver/flights", 5)):
+        page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
+        expect(page.get_by_text(f"Checks ({checks})")).to_be_visible()
+        expect(page.get_by_text("Succeeded", exact=True)).to_have_count(checks)
+        expect(page.get_by_text("Failed", exact=True)).to_have_count(0)
+
+
+def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
+    page.goto(f"{dev.url}/assets/ratify/silver/flights")
+    expect(page.get_by_text("Row count")).to_be_visible()
+    expect(page.get_by_text("2,699").first).to_be_visible()
+    expect(page.get_by_text("scheduled_departure_utc")).to_be_visible()
+    expect(page.get_by_text("Delta version")).to_be_visible()
+    page.goto(f"{dev.url}/assets/ratify/silver/flights?view=lineage&column=departure_delay_min")
+    expect(page.get_by_text("dep_delay", exact=True).first).to_be_visible()
+
+
+def test_no_secret_is_shown(dev: Dev) -> None:
+    token = (dev.log.parent / "secrets" / "catalog.token").read_text().strip()
+    shown = json.dumps(
+        dev.ask(
+            "{repositoriesOrError {... on RepositoryConnection {nodes {allTopLevelResourceDetailsOrError: name "
+            "location {name}}}} instance {info}}"
+        )
+    )
+    logs = "".join(path.read_text(errors="replace") for path in (dev.log.parent / "logs").glob("*.log"))
+    assert token not in shown + logs + dev.log.read_text()
+    assert all(token not in " ".join(process.cmdline()) for process in psutil.process_iter() if _readable(process))
+
+
+def _readable(process: psutil.Process) -> bool:
+    try:
+        return bool(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_everything_ends_with_it(dev: Dev) -> None:
+    family = psutil.Process(dev.process.pid).children(recursive=True)
+    assert any("dagster" in " ".join(process.cmdline()) for process in family)
+    dev.process.kill()
+    dev.process.wait(30)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
