@@ -89,6 +89,10 @@ def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeRes
         "engine": declaration.writer.value,
         "rows added": written.added,
         VERSIONS: dg.MetadataValue.json(list(written.versions)),
+        # The open-source UI keeps the lineage above but draws it nowhere.
+        "columns come from": dg.MetadataValue.json(
+            {column.name: list(column.sources) for column in declaration.columns if column.sources}
+        ),
         **written.more,
     }
     if written.committed_at:

@@ -34,6 +34,7 @@ def stage(con: duckdb.DuckDBPyConnection, source: Source, path: str, local: Path
     """
     _check_bytes(path, local)
     _check_header(source, path, local)
+    _check_lines(path, local)
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in source.header)
     try:
         added = con.execute(
@@ -77,6 +78,14 @@ def _check_header(source: Source, path: str, local: Path) -> None:
     if missing := [name for name in source.header if name not in found]:
         raise BadFile(path, f"the header lacks columns: {', '.join(missing)[:200]}")
     raise BadFile(path, f"the header's columns are in another order: expected {','.join(source.header)}")
+
+
+def _check_lines(path: str, local: Path) -> None:
+    # DuckDB's own bound on a line does not hold where the line is longer than its read buffer.
+    with local.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LINE_LIMIT + 1), b""), 1):
+            if len(line) > _LINE_LIMIT:
+                raise BadFile(path, f"line {number}: a line is longer than {_LINE_LIMIT:,} bytes")
 
 
 _CAUSES = (

@@ -133,9 +133,10 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     assert json.loads(asked.stdout) == [{"total": 6}]
     commits = json.loads(ratify(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
-    pids = [status["catalog"]["pid"], status["spark"]["pid"], status["pid"]]
+    ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
     assert ratify(new_home, "down").returncode == 0
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    _, alive = psutil.wait_procs(ours, timeout=10)
+    assert not alive
 
 
 @pytest.mark.stack
