@@ -3,19 +3,21 @@
 import codecs
 import re
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from assets.bronze.sources import Source
 from resources.duckdb import literal
 from resources.errors import BadFile
+
+if TYPE_CHECKING:
+    import duckdb
 
 _HEADER_LIMIT = 64 * 1024
 _LINE_LIMIT = 2 * 1024 * 1024
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def stage(con: duckdb.DuckDBPyConnection, source: Source, path: str, local: Path, into: str) -> int:
+def stage(con: "duckdb.DuckDBPyConnection", source: Source, path: str, local: Path, into: str) -> int:
     """Parse a file and add its records to a local table: the source's columns as text, then `_source_file`, `_source_row`.
 
     Args:
@@ -36,11 +38,12 @@ def stage(con: duckdb.DuckDBPyConnection, source: Source, path: str, local: Path
     _check_header(source, path, local)
     _check_lines(path, local)
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in source.header)
+    # parallel = false: the parallel reader drops a line that is longer than its buffers (32 MiB) without a word.
     try:
         added = con.execute(
             f"INSERT INTO {into} SELECT *, {literal(path)}, row_number() OVER () FROM read_csv({literal(str(local))}, "
             f"columns = {{{columns}}}, header = true, auto_detect = false, strict_mode = true, delim = ',', quote = '\"', "
-            f"escape = '\"', nullstr = '', max_line_size = {_LINE_LIMIT}, null_padding = false)"
+            f"escape = '\"', nullstr = '', max_line_size = {_LINE_LIMIT}, null_padding = false, parallel = false)"
         ).fetchone()
     except duckdb.Error as error:
         raise BadFile(path, _reason(error)) from error
@@ -92,12 +95,13 @@ _CAUSES = (
     ("Maximum line size", f"a line is longer than {_LINE_LIMIT:,} bytes"),
     ("Expected Number of Columns", "a line has another number of columns than the header"),
     ("unterminated quote", "a quoted value is not closed"),
+    ("invalid state", "its lines end in different ways (CRLF, LF, CR), or a value holds a line end without quotes"),
     ("nicode", "a value is not UTF-8"),
     ("UTF-8", "a value is not UTF-8"),
 )
 
 
-def _reason(error: duckdb.Error) -> str:
+def _reason(error: Exception) -> str:
     text = str(error)
     cause = next((said for mark, said in _CAUSES if mark in text), text.splitlines()[0][:200])
     line = re.search(r"CSV Error on Line: (\d+)", text)

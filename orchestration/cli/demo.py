@@ -1,12 +1,14 @@
 """`ratify demo`: the main job on real data, run through Dagster, and a report that a person can read."""
 
 import datetime as dt
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
+import psutil
 
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES
 from assets.checks.definitions import DECLARATIONS
@@ -19,6 +21,7 @@ from orchestration.sensors import landed_files_sensor
 from resources.landing import LandingZone
 from resources.settings import LAYERS, Settings
 
+_PROCESS_TAG = "ratify/process"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -32,6 +35,13 @@ class Demo:
     checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
         default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
     )
+
+    def close_dead_runs(self) -> None:
+        """Close the runs of a demo that was killed: while they seem to run, their assets are not asked for again."""
+        for run in self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+            pid = run.tags.get(_PROCESS_TAG)
+            if pid and not psutil.pid_exists(int(pid)):
+                self.instance.report_run_failed(run, "The process of this run is gone.")
 
     def automate(self) -> list[dg.AssetKey]:
         """Evaluate the automation conditions as the daemon would, and return the assets that they ask for."""
@@ -61,7 +71,7 @@ class Demo:
         done = defs.resolve_job_def(job).execute_in_process(
             run_config={**(request.run_config if request else {}), **_QUIET},
             asset_selection=list(keys),
-            tags=dict(request.tags) if request else None,
+            tags={**(request.tags if request else {}), _PROCESS_TAG: str(os.getpid())},
             instance=self.instance,
             raise_on_error=False,
         )
@@ -83,6 +93,7 @@ def run_demo(days: int, more: int) -> bool:
     with session.engines() as engines, session.dagster_instance() as instance:
         engines.catalog.ensure_schemas(LAYERS)
         demo = Demo(instance)
+        demo.close_dead_runs()
         demo.automate()
         first = land_days(landing, days)
         session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}", highlight=False)
