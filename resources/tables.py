@@ -123,7 +123,7 @@ class TableDeclaration:
         if self.layer not in LAYERS:
             raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
         for name in (self.name, *self.column_names):
-            if not _IDENTIFIER.match(name):
+            if not _IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
                     f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
                     "wrong; use letters, digits and _."

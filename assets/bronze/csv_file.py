@@ -34,6 +34,8 @@ def stage(con: "duckdb.DuckDBPyConnection", source: Source, path: str, local: Pa
         BadFile: zero bytes, another encoding than UTF-8, a wrong header, a line that is too long, too many or too few
             columns, or an end that is cut off.
     """
+    import duckdb
+
     _check_bytes(path, local)
     _check_header(source, path, local)
     _check_lines(path, local)
