@@ -12,12 +12,19 @@ FRESH_WITHIN = dt.timedelta(hours=36)
 def downstream_of_checked() -> dg.AutomationCondition[Any]:
     """Materialize when an input has a new version, all inputs are there, and none failed a blocking check.
 
-    `eager()` alone would go on from an input whose blocking check failed in an earlier run: blocking stops the steps of
-    the same run only. An input that is asked for in the same tick is made in the same run, where it does.
+    It differs from `eager()` in two things. An input whose blocking check failed in an earlier run holds its dependents
+    back, because blocking stops the steps of the same run only; an input that is asked for in the same tick is made in the
+    same run, where it does. And a table's own materialization does not count as an answer to inputs that changed while it
+    ran: `eager()` forgets them, and the rows that landed meanwhile would wait for the next file.
     """
-    passed = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed(), blocking_only=True)
-    inputs_passed = dg.AutomationCondition.all_deps_match(passed | dg.AutomationCondition.will_be_requested())
-    return (dg.AutomationCondition.eager() & inputs_passed).with_label("inputs are new and passed their blocking checks")
+    condition = dg.AutomationCondition
+    changed = (condition.newly_missing() | condition.any_deps_updated()).since(
+        condition.newly_requested() | condition.initial_evaluation()
+    )
+    idle = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
+    passed = condition.all_checks_match(condition.check_passed(), blocking_only=True)
+    inputs_passed = condition.all_deps_match(passed | condition.will_be_requested())
+    return (changed & idle & inputs_passed).with_label("inputs are new and passed their blocking checks")
 
 
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:

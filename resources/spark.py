@@ -208,6 +208,8 @@ class Spark(dg.ConfigurableResource[Any]):
         conf = {**where, "spark.sql.session.timeZone": "UTC", **self.conf}
         if connect:
             _await_port(remote, self.retry_seconds)
+        # What a closed session leaves behind is released by the server itself; the client warns of it at each end.
+        logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
         with self._understood(opening=remote):
             session = LazyPySparkResource(spark_config=conf).spark_session
             session.sql("SELECT 1").collect()

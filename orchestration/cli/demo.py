@@ -12,6 +12,7 @@ import psutil
 
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES
 from assets.checks.definitions import DECLARATIONS
+from assets.silver.tables import FLIGHTS
 from assets.tables import table_rows
 from orchestration.automation import automation_sensor
 from orchestration.cli import session
@@ -83,8 +84,11 @@ class Demo:
         """Let the sensor find what landed, and the automation conditions carry it to gold."""
         for number, request in enumerate(self.sense(), 1):
             self.run("ingest", f"load batch {number}", request.asset_selection or [], request)
-        if keys := self.automate():
+        # Evaluated again after each run, as the daemon does: the condition has to see that its request was met.
+        while keys := self.automate():
             self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
+            if self.failed_steps:
+                return
 
 
 def run_demo(days: int, more: int) -> bool:
@@ -112,7 +116,13 @@ def run_demo(days: int, more: int) -> bool:
         session.show("Files of the second landing", fates)
         _show_checks(demo)
         wanted = ["loaded"] * len(second) + ["repeated", "quarantined"]
-        faults = _faults(demo, [fate["status"] for fate in fates] == wanted, after - before == sum(n for _, n in second))
+        new_rows = sum(rows for _, rows in second)
+        faults = _faults(
+            demo,
+            files_as_wanted=[fate["status"] for fate in fates] == wanted,
+            rows_as_wanted=after - before == new_rows,
+            in_silver=_rows_in_silver(engines, [path for path, _ in second]) == new_rows,
+        )
     for fault in faults:
         session.err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
@@ -122,14 +132,21 @@ def run_demo(days: int, more: int) -> bool:
     return not faults
 
 
-def _faults(demo: Demo, files_as_wanted: bool, rows_as_wanted: bool) -> list[str]:
+def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
     failed = [f"{table}.{name}: {check.description}" for (table, name), check in demo.checks.items() if not check.passed]
     faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
     if not files_as_wanted:
         faults.append("the files of the second landing did not end as they should")
     if not rows_as_wanted:
         faults.append("bronze did not grow by just the rows of the new files")
+    if not in_silver:
+        faults.append("the new files' flights are not all in silver")
     return faults
+
+
+def _rows_in_silver(engines: session.Engines, paths: Sequence[str]) -> int:
+    silver = engines.spark.table(FLIGHTS)
+    return silver.where(silver["_source_file"].isin(list(paths))).count()
 
 
 def _said(written: Sequence[tuple[str, int]]) -> str:

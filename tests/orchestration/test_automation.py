@@ -1,0 +1,86 @@
+"""When silver and gold are asked for, evaluated on a real instance as the daemon does."""
+
+from collections.abc import Generator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.automation import downstream_of_checked
+
+
+class World:
+    """Two tables: `down` is automated, `up` has a blocking check whose verdict is set by hand."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.passes = True
+        self.cursor: Any = None
+
+        @dg.asset
+        def up() -> None: ...
+
+        @dg.asset_check(asset=up, blocking=True)
+        def good() -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=self.passes)
+
+        @dg.asset(deps=[up], automation_condition=downstream_of_checked())
+        def down() -> None: ...
+
+        @dg.asset(deps=[down], automation_condition=downstream_of_checked())
+        def further() -> None: ...
+
+        self.assets = [up, down, further]
+        self.defs = dg.Definitions(assets=self.assets, asset_checks=[good])
+        self.all = [*self.assets, good]
+
+    def tick(self) -> set[str]:
+        asked = dg.evaluate_automation_conditions(defs=self.defs, instance=self.instance, cursor=self.cursor)
+        self.cursor = asked.cursor
+        return {name for name in ("down", "further") if asked.get_num_requested(dg.AssetKey(name))}
+
+    def make(self, *names: str) -> None:
+        dg.materialize(self.all, selection=list(names), instance=self.instance, raise_on_error=False)
+
+
+@pytest.fixture
+def world() -> Generator[World]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield World(instance)
+
+
+def test_nothing_is_asked_for_before_the_inputs_are_there(world: World) -> None:
+    assert world.tick() == set()
+    assert world.tick() == set()
+
+
+def test_a_new_input_is_carried_down_in_one_run(world: World) -> None:
+    world.tick()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further")
+    assert world.tick() == set()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+
+
+def test_a_failed_blocking_check_holds_back_until_it_passes(world: World) -> None:
+    world.tick()
+    world.passes = False
+    world.make("up")
+    assert world.tick() == set()
+    assert world.tick() == set()
+    world.passes = True
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+
+
+def test_an_input_that_changed_while_the_table_was_made_is_not_forgotten(world: World) -> None:
+    world.tick()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    assert world.tick() == set()
+    # Both happen between two ticks: `eager()` would take the one for an answer to the other.
+    world.make("up")
+    world.make("down", "further")
+    assert "down" in world.tick()

@@ -1,0 +1,88 @@
+"""The three engines on the session's one stack, and tables that no other test has."""
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import pytest
+
+from embedded.state import StackState
+from resources.catalog import UnityCatalog
+from resources.duckdb import DuckDB
+from resources.history import Engine
+from resources.spark import Spark
+from resources.tables import Column, TableDeclaration
+
+
+@dataclass(frozen=True)
+class Lakehouse:
+    """The resources, all of one stack."""
+
+    stack: StackState
+    catalog: UnityCatalog
+    spark: Spark
+    duckdb: DuckDB
+
+    def another_duckdb(self, **more: Any) -> DuckDB:
+        """An engine of its own, as another process has it."""
+        return DuckDB(catalog=another_catalog(self.stack), **more)
+
+    def full(self, table: TableDeclaration) -> str:
+        return table.full_name("ratify")
+
+    def run(self, sql: str) -> list[dict[str, Any]]:
+        return self.spark.rows(self.spark.sql(sql))
+
+    def version(self, table: TableDeclaration) -> int:
+        return self.catalog.version(self.full(table))
+
+    def rows(self, table: TableDeclaration) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in self.spark.rows(self.spark.table(table)))
+
+    def commit(self, table: TableDeclaration, version: int) -> list[dict[str, Any]]:
+        """The actions of one ratified version, read from the table's log on disk."""
+        location = self.catalog.table(self.full(table)).storage_location or ""
+        log = Path(unquote(urlsplit(location).path)) / "_delta_log"
+        files = [*log.glob(f"{version:020d}*.json"), *log.glob(f"_staged_commits/{version:020d}*.json")]
+        # A commit that lost the race may have left its proposal behind; the published file is the one that won.
+        return [json.loads(line) for line in files[0].read_text().splitlines()]
+
+
+def another_catalog(stack: StackState, **more: Any) -> UnityCatalog:
+    return UnityCatalog(host=stack.catalog.url, token=stack.catalog.token_file.read_text().strip(), **more)
+
+
+def pairs(writer: Engine = Engine.DUCKDB, **more: Any) -> TableDeclaration:
+    """A declaration of a new table with `id` and `v`."""
+    values: dict[str, Any] = {
+        "layer": "bronze",
+        "name": f"t_{uuid4().hex[:10]}",
+        "columns": (Column("id", "bigint"), Column("v", "string")),
+        "comment": "of a test",
+        "writer": writer,
+        "operations": frozenset({"UNKNOWN" if writer is Engine.DUCKDB else "MERGE"}),
+    }
+    return TableDeclaration(**values | more)
+
+
+@pytest.fixture(scope="session")
+def engines(stack: StackState) -> Generator[Lakehouse]:
+    assert stack.spark is not None
+    catalog = another_catalog(stack)
+    spark = Spark(catalog=catalog, remote=stack.spark.remote)
+    duckdb = DuckDB(catalog=catalog)
+    yield Lakehouse(stack, catalog, spark, duckdb)
+    duckdb.close()
+    spark.close()
+
+
+@pytest.fixture
+def lake(engines: Lakehouse, home: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    for name in ("UNITY_HOST", "UNITY_TOKEN", "UNITY_CATALOG", "SPARK_REMOTE", "LANDING_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RATIFY_HOME", str(home))
+    return engines

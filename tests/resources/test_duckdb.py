@@ -1,0 +1,206 @@
+"""The append protocol: each load once, beside other writers, and nothing written where it would be wrong."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from embedded.process import answers
+from resources.catalog import UnityCatalog
+from resources.duckdb import AppendResult, DuckDB, DuckDBSession
+from resources.errors import (
+    AlreadyLoaded,
+    CatalogDenied,
+    CatalogUnavailable,
+    CommitOutcomeUnknown,
+    TableMissing,
+    UnsafeTable,
+)
+from resources.tables import TableDeclaration
+from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs()
+    assert lake.spark.ensure_table(made)
+    return made
+
+
+def append(duckdb: DuckDB, table: TableDeclaration, select: str, *loads: str) -> AppendResult:
+    with duckdb.session() as session:
+        return session.append(table, select, loads)
+
+
+def test_a_load_is_written_once(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = append(lake.duckdb, table, "SELECT 1::BIGINT, 'a' UNION ALL SELECT 2, NULL", "one")
+    assert first == AppendResult(1, 2, ("one",))
+    for duckdb in (lake.duckdb, lake.another_duckdb()):
+        with pytest.raises(AlreadyLoaded, match="never written twice") as error:
+            append(duckdb, table, "SELECT 1::BIGINT, 'a'", "new", "one")
+        assert error.value.loads == ["one"]
+    assert lake.version(table) == 1
+    assert lake.spark.count(table) == 2
+    assert append(lake.duckdb, table, "SELECT 3::BIGINT, 'c'", "new", "other") == AppendResult(2, 1, ("new", "other"))
+    with lake.duckdb.session() as session:
+        assert session.loaded(table, ["one", "new", "other", "never"]) == {"one", "new", "other"}
+        assert session.rows(f"SELECT count(*) FROM uc.bronze.{table.name}") == [(3,)]
+
+
+def test_an_append_without_a_load_is_refused(lake: Lakehouse, table: TableDeclaration) -> None:
+    with pytest.raises(ValueError, match="at least one load id"):
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'")
+    assert lake.version(table) == 0
+
+
+def test_a_failed_query_leaves_the_table_and_the_session_usable(lake: Lakehouse, table: TableDeclaration) -> None:
+    with lake.duckdb.session() as session:
+        with pytest.raises(Exception, match="Conversion Error"):
+            session.append(table, "SELECT 'x'::BIGINT, 'a'", ["one"])
+        assert lake.version(table) == 0
+        assert session.append(table, "SELECT 1::BIGINT, 'a'", ["one"]).version == 1
+
+
+def test_concurrent_writers_lose_and_double_nothing(lake: Lakehouse, table: TableDeclaration) -> None:
+    writers, appends = 4, 5
+
+    def write(writer: int) -> list[AppendResult]:
+        duckdb = lake.another_duckdb(attempts=60, threads=1)
+        try:
+            return [
+                append(duckdb, table, f"SELECT {writer * 100 + n}::BIGINT, 'w{writer}'", f"w{writer}-{n}")
+                for n in range(appends)
+            ]
+        finally:
+            duckdb.close()
+
+    with ThreadPoolExecutor(writers) as pool:
+        results = [result for made in pool.map(write, range(writers)) for result in made]
+    history = lake.spark.history(lake.full(table))
+    assert [commit.version for commit in history] == list(range(writers * appends, -1, -1))
+    assert lake.rows(table) == [(w * 100 + n, f"w{w}") for w in range(writers) for n in range(appends)]
+    assert sorted(result.version for result in results) == list(range(1, writers * appends + 1))
+    for result in results:
+        # The version that the writer was told is the one whose commit carries its load.
+        actions = lake.commit(table, result.version)
+        assert [action["txn"]["appId"] for action in actions if "txn" in action] == list(result.loads)
+
+
+def test_two_writers_of_one_load(lake: Lakehouse, table: TableDeclaration) -> None:
+    def write(_: int) -> str:
+        duckdb = lake.another_duckdb(attempts=30, threads=1)
+        try:
+            append(duckdb, table, "SELECT 1::BIGINT, 'a'", "same")
+        except AlreadyLoaded:
+            return "there"
+        finally:
+            duckdb.close()
+        return "written"
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(write, range(3))) == ["there", "there", "written"]
+    assert (lake.version(table), lake.rows(table)) == (1, [(1, "a")])
+
+
+@pytest.mark.parametrize(
+    ("columns", "properties", "said"),
+    [
+        ("id BIGINT, v STRING", "'delta.columnMapping.mode' = 'name'", "column mapping"),
+        ("v STRING, id BIGINT", "'delta.columnMapping.mode' = 'none'", "has columns v, id but id, v are declared"),
+        ("id BIGINT, v STRING, w INT", "'delta.columnMapping.mode' = 'none'", "has columns id, v, w"),
+    ],
+    ids=["column mapping", "other order", "one more"],
+)
+def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, columns: str, properties: str, said: str) -> None:
+    table = pairs()
+    lake.catalog.ensure_schemas(("bronze",))
+    lake.run(f"CREATE TABLE {lake.full(table)} ({columns}) USING DELTA TBLPROPERTIES ({properties})")
+    with pytest.raises(UnsafeTable, match=said):
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    assert (lake.version(table), lake.spark.count(table)) == (0, 0)
+    if said == "column mapping":
+        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+        assert lake.rows(table) == [(1, "a")]
+
+
+def test_a_missing_table(lake: Lakehouse) -> None:
+    with pytest.raises(TableMissing):
+        append(lake.duckdb, pairs(), "SELECT 1::BIGINT, 'a'", "one")
+
+
+def test_a_wrong_token(lake: Lakehouse, table: TableDeclaration) -> None:
+    wrong = DuckDB(catalog=UnityCatalog(host=lake.stack.catalog.url, token="wr0ng"))
+    with pytest.raises(CatalogDenied) as error, wrong.session():
+        pass
+    assert "wr0ng" not in str(error.value)
+
+
+def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDeclaration) -> None:
+    duckdb = lake.another_duckdb()
+    append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    duckdb.close()
+    duckdb.close()
+    assert append(duckdb, table, "SELECT 2::BIGINT, 'b'", "two").version == 2
+    duckdb.close()
+
+
+@contextmanager
+def held(lake: Lakehouse) -> Generator[Callable[[], None]]:
+    """Give a function that kills the catalog; it stays dead until the block ends, because its supervisor is held."""
+    pid = lake.stack.catalog.pid
+    assert pid is not None
+    os.kill(lake.stack.pid, signal.SIGSTOP)
+    try:
+        yield lambda: os.kill(_catalog_pid(lake), signal.SIGKILL)
+    finally:
+        os.kill(lake.stack.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 60
+        while not answers(lake.stack.catalog.port) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _catalog_pid(lake: Lakehouse) -> int:
+    from embedded.state import read_state
+
+    # Earlier tests may have made its supervisor start it again.
+    state = read_state(lake.stack.catalog.token_file.parents[1])
+    assert state is not None
+    assert state.catalog.pid is not None
+    return state.catalog.pid
+
+
+def test_a_catalog_that_dies_before_the_commit(
+    lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First dead before the append, then dead between the INSERT and its COMMIT; each time nothing is in the table."""
+    append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    impatient = DuckDB(catalog=another_catalog(lake.stack, retry_seconds=1), attempts=2)
+    with impatient.session() as session, held(lake) as kill:
+        kill()
+        with pytest.raises(CatalogUnavailable, match="ratify status"):
+            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+    assert lake.version(table) == 1
+
+    commit = DuckDBSession._commit
+    with held(lake) as kill:
+
+        def killed_first(self: DuckDBSession, *arguments: Any) -> None:
+            kill()
+            commit(self, *arguments)
+
+        monkeypatch.setattr(DuckDBSession, "_commit", killed_first)
+        with pytest.raises(CommitOutcomeUnknown, match="stopped answering while version 2"):
+            append(impatient, table, "SELECT 2::BIGINT, 'b'", "two")
+        monkeypatch.undo()
+    assert lake.version(table) == 1
+    assert append(lake.another_duckdb(), table, "SELECT 2::BIGINT, 'b'", "two").version == 2
+    assert lake.rows(table) == [(1, "a"), (2, "b")]
+    impatient.close()

@@ -1,0 +1,154 @@
+"""Spark: tables made once, MERGE with its counts, no version where nothing changed, and what it says when it is not there."""
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from resources.errors import CommitConflict, SparkUnavailable
+from resources.history import Engine
+from resources.spark import Spark
+from resources.tables import Column, TableDeclaration
+from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs(Engine.SPARK, layer="silver", keys=("id",))
+    assert lake.spark.ensure_table(made)
+    assert not lake.spark.ensure_table(made)
+    return made
+
+
+def mirror(lake: Lakehouse, table: TableDeclaration, values: str) -> Any:
+    return lake.spark.mirror(table, lambda: lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(id, v)"))
+
+
+@pytest.mark.stack
+def test_mirror_inserts_updates_and_deletes(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (3L, 'c')")
+    assert (first.version, first.rows, first.commit.version, first.commit.rows_added) == (1, 3, 1, 3)
+    second = mirror(lake, table, "(1L, 'a'), (2L, 'b'), (4L, 'd')")
+    counts = {name: second.commit.metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")}
+    assert counts == {"Inserted": 1, "Updated": 1, "Deleted": 1}
+    assert lake.rows(table) == [(1, "a"), (2, "b"), (4, "d")]
+    again = mirror(lake, table, "(4L, 'd'), (2L, 'b'), (1L, 'a')")
+    assert (again.commit, again.version, again.rows) == (None, 2, 3)
+    assert lake.version(table) == 2
+    assert (
+        mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (4L, 'd')").commit.metrics["numTargetRowsUpdated"] == 1
+    )
+    assert lake.rows(table)[1] == (2, None)
+
+
+@pytest.mark.stack
+def test_history_tells_every_commit(lake: Lakehouse, table: TableDeclaration) -> None:
+    mirror(lake, table, "(1L, 'a')")
+    with lake.duckdb.session() as session:
+        session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
+    history = lake.spark.history(lake.full(table))
+    assert [(c.version, c.engine, c.operation) for c in history] == [
+        (3, Engine.SPARK, "DELETE"),
+        (2, Engine.DUCKDB, "UNKNOWN"),
+        (1, Engine.SPARK, "MERGE"),
+        (0, Engine.SPARK, "CREATE TABLE"),
+    ]
+    assert [c.version for c in lake.spark.history(lake.full(table), 2)] == [3, 2]
+    assert history[2].user_metadata
+    assert [c.timestamp for c in history] == sorted((c.timestamp for c in history), reverse=True)
+
+
+@pytest.mark.stack
+def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: TableDeclaration) -> None:
+    """While the first MERGE runs, held up by its own source, DuckDB appends a row that it must then delete."""
+    mirror(lake, table, "(1L, 'a')")
+    reads = list[int]()
+    began = threading.Event()
+
+    def read() -> Any:
+        reads.append(1)
+        began.set()
+        # Rows that take their time on the server: the MERGE has its snapshot by then, and no commit yet.
+        slow = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 8000000000L)" if len(reads) == 1 else "''"
+        return lake.spark.sql(f"SELECT id, concat(v, nullif({slow}, {slow})) AS v FROM VALUES (1L, 'a') AS t(id, v)")
+
+    def append() -> None:
+        began.wait(60)
+        duckdb = lake.another_duckdb()
+        with duckdb.session() as session:
+            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+        duckdb.close()
+
+    other = threading.Thread(target=append)
+    other.start()
+    done = mirror_with(lake, table, read)
+    other.join()
+    assert len(reads) >= 2
+    assert done.version == lake.version(table)
+    assert lake.rows(table) in ([(1, "a")], [(1, "a"), (2, "b")])
+
+
+def mirror_with(lake: Lakehouse, table: TableDeclaration, read: Any) -> Any:
+    return lake.spark.mirror(table, read)
+
+
+@pytest.mark.stack
+def test_a_conflict_on_every_attempt_is_raised(lake: Lakehouse, table: TableDeclaration) -> None:
+    reads = list[int]()
+
+    def read() -> Any:
+        reads.append(1)
+        raise CommitConflict("another writer, each time")
+
+    impatient = Spark(catalog=lake.catalog, remote=lake.spark.remote, attempts=2)
+    with pytest.raises(CommitConflict, match="each time"):
+        impatient.mirror(table, read)
+    assert len(reads) == 2
+    assert lake.version(table) == 0
+
+
+@pytest.mark.stack
+def test_errors_of_a_query_stay_what_they_are(lake: Lakehouse) -> None:
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        lake.run("SELECT * FROM ratify.bronze.no_such_table")
+
+
+@pytest.mark.stack
+def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
+    spark = Spark(catalog=another_catalog(lake.stack), remote=lake.spark.remote)
+    assert spark.rows(spark.sql("SELECT current_timezone() AS zone")) == [{"zone": "UTC"}]
+    spark.close()
+    spark.close()
+    assert spark.rows(spark.sql("SELECT 1 AS one")) == [{"one": 1}]
+
+
+@pytest.mark.stack
+def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
+    columns = (
+        Column("id", "bigint", "the key", nullable=False),
+        Column("at", "timestamp"),
+        Column("price", "decimal(10,2)"),
+        Column("tags", "array<string>"),
+        Column("place", "struct<lat:double,lon:double>"),
+    )
+    made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
+    lake.spark.ensure_table(made)
+    assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
+    lake.catalog.require_safe_for_duckdb(made)
+    with lake.duckdb.session() as session:
+        assert session.rows(f"SELECT count(*) FROM uc.bronze.{made.name}") == [(0,)]
+
+
+def test_no_spark_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    from resources.catalog import UnityCatalog
+
+    spark = Spark(
+        catalog=UnityCatalog(host="http://127.0.0.1:1", token="x"), remote=f"sc://127.0.0.1:{port}", retry_seconds=1
+    )
+    with pytest.raises(SparkUnavailable, match=rf"127\.0\.0\.1:{port}.*Check that it runs \(`ratify status`\)"):
+        spark.sql("SELECT 1")
