@@ -1,4 +1,4 @@
-"""Spark: tables made once, MERGE with its counts, no version where nothing changed, and what it says when it is not there."""
+"""Spark: tables made once, MERGE and its counts, no version where nothing changed, and what it says when it is gone."""
 
 import socket
 import threading
