@@ -40,12 +40,11 @@ def stage(con: "duckdb.DuckDBPyConnection", source: Source, path: str, local: Pa
     _check_header(source, path, local)
     _check_lines(path, local)
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in source.header)
-    # parallel = false: the parallel reader drops a line that is longer than its buffers (32 MiB) without a word.
     try:
         added = con.execute(
             f"INSERT INTO {into} SELECT *, {literal(path)}, row_number() OVER () FROM read_csv({literal(str(local))}, "
             f"columns = {{{columns}}}, header = true, auto_detect = false, strict_mode = true, delim = ',', quote = '\"', "
-            f"escape = '\"', nullstr = '', max_line_size = {_LINE_LIMIT}, null_padding = false, parallel = false)"
+            f"escape = '\"', nullstr = '', max_line_size = {_LINE_LIMIT}, null_padding = false)"
         ).fetchone()
     except duckdb.Error as error:
         raise BadFile(path, _reason(error)) from error
