@@ -10,7 +10,7 @@ import dagster as dg
 
 from resources.settings import Settings
 from resources.spark import Spark, WriteResult
-from resources.tables import TableDeclaration
+from resources.tables import Column, TableDeclaration
 
 VERSIONS = "ratify/versions"
 """Metadata key: the Delta versions that a materialization made, which is how a check knows the others."""
@@ -40,10 +40,14 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
 def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
     """Return the columns as the UI shows them."""
     return dg.TableSchema(
-        columns=[
-            dg.TableColumn(column.name, column.type, description=column.comment or None) for column in declaration.columns
-        ]
+        columns=[dg.TableColumn(column.name, column.type, description=_described(column)) for column in declaration.columns]
     )
+
+
+def _described(column: Column) -> str | None:
+    """The comment, and what the column comes from: the open-source UI keeps the lineage but draws it nowhere."""
+    origin = f"from {', '.join(column.sources)}" if column.sources else ""
+    return "; ".join(filter(None, (column.comment, origin))) or None
 
 
 def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
@@ -89,10 +93,6 @@ def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeRes
         "engine": declaration.writer.value,
         "rows added": written.added,
         VERSIONS: dg.MetadataValue.json(list(written.versions)),
-        # The open-source UI keeps the lineage above but draws it nowhere.
-        "columns come from": dg.MetadataValue.json(
-            {column.name: list(column.sources) for column in declaration.columns if column.sources}
-        ),
         **written.more,
     }
     if written.committed_at:

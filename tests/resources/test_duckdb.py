@@ -1,28 +1,19 @@
 """The append protocol: each load once, beside other writers, and nothing written where it would be wrong."""
 
-import os
-import signal
-import time
-from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from embedded.process import answers
 from resources.catalog import UnityCatalog
-from resources.duckdb import AppendResult, DuckDB, DuckDBSession
+from resources.duckdb import AppendResult, DuckDB
 from resources.errors import (
     AlreadyLoaded,
     CatalogDenied,
-    CatalogUnavailable,
-    CommitOutcomeUnknown,
     TableMissing,
     UnsafeTable,
 )
 from resources.tables import TableDeclaration
-from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
+from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 
@@ -150,57 +141,3 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
     duckdb.close()
     assert append(duckdb, table, "SELECT 2::BIGINT, 'b'", "two").version == 2
     duckdb.close()
-
-
-@contextmanager
-def held(lake: Lakehouse) -> Generator[Callable[[], None]]:
-    """Give a function that kills the catalog; it stays dead until the block ends, because its supervisor is held."""
-    pid = lake.stack.catalog.pid
-    assert pid is not None
-    os.kill(lake.stack.pid, signal.SIGSTOP)
-    try:
-        yield lambda: os.kill(_catalog_pid(lake), signal.SIGKILL)
-    finally:
-        os.kill(lake.stack.pid, signal.SIGCONT)
-        deadline = time.monotonic() + 60
-        while not answers(lake.stack.catalog.port) and time.monotonic() < deadline:
-            time.sleep(0.1)
-
-
-def _catalog_pid(lake: Lakehouse) -> int:
-    from embedded.state import read_state
-
-    # Earlier tests may have made its supervisor start it again.
-    state = read_state(lake.stack.catalog.token_file.parents[1])
-    assert state is not None
-    assert state.catalog.pid is not None
-    return state.catalog.pid
-
-
-def test_a_catalog_that_dies_before_the_commit(
-    lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First dead before the append, then dead between the INSERT and its COMMIT; each time nothing is in the table."""
-    append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-    impatient = DuckDB(catalog=another_catalog(lake.stack, retry_seconds=1), attempts=2)
-    with impatient.session() as session, held(lake) as kill:
-        kill()
-        with pytest.raises(CatalogUnavailable, match="ratify status"):
-            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
-    assert lake.version(table) == 1
-
-    commit = DuckDBSession._commit
-    with held(lake) as kill:
-
-        def killed_first(self: DuckDBSession, *arguments: Any) -> None:
-            kill()
-            commit(self, *arguments)
-
-        monkeypatch.setattr(DuckDBSession, "_commit", killed_first)
-        with pytest.raises(CommitOutcomeUnknown, match="stopped answering while version 2"):
-            append(impatient, table, "SELECT 2::BIGINT, 'b'", "two")
-        monkeypatch.undo()
-    assert lake.version(table) == 1
-    assert append(lake.another_duckdb(), table, "SELECT 2::BIGINT, 'b'", "two").version == 2
-    assert lake.rows(table) == [(1, "a"), (2, "b")]
-    impatient.close()

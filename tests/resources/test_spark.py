@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from resources.catalog import UnityCatalog
 from resources.errors import CommitConflict, SparkUnavailable
 from resources.history import Engine
 from resources.spark import Spark
@@ -145,7 +146,6 @@ def test_no_spark_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    from resources.catalog import UnityCatalog
 
     spark = Spark(
         catalog=UnityCatalog(host="http://127.0.0.1:1", token="x"), remote=f"sc://127.0.0.1:{port}", retry_seconds=1
