@@ -42,6 +42,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     _client: Any = PrivateAttr(default=None)
     _connection: CatalogConnection | None = PrivateAttr(default=None)
+    _any_schema: str | None = PrivateAttr(default=None)
 
     @property
     def connection(self) -> CatalogConnection:
@@ -87,14 +88,20 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         header = self._ask("authenticate", self.client.config.authenticate)["Authorization"]
         return header.removeprefix("Bearer ")
 
-    def check(self) -> None:
-        """Make sure that the server answers, knows the token and has the catalog: engines say so late and unclearly.
+    def default_schema(self) -> str:
+        """Return a schema that exists, or "bronze" where there is none: DuckDB finds its own functions through one.
+
+        It is also how an engine makes sure, before it starts, that the server answers, knows the token and has the
+        catalog: engines themselves say so late and unclearly.
 
         Raises:
             CatalogUnavailable, CatalogDenied, TableMissing: it does not.
         """
-        name = self.connection.name
-        self._ask(f"list the schemas of {name}", lambda: next(iter(self.client.schemas.list(name, max_results=1)), None))
+        if self._any_schema is None:
+            name = self.connection.name
+            found = self._ask(f"list the schemas of {name}", lambda: [s.name for s in self.client.schemas.list(name)])
+            self._any_schema = next((schema for schema in found if schema not in {None, "information_schema"}), None)
+        return self._any_schema or "bronze"
 
     def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:
         """Create the schemas that are missing; return their names.

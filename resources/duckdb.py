@@ -94,7 +94,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         import duckdb
         import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
 
-        self.catalog.check()
+        self.catalog.default_schema()
         folder = Settings().home / "duckdb" / "extensions"
         folder.mkdir(parents=True, exist_ok=True)
         config: dict[str, str | bool | int | float | list[str]] = {"extension_directory": str(folder)}
@@ -133,9 +133,10 @@ class DuckDBSession:
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
         name = self._catalog.connection.name
+        schema = literal(self._catalog.default_schema())
         self._detach()
         with understood(f"attach the catalog {name}"):
-            self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA 'bronze')")
+            self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
 
     def close(self) -> None:
         """End the session."""

@@ -86,13 +86,22 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
     return Finding(True, f"{csv_rows:,} rows in {len(again)} files, {bronze_rows:,} in bronze.", numbers)
 
 
+def count_fates(session: DuckDBSession, bronze: str, silver: str, quarantine: str) -> dict[str, int]:
+    """Count what became of each bronze flight; tables are named as DuckDB knows them.
+
+    DuckDB counts what Spark computed: the same rows, read by an engine that had no part in writing them.
+    """
+    query = (Path(__file__).parent / "flights_conserved.sql").read_text()
+    return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine))[0]
+
+
 def flights_conserved(counts: Mapping[str, int]) -> Finding:
     """Judge whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
 
     Args:
-        counts: `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither but have the key of
-            a row in silver; `unaccounted`: those that are nowhere; `invented`: rows of silver or quarantine that no
-            bronze row stands behind.
+        counts: From `count_fates`. `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither
+            but have the key of a row in silver; `unaccounted`: those that are nowhere; `invented`: rows of silver or
+            quarantine that no bronze row stands behind.
     """
     total = counts["silver"] + counts["quarantine"] + counts["duplicates"]
     passed = counts["bronze"] == total and not counts["unaccounted"] and not counts["invented"]

@@ -1,24 +1,21 @@
 """The asset checks: each reads what happened and returns numbers; it raises only if it cannot measure."""
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from assets.bronze.sources import FLIGHTS_RAW, SOURCES, Source
 from assets.checks import history as judge
-from assets.checks.conservation import csv_rows_in_bronze, files_loaded_once, flights_conserved
+from assets.checks.conservation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_conserved
 from assets.checks.history import Claim, Finding
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
 from assets.tables import VERSIONS, asset_key, table_rows
-from resources.duckdb import DuckDB
+from resources.duckdb import ALIAS, DuckDB
 from resources.landing import LandingZone
 from resources.spark import Spark
 from resources.tables import TableDeclaration
-
-_SQL = Path(__file__).parent / "flights_conserved.sql"
 
 _HISTORY_CHECKS = {
     "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
@@ -53,7 +50,10 @@ def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
 def _findings(spark: Spark, declaration: TableDeclaration, claims: list[Claim]) -> Mapping[str, Finding]:
     history = spark.history(declaration.full_name(spark.catalog.connection.name))
     last = claims[0] if claims else None
-    counted = _counted(spark, declaration, last) if last else 0
+
+    def counted() -> int:
+        return _counted(spark, declaration, last) if last else 0
+
     return {
         "committed_as_declared": judge.committed_as_declared(declaration, history),
         "rows_as_reported": judge.rows_as_reported(last, history, counted),
@@ -127,14 +127,11 @@ def landing_check(
         )
     ],
 )
-def rows_conserved(spark: Spark) -> Iterator[dg.AssetCheckResult]:
+def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
     """Account for every bronze row of flights."""
-    frames = {
-        "bronze": spark.table(FLIGHTS_RAW.table),
-        "silver": spark.table(FLIGHTS),
-        "quarantine": spark.table(FLIGHTS_QUARANTINE),
-    }
-    counts = spark.rows(spark.sql(_SQL.read_text(), **frames))[0]
+    tables = (FLIGHTS_RAW.table, FLIGHTS, FLIGHTS_QUARANTINE)
+    with duckdb.session() as session:
+        counts = count_fates(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
     yield _result(asset_key(FLIGHTS), "rows_conserved", flights_conserved(counts))
 
 

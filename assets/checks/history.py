@@ -1,6 +1,6 @@
 """Judgements on one table's Delta history: pure functions of what was committed, declared and reported."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +50,13 @@ def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commi
     )
 
 
-def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: int) -> Finding:
+def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Callable[[], int]) -> Finding:
     """Judge whether the rows that a materialization reported are those that its commits hold.
 
     Args:
         claim: What it reported; None if the table was never materialized.
         history: The table's commits.
-        counted: Rows at the claim's last version less rows before its first, as counted by reading the table; used where
+        counted: Gives the rows at the claim's last version less those before its first, by reading the table; asked where
             an engine leaves no operationMetrics.
     """
     if claim is None:
@@ -65,7 +65,7 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: in
     measured = [_net_rows(commit) for commit in mine if commit.operation not in CREATION | UPKEEP]
     known = [rows for rows in measured if rows is not None]
     from_metrics = len(known) == len(measured)
-    found = sum(known) if from_metrics else counted
+    found = sum(known) if from_metrics else counted()
     source = "operationMetrics" if from_metrics else "counting"
     passed = found == claim.added and len(mine) == len(claim.versions)
     numbers = {"rows reported": claim.added, f"rows by {source}": found, "commits": len(mine)}

@@ -99,8 +99,10 @@ def run_demo(days: int, more: int) -> bool:
         demo = Demo(instance)
         demo.close_dead_runs()
         demo.automate()
-        first = land_days(landing, days)
-        session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}", highlight=False)
+        there = len(landed_days(landing))
+        first = land_days(landing, days - there)
+        before_that = f", after {there} that an earlier demo landed" if there else ""
+        session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}{before_that}", highlight=False)
         demo.bring_up_to_date()
         before = table_rows(engines.spark, FLIGHTS_RAW.table)
         second = land_days(landing, more)

@@ -1,7 +1,9 @@
 """What the commands share: the stack to talk to, the Dagster instance, the resources, and how to print."""
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +22,8 @@ from resources.duckdb import DuckDB
 from resources.settings import Settings
 from resources.spark import Spark
 
-out = Console()
+# Tables that go to a file or a pipe, which has no width of its own, are not folded to 80 columns.
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
 err = Console(stderr=True)
 
 _PACKAGE = Path(__file__).parents[1]

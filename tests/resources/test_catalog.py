@@ -55,13 +55,13 @@ def declared(name: str) -> TableDeclaration:
 def test_schemas_are_created_once(catalog: UnityCatalog) -> None:
     assert catalog.ensure_schemas(("once_a", "once_b")) == ["once_a", "once_b"]
     assert catalog.ensure_schemas(("once_a", "once_c", "once_b")) == ["once_c"]
-    catalog.check()
+    catalog.default_schema()
 
 
 def test_a_wrong_token_is_denied(server: Server) -> None:
     wrong = UnityCatalog(host=server.url, token="wr0ng")
     with pytest.raises(CatalogDenied, match="Check UNITY_TOKEN") as denied:
-        wrong.check()
+        wrong.default_schema()
     assert "wr0ng" not in str(denied.value)
     with pytest.raises(CatalogDenied):
         wrong.table("ratify.bronze.t")
@@ -73,7 +73,7 @@ def test_a_wrong_token_is_denied(server: Server) -> None:
 
 def test_a_missing_catalog_schema_or_table(server: Server, catalog: UnityCatalog, api: httpx.Client) -> None:
     with pytest.raises(TableMissing, match=r"Catalog not found: nope.*Check the name"):
-        UnityCatalog(host=server.url, token=server.token, name="nope").check()
+        UnityCatalog(host=server.url, token=server.token, name="nope").default_schema()
     for name in ("ratify.bronze.nope", "ratify.nope.t"):
         with pytest.raises(TableMissing, match="Check the name"):
             catalog.table(name)
@@ -106,14 +106,14 @@ def test_tables_that_duckdb_would_write_wrong(catalog: UnityCatalog, api: httpx.
 def test_a_server_that_is_down(tmp_path: Path) -> None:
     server = Server.start(tmp_path)
     catalog = UnityCatalog(host=server.url, token=server.token, retry_seconds=1)
-    catalog.check()
+    catalog.default_schema()
     server.kill()
     server.process.stdin.close()
     said = r"did not answer .*Check that it runs \(`ratify status`\) and that UNITY_HOST is right"
     with pytest.raises(CatalogUnavailable, match=said):
         catalog.version("ratify.bronze.t")
     with pytest.raises(CatalogUnavailable, match=said):
-        UnityCatalog(host=server.url, token=server.token, retry_seconds=1).check()
+        UnityCatalog(host=server.url, token=server.token, retry_seconds=1).default_schema()
 
 
 def test_the_token_is_in_no_repr(server: Server, catalog: UnityCatalog) -> None:

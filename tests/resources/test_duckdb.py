@@ -1,18 +1,26 @@
 """The append protocol: each load once, beside other writers, and nothing written where it would be wrong."""
 
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+from typing import Any
 
 import pytest
 
 from resources.catalog import UnityCatalog
-from resources.duckdb import AppendResult, DuckDB
+from resources.duckdb import AppendResult, DuckDB, DuckDBSession
 from resources.errors import (
     AlreadyLoaded,
     CatalogDenied,
+    CatalogUnavailable,
+    CommitOutcomeUnknown,
     TableMissing,
     UnsafeTable,
 )
 from resources.tables import TableDeclaration
+from tests.embedded.catalog.harness import Server
 from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
@@ -141,3 +149,57 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
     duckdb.close()
     assert append(duckdb, table, "SELECT 2::BIGINT, 'b'", "two").version == 2
     duckdb.close()
+
+
+@pytest.fixture
+def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -> Generator[Server]:
+    """A catalog that knows the same tables and may be killed: over a copy of the database, on the same files."""
+    (tmp_path / "state").mkdir()
+    theirs, ours = (folder / "catalog.sqlite" for folder in (home / "catalog", tmp_path / "state"))
+    with closing(connect(theirs)) as source, closing(connect(ours)) as target:
+        source.backup(target)
+    (tmp_path / "lake").symlink_to(home / "lake")
+    (tmp_path / "token").write_text(lake.stack.catalog.token_file.read_text())
+    (tmp_path / "token").chmod(0o600)
+    server = Server.start(tmp_path)
+    yield server
+    server.process.stdin.close()
+    server.process.wait(10)
+
+
+def test_a_catalog_that_dies_before_the_commit(
+    twin: Server, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First dead before the append, then dead between the INSERT and its COMMIT; each time nothing is in the table."""
+    full_name = table.full_name("ratify")
+
+    def client() -> DuckDB:
+        return DuckDB(catalog=UnityCatalog(host=twin.url, token=twin.token, retry_seconds=1), attempts=2)
+
+    def restart() -> None:
+        again = Server.start(tmp_path)
+        twin.process, twin.url = again.process, again.url
+
+    append(client(), table, "SELECT 1::BIGINT, 'a'", "one")
+    with client().session() as session:
+        twin.kill()
+        with pytest.raises(CatalogUnavailable, match="ratify status"):
+            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+    restart()
+    assert client().catalog.version(full_name) == 1
+
+    commit = DuckDBSession._commit
+
+    def killed_first(self: DuckDBSession, *arguments: Any) -> None:
+        twin.kill()
+        commit(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DuckDBSession, "_commit", killed_first)
+        with pytest.raises(CommitOutcomeUnknown, match="stopped answering while version 2"):
+            append(client(), table, "SELECT 2::BIGINT, 'b'", "two")
+    restart()
+    assert client().catalog.version(full_name) == 1
+    assert append(client(), table, "SELECT 2::BIGINT, 'b'", "two").version == 2
+    with client().session() as session:
+        assert session.rows(f"SELECT id, v FROM uc.bronze.{table.name} ORDER BY id") == [(1, "a"), (2, "b")]

@@ -47,7 +47,7 @@ def test_nothing_set_and_nothing_running() -> None:
     with pytest.raises(NotConfigured, match=r"set SPARK_REMOTE .*`ratify up`"):
         Settings().spark_url()
     with pytest.raises(NotConfigured, match="UNITY_HOST"):
-        UnityCatalog().check()
+        UnityCatalog().default_schema()
 
 
 def test_the_running_stack_answers_where_nothing_is_set(running: Path) -> None:
