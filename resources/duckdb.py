@@ -7,6 +7,7 @@ Delta `txn` action per load with compare-and-set, so that a load is in the table
 """
 
 import logging
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -297,21 +298,28 @@ def _translated(error: Exception, what: str) -> Exception:
     if "did not match the expected previous version" in text:
         return CommitConflict(f"DuckDB could not {what}: another writer recorded the same load first.")
     for marks, kind, advice in _KINDS:
-        if any(mark in text for mark in marks):
+        if marks.search(text):
             return kind(f"DuckDB could not {what}: {line} {advice}")
     return error
 
 
-_KINDS: tuple[tuple[tuple[str, ...], type[CatalogError], str], ...] = (
-    (("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", "409"), CommitConflict, ""),
+def _says(*words: str, status: str | None = None) -> re.Pattern[str]:
+    """Match an error that holds one of the words, or one of the HTTP statuses as a number of its own: the texts also hold
+    ports, ids and file names, in which any digits may be found."""
+    number = [rf"(?<![\w:./-])({status})(?!\w|[./-]\w)"] if status else []
+    return re.compile("|".join([*map(re.escape, words), *number]))
+
+
+_KINDS: tuple[tuple[re.Pattern[str], type[CatalogError], str], ...] = (
+    (_says("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
     (
-        ("401", "403", "Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied"),
+        _says("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
         CatalogDenied,
         "Check UNITY_TOKEN and the grants of the principal behind it.",
     ),
-    (("429", "503", "ResourceExhausted", "TooManyRequests"), CatalogBusy, "Try again later."),
+    (_says("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
     (
-        ("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
+        _says("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
         CatalogUnavailable,
         "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
     ),

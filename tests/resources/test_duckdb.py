@@ -8,13 +8,16 @@ from sqlite3 import connect
 from typing import Any
 
 import pytest
+from duckdb import IOException
 
 from resources.catalog import UnityCatalog
-from resources.duckdb import AppendResult, DuckDB, DuckDBSession
+from resources.duckdb import AppendResult, DuckDB, DuckDBSession, understood
 from resources.errors import (
     AlreadyLoaded,
+    CatalogBusy,
     CatalogDenied,
     CatalogUnavailable,
+    CommitConflict,
     CommitOutcomeUnknown,
     TableMissing,
     UnsafeTable,
@@ -149,6 +152,20 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
     duckdb.close()
     assert append(duckdb, table, "SELECT 2::BIGINT, 'b'", "two").version == 2
     duckdb.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO Error: Could not establish connection for 'http://127.0.0.1:42903/api/tables/b409-401'", CatalogUnavailable),
+        ("HTTP Error: HTTP GET error on 'http://127.0.0.1:40911/x-503-y' (HTTP 401)", CatalogDenied),
+        ("IO Error: the server answered 429. Try later", CatalogBusy),
+        ("IO Error: failed with 409: Commit version already taken", CommitConflict),
+    ],
+)
+def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind), understood("test"):
+        raise IOException(text)
 
 
 @pytest.fixture
