@@ -105,6 +105,7 @@ def _measure(days: int, rounds: int, home: Path, state: StackState, *, checks: b
     duckdb = DuckDB(catalog=catalog)
     resources = {"catalog": catalog, "spark": spark, "duckdb": duckdb, "landing": LandingZone(url=str(home / "landing"))}
     land_days(str(home / "landing"), days)
+    (home / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
         dg.materialize(bronze_assets, resources=resources, instance=instance, run_config=_QUIET)
         by_script, by_dagster = list[float](), list[float]()

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.embedded.catalog.harness import Server
+
 RATIFY = str(Path(sys.executable).with_name("ratify"))
 # What another test, or the person who runs the tests, may have set.
 OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "LANDING_URL", "DAGSTER_HOME")
@@ -40,25 +42,12 @@ def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
     ratify(home, "down")
 
 
-class Catalog:
-    """A Unity Catalog server of another owner: known by its URL and token alone."""
-
-    def __init__(self, folder: Path) -> None:
-        token = folder / "token"
-        command = [sys.executable, "-m", "embedded.catalog", "--port", "0", "--catalog", "main", "--exit-with-stdin"]
-        folders = ["--state-dir", str(folder / "state"), "--storage-root", str(folder / "lake"), "--token-file", str(token)]
-        self.process = subprocess.Popen([*command, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.url: str = json.loads(self.process.stdout.readline())["url"]
-        self.token = token.read_text().strip()
-
-
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Generator[Catalog]:
-    catalog = Catalog(tmp_path)
-    yield catalog
-    catalog.process.terminate()
-    catalog.process.wait(10)
+def elsewhere(tmp_path: Path) -> Generator[Server]:
+    """A Unity Catalog server of another owner: known by its URL and token alone."""
+    server = Server.start(tmp_path, "--catalog", "main")
+    yield server
+    server.stop()
 
 
 def test_without_a_stack_the_error_says_what_to_do(tmp_path: Path) -> None:
@@ -101,7 +90,7 @@ def test_an_unsuitable_java_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path / "no-java") in asked.stderr.replace("\n", "")
 
 
-def test_a_wrong_token_is_named(elsewhere: Catalog, new_home: Path) -> None:
+def test_a_wrong_token_is_named(elsewhere: Server, new_home: Path) -> None:
     asked = ratify(
         new_home,
         "sql",
@@ -140,7 +129,7 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
 
 
 @pytest.mark.stack
-def test_demo_on_another_server(elsewhere: Catalog, new_home: Path) -> None:
+def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
     there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
     demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **there)
