@@ -136,10 +136,3 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         return result(declaration, mirrored(created, spark.mirror(declaration, read)))
 
     return asset
-
-
-def table_rows(spark: Spark, declaration: TableDeclaration, version: int | None = None) -> int:
-    """Return how many rows a table has, or had at a version."""
-    name = declaration.full_name(spark.catalog.connection.name)
-    travel = "" if version is None else f" VERSION AS OF {version}"
-    return int(spark.rows(spark.sql(f"SELECT count(*) AS n FROM {name}{travel}"))[0]["n"])

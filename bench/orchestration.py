@@ -34,7 +34,7 @@ from orchestration.definitions import defs
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.landing import LandingZone
-from resources.settings import Settings
+from resources.settings import LAYERS, Settings
 from resources.spark import Spark, merge_sql
 from resources.tables import TableDeclaration
 
@@ -75,13 +75,13 @@ def script(spark: Spark) -> None:
 
 def through_dagster(instance: dg.DagsterInstance, resources: Mapping[str, object], *, checks: bool) -> None:
     """The same tables as assets of one run."""
-    spark_tables = [asset for asset in (*silver_assets, *gold_assets) if asset.key.path[-1] != "carrier_daily_snapshot"]
+    keys = {asset_key(table) for table in _TABLES}
     definitions = dg.Definitions(
-        assets=[*spark_tables],
+        assets=[asset for asset in (*silver_assets, *gold_assets) if asset.keys <= keys],
         asset_checks=list(defs.asset_checks or ()) if checks else (),
         resources=dict(resources),
         executor=dg.in_process_executor,
-        jobs=[dg.define_asset_job("bench", selection=dg.AssetSelection.keys(*(asset_key(table) for table in _TABLES)))],
+        jobs=[dg.define_asset_job("bench", selection=dg.AssetSelection.assets(*keys))],
     )
     done = definitions.resolve_job_def("bench").execute_in_process(instance=instance, run_config=_QUIET)
     if not done.success:
@@ -104,20 +104,24 @@ def _measure(days: int, rounds: int, home: Path, state: StackState, *, checks: b
     spark = Spark(catalog=catalog, remote=state.spark.remote if state.spark else "")
     duckdb = DuckDB(catalog=catalog)
     resources = {"catalog": catalog, "spark": spark, "duckdb": duckdb, "landing": LandingZone(url=str(home / "landing"))}
-    land_days(str(home / "landing"), days)
-    (home / "dagster").mkdir()
-    with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
-        dg.materialize(bronze_assets, resources=resources, instance=instance, run_config=_QUIET)
-        by_script, by_dagster = list[float](), list[float]()
-        # The first round of each warms Spark and is not counted.
-        for _ in range(rounds + 1):
+    try:
+        catalog.ensure_schemas(LAYERS)
+        land_days(str(home / "landing"), days)
+        (home / "dagster").mkdir()
+        with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
+            dg.materialize(bronze_assets, resources=resources, instance=instance, run_config=_QUIET)
+            by_script, by_dagster = list[float](), list[float]()
+            # The first round of each warms Spark and is not counted.
+            for _ in range(rounds + 1):
+                _drop(spark)
+                by_script.append(_timed(lambda: script(spark)))
+                _drop(spark)
+                by_dagster.append(_timed(lambda: through_dagster(instance, resources, checks=checks)))
             _drop(spark)
-            by_script.append(_timed(lambda: script(spark)))
-            _drop(spark)
-            by_dagster.append(_timed(lambda: through_dagster(instance, resources, checks=checks)))
-        _drop(spark)
-    spark.close()
-    duckdb.close()
+    finally:
+        # Before the server: a client whose server is gone asks for it for ten minutes.
+        spark.close()
+        duckdb.close()
     return by_script[1:], by_dagster[1:]
 
 

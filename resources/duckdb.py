@@ -160,6 +160,10 @@ class DuckDBSession:
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
+    def count(self, declaration: TableDeclaration) -> int:
+        """Return the number of rows in a table."""
+        return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
+
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads that the table's log already holds."""
         internal = literal(self._internal_name(declaration))

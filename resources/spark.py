@@ -121,10 +121,11 @@ class Spark(dg.ConfigurableResource[Any]):
         with self._understood():
             return [row.asDict(recursive=True) for row in frame.collect()]
 
-    def count(self, declaration: TableDeclaration) -> int:
-        """Return the number of rows in a table."""
-        with self._understood():
-            return self.table(declaration).count()
+    def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
+        """Return the number of rows that a table has, or had at a version."""
+        travel = "" if version is None else f" VERSION AS OF {version}"
+        counted = self.sql(f"SELECT count(*) AS n FROM {declaration.full_name(self.catalog.connection.name)}{travel}")
+        return int(self.rows(counted)[0]["n"])
 
     def ensure_table(self, declaration: TableDeclaration) -> bool:
         """Create the table, and its schema, where they are missing; return whether it was created."""

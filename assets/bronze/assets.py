@@ -9,7 +9,7 @@ from assets.bronze.ingest import BatchOutcome, Status, batches, load_batch, wait
 from assets.bronze.sources import LANDED_FILES, SOURCES, Source
 from assets.tables import Written, asset_key, result, table_spec
 from resources.catalog import UnityCatalog
-from resources.duckdb import ALIAS, DuckDB
+from resources.duckdb import DuckDB
 from resources.landing import LandedFile, LandingZone
 from resources.spark import Spark
 
@@ -83,7 +83,7 @@ def _log_refused(context: dg.AssetExecutionContext, outcome: BatchOutcome) -> No
 
 def _written(source: Source, outcomes: list[BatchOutcome], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
     with duckdb.session() as session:
-        rows = int(session.rows(f"SELECT count(*) FROM {ALIAS}.{source.table.layer}.{source.table.name}")[0][0])
+        rows = session.count(source.table)
     versions = [outcome.version for outcome in outcomes if outcome.version is not None]
     files = [file for outcome in outcomes for file in outcome.files]
     records = [

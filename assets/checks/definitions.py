@@ -11,7 +11,7 @@ from assets.checks.conservation import count_fates, csv_rows_in_bronze, files_lo
 from assets.checks.history import Claim, Finding
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
-from assets.tables import VERSIONS, asset_key, table_rows
+from assets.tables import VERSIONS, asset_key
 from resources.duckdb import ALIAS, DuckDB
 from resources.landing import LandingZone
 from resources.spark import Spark
@@ -68,9 +68,7 @@ def _counted(spark: Spark, declaration: TableDeclaration, claim: Claim) -> int:
     if not claim.versions:
         return 0
     before = min(claim.versions) - 1
-    return table_rows(spark, declaration, max(claim.versions)) - (
-        table_rows(spark, declaration, before) if before >= 0 else 0
-    )
+    return spark.count(declaration, max(claim.versions)) - (spark.count(declaration, before) if before >= 0 else 0)
 
 
 def _claims(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Claim]:

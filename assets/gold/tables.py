@@ -115,7 +115,7 @@ def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) 
     with duckdb.session() as session:
         appended = [append for day in missing_days(session) if (append := append_day(session, day))]
         session.attach()
-        rows = int(session.rows(f"SELECT count(*) FROM {ALIAS}.gold.{CARRIER_DAILY_SNAPSHOT.name}")[0][0])
+        rows = session.count(CARRIER_DAILY_SNAPSHOT)
     written = Written(
         version=catalog.version(CARRIER_DAILY_SNAPSHOT.full_name(catalog.connection.name)),
         rows=rows,

@@ -101,6 +101,8 @@ def _config(store: Store, token: str) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
+        # A connection that is closed while a client sends its next commit on it leaves that client without an answer.
+        timeout_keep_alive=300,
         timeout_graceful_shutdown=5,
     )
 

@@ -13,7 +13,6 @@ import psutil
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES
 from assets.checks.definitions import DECLARATIONS
 from assets.silver.tables import FLIGHTS
-from assets.tables import table_rows
 from orchestration.automation import automation_sensor
 from orchestration.cli import session
 from orchestration.cli.nycflights import day_path, land_days, landed_days, next_day, write
@@ -21,6 +20,7 @@ from orchestration.definitions import defs
 from orchestration.sensors import landed_files_sensor
 from resources.landing import LandingZone
 from resources.settings import LAYERS, Settings
+from resources.tables import TableDeclaration
 
 _PROCESS_TAG = "ratify/process"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -104,7 +104,7 @@ def run_demo(days: int, more: int) -> bool:
         before_that = f", after {there} that an earlier demo landed" if there else ""
         session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}{before_that}", highlight=False)
         demo.bring_up_to_date()
-        before = table_rows(engines.spark, FLIGHTS_RAW.table)
+        before = _rows(engines, FLIGHTS_RAW.table)[0]
         second = land_days(landing, more)
         repeated, broken = _repeat_a_day(landing), _land_broken(landing)
         session.out.print(
@@ -112,7 +112,7 @@ def run_demo(days: int, more: int) -> bool:
             highlight=False,
         )
         demo.bring_up_to_date()
-        after = table_rows(engines.spark, FLIGHTS_RAW.table)
+        after = _rows(engines, FLIGHTS_RAW.table)[0]
         _show_tables(engines)
         fates = _fates(engines, [path for path, _ in second], repeated, broken)
         session.show("Files of the second landing", fates)
@@ -171,22 +171,28 @@ def _land_broken(landing: str) -> str:
     return path
 
 
+def _rows(engines: session.Engines, *tables: TableDeclaration) -> list[int]:
+    with engines.duckdb.session() as duckdb:
+        return [duckdb.count(table) for table in tables]
+
+
 def _show_tables(engines: session.Engines) -> None:
-    rows = list[dict[str, Any]]()
-    for declaration in (*DECLARATIONS, LANDED_FILES):
+    tables = (*DECLARATIONS, LANDED_FILES)
+    shown = list[dict[str, Any]]()
+    for declaration, rows in zip(tables, _rows(engines, *tables), strict=True):
         full_name = declaration.full_name(engines.catalog.connection.name)
         commits = engines.spark.history(full_name)
         made = Counter(commit.engine.value for commit in commits)
-        rows.append(
+        shown.append(
             {
                 "table": full_name,
-                "rows": table_rows(engines.spark, declaration),
+                "rows": rows,
                 "version": commits[0].version,
                 "commits": ", ".join(f"{engine} {count}" for engine, count in made.most_common()),
                 "last commit": f"{commits[0].engine} {commits[0].operation}",
             }
         )
-    session.show("Tables", rows)
+    session.show("Tables", shown)
 
 
 def _fates(engines: session.Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:

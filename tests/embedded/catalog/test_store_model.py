@@ -1,0 +1,225 @@
+"""The store against a model of a few lines: any sequence of creations, commits, replays, publications and restarts."""
+
+import json
+import shutil
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from embedded.catalog import contract, creation
+from embedded.catalog.delta_models import CreateTable, UpdateTable
+from embedded.catalog.errors import (
+    AlreadyExistsError,
+    CommitVersionConflictError,
+    InvalidParameterError,
+    NoSuchTableError,
+    ResourceExhaustedError,
+    UpdateRequirementConflictError,
+)
+from embedded.catalog.models import CreateCatalog, CreateSchema
+from embedded.catalog.store import namespaces, tables, updates
+from embedded.catalog.store.database import Store
+from embedded.catalog.views import load_response
+from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
+
+UNPUBLISHED = 4
+NAMES = st.sampled_from(["a", "b"])
+
+
+@dataclass
+class Modelled:
+    """What a table should be."""
+
+    id: str
+    files: dict[int, str] = field(default_factory=dict[int, str])
+    published: int = 0
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def latest(self) -> int:
+        return max(self.files, default=0)
+
+
+class Catalog(RuleBasedStateMachine):
+    """Drives the store and the model alike; after each step all tables must agree."""
+
+    etags = Bundle("etags")
+
+    @initialize()
+    def start(self) -> None:
+        self.home = Path(tempfile.mkdtemp())
+        self.model: dict[str, Modelled] = {}
+        self.store = self._open()
+        with self.store.write() as tx:
+            namespaces.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root)
+            namespaces.create_schema(tx, CreateSchema(name="s", catalog_name="c"))
+        self.create("a")
+
+    def _open(self) -> Store:
+        return Store(self.home / "catalog.sqlite", self.home.as_uri(), max_unpublished_commits=UNPUBLISHED)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.home)
+
+    def update(self, name: str, *actions: dict[str, Any], etag: str | None = None, table_id: str | None = None) -> None:
+        known = self.model.get(name)
+        uuid_ = table_id or (known.id if known else str(uuid.uuid4()))
+        requirements: list[dict[str, Any]] = [{"type": "assert-table-uuid", "uuid": uuid_}]
+        requirements += [{"type": "assert-etag", "etag": etag}] if etag else []
+        request = UpdateTable.model_validate_json(json.dumps({"requirements": requirements, "updates": actions}))
+        with self.store.write() as tx:
+            updates.update_table(tx, ("c", "s", name), request, UNPUBLISHED)
+
+    def expect(self, error: type[Exception] | None, name: str, *actions: dict[str, Any], **more: Any) -> bool:
+        """Send an update; return whether it was to succeed."""
+        wanted = NoSuchTableError if name not in self.model else error
+        if wanted is None:
+            self.update(name, *actions, **more)
+            return True
+        with pytest.raises(wanted):
+            self.update(name, *actions, **more)
+        return False
+
+    def create(self, name: str) -> None:
+        try:
+            with self.store.write() as tx:
+                schema = namespaces.get_schema(tx, "c", "s")
+                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name)
+                body = {
+                    "name": name,
+                    "location": staging.location,
+                    "table-type": "MANAGED",
+                    "columns": COLUMNS,
+                    "partition-columns": [],
+                    "protocol": contract.required_protocol(),
+                    "properties": contract.required_properties(staging.id),
+                    "last-commit-timestamp-ms": 1,
+                }
+                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)))
+        except AlreadyExistsError:
+            assert name in self.model
+        else:
+            assert name not in self.model
+            self.model[name] = Modelled(staging.id)
+
+    @rule(name=NAMES)
+    def create_again(self, name: str) -> None:
+        self.create(name)
+
+    @rule(name=NAMES)
+    def drop(self, name: str) -> None:
+        if name in self.model:
+            with self.store.write() as tx:
+                tables.drop_table(tx, tables.get_table(tx, "c", "s", name))
+            del self.model[name]
+
+    @rule(name=NAMES, new_name=NAMES)
+    def rename(self, name: str, new_name: str) -> None:
+        if name not in self.model:
+            return
+        try:
+            with self.store.write() as tx:
+                tables.rename_table(tx, tables.get_table(tx, "c", "s", name), new_name)
+        except AlreadyExistsError:
+            assert new_name in self.model
+            assert new_name != name
+        else:
+            self.model[new_name] = self.model.pop(name)
+
+    @rule(name=NAMES, ahead=st.sampled_from([1, 1, 1, 2, 0, -1]), value=st.none() | st.sampled_from(["x", "y"]))
+    def commit(self, name: str, ahead: int, value: str | None) -> None:
+        known = self.model.get(name, Modelled(""))
+        version = max(1, known.latest + ahead)
+        full = known.latest - known.published >= UNPUBLISHED
+        error = None if version == known.latest + 1 else CommitVersionConflictError
+        file_name = staged_file(version)
+        changes = [{"action": "set-properties", "updates": {"delta.note": value}}] if value else []
+        wanted = error or (ResourceExhaustedError if full else None)
+        if self.expect(wanted, name, add_commit(version, file_name), *changes):
+            known.files[version] = file_name
+            known.properties |= {"delta.note": value} if value else {}
+
+    @rule(name=NAMES, data=st.data())
+    def replay(self, name: str, data: st.DataObject) -> None:
+        """A commit whose answer was lost is proposed again: it succeeds, and changes nothing."""
+        if name in self.model and self.model[name].files:
+            version, file_name = data.draw(st.sampled_from(sorted(self.model[name].files.items())))
+            self.update(name, add_commit(version, file_name))
+
+    @rule(name=NAMES, version=st.integers(0, 12))
+    def publish(self, name: str, version: int) -> None:
+        known = self.model.get(name, Modelled(""))
+        if self.expect(InvalidParameterError if version > known.latest else None, name, published(version)):
+            known.published = max(known.published, version)
+
+    @rule(name=NAMES, target=etags)
+    def look_at_etag(self, name: str) -> tuple[str, str]:
+        return name, self.etag(name)
+
+    def etag(self, name: str) -> str:
+        if name not in self.model:
+            return "etag-none"
+        with self.store.read() as tx:
+            return tables.get_table(tx, "c", "s", name).etag
+
+    @rule(seen=etags, value=st.sampled_from(["x", "y", "z"]))
+    def set_property(self, seen: tuple[str, str], value: str) -> None:
+        name, etag = seen
+        wanted = None if etag == self.etag(name) else UpdateRequirementConflictError
+        if self.expect(wanted, name, {"action": "set-properties", "updates": {"note": value}}, etag=etag):
+            self.model[name].properties["note"] = value
+
+    @rule(name=NAMES)
+    def write_to_a_table_that_was_made_anew(self, name: str) -> None:
+        self.expect(UpdateRequirementConflictError, name, published(0), table_id=str(uuid.uuid4()))
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.store = self._open()
+
+    @invariant()
+    def store_and_model_agree(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        with self.store.read() as tx:
+            schema = namespaces.get_schema(tx, "c", "s")
+            assert [table.name for table in tables.list_tables(tx, schema.id, "", 100)] == sorted(self.model)
+            for name, known in self.model.items():
+                body = load_response(updates.load(tx, tables.get_table(tx, "c", "s", name)))
+                assert body["metadata"]["table-uuid"] == known.id
+                assert body["latest-table-version"] == known.latest
+                waiting = {commit["version"]: commit["file-name"] for commit in body["commits"]}
+                assert waiting == {v: f for v, f in known.files.items() if v > known.published}
+                assert known.properties.items() <= body["metadata"]["properties"].items()
+
+
+def check(examples: int) -> None:
+    run_state_machine_as_test(
+        Catalog,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_the_store_does_what_the_model_does() -> None:
+    check(100)
+
+
+@pytest.mark.long
+def test_the_store_does_what_the_model_does_at_length() -> None:
+    check(1000)

@@ -1,0 +1,53 @@
+"""A classic Spark session. It lives in the process that asks for it, which has one kind only: so in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.prepare import prepare
+from embedded.state import StackConfig
+from resources.history import Engine
+from tests.conftest import say
+from tests.resources.lakehouse import Lakehouse, pairs
+
+PROGRAM = """
+import sys
+from resources.catalog import UnityCatalog
+from resources.history import Engine
+from resources.spark import Spark
+from tests.resources.lakehouse import pairs
+
+name, jars = sys.argv[1:]
+table = pairs(Engine.SPARK, layer="silver", keys=("id",), name=name)
+spark = Spark(catalog=UnityCatalog(), remote="local[1]", conf={"spark.jars": jars, "spark.ui.enabled": "false"})
+assert spark.ensure_table(table)
+done = spark.mirror(table, lambda: spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, v)"))
+print(type(spark.session).__module__, done.version, done.rows)
+spark.close()
+"""
+
+
+@pytest.mark.stack
+def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Path, jars_dir: Path) -> None:
+    runtime = prepare(StackConfig(home=home, jars_dir=jars_dir), say)
+    modules = subprocess.run([runtime.java.executable, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if "jdk.incubator.vector" not in modules:
+        pytest.skip("spark-submit asks for the module jdk.incubator.vector, which this Java does not have")
+    table = pairs(Engine.SPARK, layer="silver", keys=("id",))
+    jars = ",".join(map(str, runtime.class_path))
+    environment = {**os.environ, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
+    asked = subprocess.run(
+        [sys.executable, "-c", PROGRAM, table.name, jars],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.split() == ["pyspark.sql.session", "1", "2"]
+    assert lake.rows(table) == [(1, "a"), (2, "b")]
