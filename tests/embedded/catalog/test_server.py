@@ -44,7 +44,7 @@ def test_every_route_but_two_asks_for_the_token(server: Server, home: Path) -> N
 
 @pytest.mark.parametrize(
     "path",
-    ["/volumes?catalog_name=a", "/volumes/a.b.c", "/functions", "/models/versions", "/permissions/table/a.b.c",
+    ["/volumes?catalog_name=a", "/volumes/a.b.c", "/functions", "/models/versions", "/effective-permissions/table/a.b.c",
      "/credentials", "/external-locations", "/temporary-path-credentials", "/delta/preview/commits"],
 )  # fmt: skip
 def test_the_rest_of_the_api_is_refused_by_name(client: httpx.Client, path: str) -> None:
