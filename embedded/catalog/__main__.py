@@ -67,6 +67,8 @@ def _settings() -> Settings:
 def main() -> int:
     """The exit code: 0 after a stop, 2 when the server cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # It tells of each start that there was nothing to migrate.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         serve(_settings())
     except (PortTakenError, ValueError, OSError) as error:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from embedded.catalog.access import ADMIN, Need, Privilege
-from embedded.catalog.auth import DISCOVERY, TOKEN, BearerAuth, Identities
+from embedded.catalog.auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
 from embedded.catalog.endpoint import Call, Handler, endpoint
 from embedded.catalog.errors import CatalogError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
 from embedded.catalog.routes import catalogs, delta_access, delta_tables, oidc, permissions, principals, schemas, tables
@@ -90,12 +90,13 @@ WORKSPACE_ROUTES: list[Entry] = [
     ("DELETE", _SECRETS + "/{id}", principals.delete_secret, _OWNER),
 ]
 # Before there is a token: `auth` lets these pass.
-_PUBLIC_ROUTES: list[Entry] = [
+PUBLIC_ROUTES: list[Entry] = [
+    ("GET", HOST_METADATA, oidc.host_metadata, _ANY),
     ("GET", DISCOVERY, oidc.discovery, _ANY),
     ("POST", TOKEN, oidc.token, _ANY),
 ]
 # The rest of unity-catalog-2.1.yaml: known, and refused by name, so that no client takes a 404 for "there is none".
-_UNSUPPORTED = (
+UNSUPPORTED = (
     "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
     "temporary-volume-credentials", "temporary-model-version-credentials", "temporary-path-credentials",
     "delta/preview",
@@ -109,9 +110,9 @@ def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = Mapp
     routes = [Route("/", _hello, methods=["GET"]), Route("/health", _health, methods=["GET"])]
     for prefix in PREFIXES:
         routes += [Route(prefix + path, endpoint(handler, need), methods=[method]) for method, path, handler, need in ROUTES]
-        for name in _UNSUPPORTED:
+        for name in UNSUPPORTED:
             routes += _refused(prefix, name)
-    for method, path, handler, need in WORKSPACE_ROUTES + _PUBLIC_ROUTES:
+    for method, path, handler, need in WORKSPACE_ROUTES + PUBLIC_ROUTES:
         routes.append(Route(path, endpoint(handler, need), methods=[method]))
     app = Starlette(
         routes=routes,

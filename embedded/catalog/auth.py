@@ -16,9 +16,10 @@ from embedded.catalog.store.database import Store, now_ms
 
 _log = logging.getLogger(__name__)
 
-# What comes before a token: how to get one, too. databricks-sdk probes the last first; its answer is 404 for everyone.
+# What comes before a token: how to get one, too.
+HOST_METADATA = "/.well-known/databricks-config"
 DISCOVERY, TOKEN = "/oidc/.well-known/oauth-authorization-server", "/oidc/v1/token"
-_PUBLIC = frozenset({"/", "/health", DISCOVERY, TOKEN, "/.well-known/databricks-config"})
+_PUBLIC = frozenset({"/", "/health", HOST_METADATA, DISCOVERY, TOKEN})
 
 
 def read_or_create_token(path: Path) -> str:

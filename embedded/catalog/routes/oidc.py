@@ -17,6 +17,11 @@ from embedded.catalog.store.database import now_ms
 SCOPE = "all-apis"
 
 
+def host_metadata(call: Call) -> Response:
+    """Where databricks-sdk, which asks for it before anything else, finds `discovery`: without it, it knows no OAuth."""
+    return JSONResponse({"oidc_endpoint": f"{call.origin}/oidc"})
+
+
 def discovery(call: Call) -> Response:
     """Authorization server metadata (RFC 8414); databricks-sdk asks for both endpoints, and uses the token's."""
     return JSONResponse(
