@@ -5,13 +5,26 @@ import logging
 import sys
 from pathlib import Path
 
+from embedded.catalog.access import Privilege
+from embedded.catalog.names import check_name
 from embedded.catalog.server import HOST, PortTakenError, Settings, serve
+from embedded.catalog.store.database import ACCESS_TOKEN_SECONDS
 
 
 def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number from 0 to 65535")
     return int(text)
+
+
+def _principal(text: str) -> tuple[str, list[Privilege]]:
+    name, _, privileges = text.partition("=")
+    try:
+        return check_name(name), [Privilege[one] for one in privileges.split(",") if one]
+    except (KeyError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=PRIVILEGE,…, such as etl=USE_CATALOG,SELECT ({error})"
+        ) from error
 
 
 def _settings() -> Settings:
@@ -28,7 +41,25 @@ def _settings() -> Settings:
         help="port to listen on; 0 chooses a free one (default 8080)",
     )
     parser.add_argument("--catalog", default="ratify", help="catalog to create when it is missing (default ratify)")
-    parser.add_argument("--token-file", type=Path, required=True, help="bearer token; created when it is missing")
+    parser.add_argument(
+        "--token-file", type=Path, required=True, help="the admin's bearer token; created when it is missing"
+    )
+    parser.add_argument(
+        "--principal",
+        dest="principals",
+        type=_principal,
+        action="append",
+        default=[],
+        metavar="NAME=PRIVILEGE,…",
+        help="service principal with a token in NAME.token beside --token-file; when it is made it is granted these "
+        "privileges on the catalog",
+    )
+    parser.add_argument(
+        "--access-token-seconds",
+        type=int,
+        default=ACCESS_TOKEN_SECONDS,
+        help=f"life of the tokens that OAuth clients are given (default {ACCESS_TOKEN_SECONDS})",
+    )
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when stdin reaches its end")
     return Settings(**vars(parser.parse_args()))
 
@@ -36,6 +67,8 @@ def _settings() -> Settings:
 def main() -> int:
     """The exit code: 0 after a stop, 2 when the server cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # It tells of each start that there was nothing to migrate.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         serve(_settings())
     except (PortTakenError, ValueError, OSError) as error:

@@ -1,8 +1,9 @@
 """The server as an ASGI application: its routes, and the one place where errors become answers."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from embedded.catalog.auth import BearerAuth
+from embedded.catalog.access import ADMIN, Need, Privilege
+from embedded.catalog.auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
 from embedded.catalog.endpoint import Call, Handler, endpoint
 from embedded.catalog.errors import CatalogError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
-from embedded.catalog.routes import catalogs, delta_access, delta_tables, schemas, tables
+from embedded.catalog.routes import catalogs, delta_access, delta_tables, oidc, permissions, principals, schemas, tables
 from embedded.catalog.store.database import Store
 
 _log = logging.getLogger(__name__)
@@ -23,61 +25,102 @@ _log = logging.getLogger(__name__)
 PREFIXES = ("/api/2.1/unity-catalog", "/api/2.0/unity-catalog")
 _DELTA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _DELTA + "/tables/{table}"
+_PERMISSIONS = "/permissions/{securable_type}/{full_name}"
+_PRINCIPALS = "/api/2.0/preview/scim/v2/ServicePrincipals"
+_TOKENS = "/api/2.0/token-management"
+_SECRETS = "/api/2.0/accounts/servicePrincipals/{client_id}/credentials/secrets"
 
-_ROUTES: list[tuple[str, str, Handler]] = [
+# What each route needs on the securable that it names, of which `access` has the rule; the reference server's are in
+# AuthorizeExpressions. () is for every principal: those answer with what it may see.
+Entry = tuple[str, str, Handler, Need]
+_ANY: Need = ()
+_OWNER = (Privilege.OWNER,)
+_CATALOG, _SCHEMA = (Privilege.USE_CATALOG,), (Privilege.USE_SCHEMA,)
+# delta/v1 and credentials are for engines outside of Databricks' own house, which all of ours are.
+_SEE = (Privilege.SELECT | Privilege.MODIFY,)
+_LOAD = (*_SEE, Privilege.EXTERNAL_USE_SCHEMA)
+_CREATE = (Privilege.CREATE_TABLE, Privilege.EXTERNAL_USE_SCHEMA)
+_CREDENTIALS = (Privilege.SELECT, Privilege.EXTERNAL_USE_SCHEMA)  # and MODIFY, for READ_WRITE
+_DROP = (Privilege.OWNER, Privilege.EXTERNAL_USE_SCHEMA)
+
+ROUTES: list[Entry] = [
     # First, for Starlette takes the first match and DuckDB and Spark live on these two.
-    ("POST", _TABLE, delta_tables.update_table),
-    ("HEAD", _TABLE, delta_tables.table_exists),
-    ("GET", _TABLE, delta_tables.load_table),
-    ("DELETE", _TABLE, delta_tables.delete_table),
-    ("POST", _TABLE + "/rename", delta_tables.rename_table),
-    ("POST", _TABLE + "/metrics", delta_tables.report_metrics),
-    ("GET", _TABLE + "/credentials", delta_access.table_credentials),
-    ("POST", _DELTA + "/tables", delta_tables.create_table),
-    ("POST", _DELTA + "/staging-tables", delta_tables.create_staging_table),
-    ("GET", "/delta/v1/config", delta_access.get_config),
-    ("GET", "/delta/v1/staging-tables/{table_id}/credentials", delta_access.staging_table_credentials),
-    ("GET", "/delta/v1/temporary-path-credentials", delta_access.temporary_path_credentials),
-    ("POST", "/catalogs", catalogs.create_catalog),
-    ("GET", "/catalogs", catalogs.list_catalogs),
-    ("GET", "/catalogs/{name}", catalogs.get_catalog),
-    ("PATCH", "/catalogs/{name}", catalogs.update_catalog),
-    ("DELETE", "/catalogs/{name}", catalogs.delete_catalog),
-    ("GET", "/metastore_summary", catalogs.metastore_summary),
-    ("POST", "/schemas", schemas.create_schema),
-    ("GET", "/schemas", schemas.list_schemas),
-    ("GET", "/schemas/{full_name}", schemas.get_schema),
-    ("PATCH", "/schemas/{full_name}", schemas.update_schema),
-    ("DELETE", "/schemas/{full_name}", schemas.delete_schema),
-    ("POST", "/tables", tables.create_table),
-    ("GET", "/tables", tables.list_tables),
-    ("GET", "/tables/{full_name}", tables.get_table),
-    ("DELETE", "/tables/{full_name}", tables.delete_table),
-    ("POST", "/staging-tables", tables.create_staging_table),
-    ("POST", "/temporary-table-credentials", tables.temporary_table_credentials),
+    ("POST", _TABLE, delta_tables.update_table, (Privilege.MODIFY, Privilege.EXTERNAL_USE_SCHEMA)),
+    ("HEAD", _TABLE, delta_tables.table_exists, _LOAD),
+    ("GET", _TABLE, delta_tables.load_table, _LOAD),
+    ("DELETE", _TABLE, delta_tables.delete_table, _DROP),
+    ("POST", _TABLE + "/rename", delta_tables.rename_table, (*_DROP, Privilege.CREATE_TABLE)),
+    ("POST", _TABLE + "/metrics", delta_tables.report_metrics, _LOAD),
+    ("GET", _TABLE + "/credentials", delta_access.table_credentials, _CREDENTIALS),
+    ("POST", _DELTA + "/tables", delta_tables.create_table, _CREATE),
+    ("POST", _DELTA + "/staging-tables", delta_tables.create_staging_table, _CREATE),
+    ("GET", "/delta/v1/config", delta_access.get_config, _CATALOG),
+    ("GET", "/delta/v1/staging-tables/{table_id}/credentials", delta_access.staging_table_credentials, _DROP),
+    ("GET", "/delta/v1/temporary-path-credentials", delta_access.temporary_path_credentials, (Privilege.READ_FILES,)),
+    ("POST", "/catalogs", catalogs.create_catalog, (Privilege.CREATE_CATALOG,)),
+    ("GET", "/catalogs", catalogs.list_catalogs, _ANY),
+    ("GET", "/catalogs/{name}", catalogs.get_catalog, _CATALOG),
+    ("PATCH", "/catalogs/{name}", catalogs.update_catalog, _OWNER),
+    ("DELETE", "/catalogs/{name}", catalogs.delete_catalog, _OWNER),
+    ("GET", "/metastore_summary", catalogs.metastore_summary, _ANY),
+    ("POST", "/schemas", schemas.create_schema, (Privilege.CREATE_SCHEMA,)),
+    ("GET", "/schemas", schemas.list_schemas, _ANY),
+    ("GET", "/schemas/{full_name}", schemas.get_schema, _SCHEMA),
+    ("PATCH", "/schemas/{full_name}", schemas.update_schema, _OWNER),
+    ("DELETE", "/schemas/{full_name}", schemas.delete_schema, _OWNER),
+    ("POST", "/tables", tables.create_table, (Privilege.CREATE_TABLE,)),
+    ("GET", "/tables", tables.list_tables, _ANY),
+    ("GET", "/tables/{full_name}", tables.get_table, _SEE),
+    ("DELETE", "/tables/{full_name}", tables.delete_table, _OWNER),
+    ("POST", "/staging-tables", tables.create_staging_table, (Privilege.CREATE_TABLE,)),
+    ("POST", "/temporary-table-credentials", tables.temporary_table_credentials, _CREDENTIALS),
+    ("GET", _PERMISSIONS, permissions.get_permissions, _ANY),
+    ("PATCH", _PERMISSIONS, permissions.update_permissions, _OWNER),
+]
+# Databricks' own, outside of the Unity Catalog API; OWNER of the metastore is the admin.
+WORKSPACE_ROUTES: list[Entry] = [
+    ("POST", _PRINCIPALS, principals.create_principal, _OWNER),
+    ("GET", _PRINCIPALS, principals.list_principals, _OWNER),
+    ("DELETE", _PRINCIPALS + "/{client_id}", principals.delete_principal, _OWNER),
+    ("POST", _TOKENS + "/on-behalf-of/tokens", principals.create_token, _OWNER),
+    ("GET", _TOKENS + "/tokens", principals.list_tokens, _OWNER),
+    ("DELETE", _TOKENS + "/tokens/{id}", principals.delete_token, _OWNER),
+    ("POST", _SECRETS, principals.create_secret, _OWNER),
+    ("GET", _SECRETS, principals.list_secrets, _OWNER),
+    ("DELETE", _SECRETS + "/{id}", principals.delete_secret, _OWNER),
+]
+# Before there is a token: `auth` lets these pass.
+PUBLIC_ROUTES: list[Entry] = [
+    ("GET", HOST_METADATA, oidc.host_metadata, _ANY),
+    ("GET", DISCOVERY, oidc.discovery, _ANY),
+    ("POST", TOKEN, oidc.token, _ANY),
 ]
 # The rest of unity-catalog-2.1.yaml: known, and refused by name, so that no client takes a 404 for "there is none".
-_UNSUPPORTED = (
-    "volumes", "functions", "models", "permissions", "credentials", "external-locations",
+UNSUPPORTED = (
+    "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
     "temporary-volume-credentials", "temporary-model-version-credentials", "temporary-path-credentials",
     "delta/preview",
 )  # fmt: skip
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-def create_app(store: Store, token: str) -> Starlette:
-    """The catalog server over `store`, open to whoever holds `token`."""
+def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = MappingProxyType({})) -> Starlette:
+    """The catalog server over `store`, with the admin's token and, by token, the principals of those in other files."""
+    identities = Identities(store, {**engine_tokens, token: ADMIN})
     routes = [Route("/", _hello, methods=["GET"]), Route("/health", _health, methods=["GET"])]
     for prefix in PREFIXES:
-        routes += [Route(prefix + path, endpoint(handler), methods=[method]) for method, path, handler in _ROUTES]
-        for name in _UNSUPPORTED:
+        routes += [Route(prefix + path, endpoint(handler, need), methods=[method]) for method, path, handler, need in ROUTES]
+        for name in UNSUPPORTED:
             routes += _refused(prefix, name)
+    for method, path, handler, need in WORKSPACE_ROUTES + PUBLIC_ROUTES:
+        routes.append(Route(path, endpoint(handler, need), methods=[method]))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(BearerAuth, token=token)],
+        middleware=[Middleware(BearerAuth, identities=identities)],
         exception_handlers={CatalogError: _answer_refusal, HTTPException: _answer_unrouted, Exception: _answer_bug},
     )
     app.state.store = store
+    app.state.identities = identities
     return app
 
 
@@ -85,7 +128,7 @@ def _refused(prefix: str, name: str) -> Sequence[Route]:
     def refuse(_: Call) -> Response:
         raise NotSupportedError(f"This server does not implement {name} of the Unity Catalog API.")
 
-    run = endpoint(refuse)
+    run = endpoint(refuse, _ANY)
     return [
         Route(f"{prefix}/{name}", run, methods=_METHODS),
         Route(f"{prefix}/{name}/{{rest:path}}", run, methods=_METHODS),

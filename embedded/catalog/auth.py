@@ -1,20 +1,25 @@
-"""The bearer token: its file, and the middleware that asks for it."""
+"""Bearer tokens: those of files, whose they are, and the middleware that asks for one."""
 
-import hmac
 import logging
 import os
 import secrets
+from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from embedded.catalog.errors import NotAuthorizedError, error_body
+from embedded.catalog.store import principals
+from embedded.catalog.store.database import Store, now_ms
 
 _log = logging.getLogger(__name__)
 
-# databricks-sdk probes the last one before it has a token; its answer is 404 for everyone.
-_PUBLIC = frozenset({"/", "/health", "/.well-known/databricks-config"})
+# What comes before a token: how to get one, too.
+HOST_METADATA = "/.well-known/databricks-config"
+DISCOVERY, TOKEN = "/oidc/.well-known/oauth-authorization-server", "/oidc/v1/token"
+_PUBLIC = frozenset({"/", "/health", HOST_METADATA, DISCOVERY, TOKEN})
 
 
 def read_or_create_token(path: Path) -> str:
@@ -40,25 +45,71 @@ def read_or_create_token(path: Path) -> str:
     return token
 
 
-class BearerAuth:
-    """ASGI middleware: 401 unless the request carries the token, whatever the path but the public ones."""
+class Identities:
+    """Whose a token is: the store knows by its digest, and the files for as long as this process runs.
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    What was found is kept in memory, so that a request costs no look at the disk. Whoever changes a principal or a
+    credential calls `forget` after the commit and before the answer: then a revoked token is refused at once. A look-up
+    that has read the old state by then puts what it found into a dictionary that nobody reads any more.
+    """
+
+    def __init__(self, store: Store, files: Mapping[str, str]) -> None:
+        """`files` has the principal of each token that is in a file."""
+        self._store = store
+        self._files = {principals.digest_of(token): principal for token, principal in files.items()}
+        self._known: dict[str, tuple[str, float]] = {}
+
+    def principal_of(self, token: bytes) -> str | None:
+        """The name of the principal, or None for a token that is unknown, expired or revoked."""
+        digest = principals.digest_of(token)
+        known = self._known
+        found = known.get(digest) or self._look_up(digest)
+        if found is None or found[1] <= now_ms():
+            return None
+        known[digest] = found
+        return found[0]
+
+    def forget(self) -> None:
+        """Look everything up again."""
+        self._known = {}
+
+    def _look_up(self, digest: str) -> tuple[str, float] | None:
+        with self._store.read() as tx:
+            if digest in self._files:
+                return (self._files[digest], inf) if principals.is_principal(tx, self._files[digest]) else None
+            found = principals.find_credential(tx, digest, ("token", "access"))
+            return (found.principal, found.expires_at) if found else None
+
+
+class BearerAuth:
+    """ASGI middleware: 401 unless the request carries a token, whatever the path but the public ones.
+
+    The principal is in `scope["state"]["principal"]` from here on.
+    """
+
+    def __init__(self, app: ASGIApp, identities: Identities) -> None:
         self._app = app
-        self._expected = token.encode()
+        self._identities = identities
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _PUBLIC or self._admits(scope):
+        if scope["type"] != "http" or scope["path"] in _PUBLIC:
             await self._app(scope, receive, send)
             return
-        error = NotAuthorizedError("The bearer token is missing or wrong; send 'Authorization: Bearer <token>'.")
+        principal = self._principal(scope)
+        if principal is not None:
+            scope.setdefault("state", {})["principal"] = principal
+            await self._app(scope, receive, send)
+            return
+        error = NotAuthorizedError(
+            "The bearer token is missing, wrong, expired or revoked; send 'Authorization: Bearer <token>'."
+        )
         body = error_body(error, scope["path"])
         response = JSONResponse(body, error.status, headers={"WWW-Authenticate": "Bearer"})
         await response(scope, receive, send)
 
-    def _admits(self, scope: Scope) -> bool:
+    def _principal(self, scope: Scope) -> str | None:
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(values) != 1:
-            return False
+            return None
         scheme, _, credentials = values[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(credentials.strip(), self._expected)
+        return self._identities.principal_of(credentials.strip()) if scheme.lower() == b"bearer" else None

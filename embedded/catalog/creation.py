@@ -22,14 +22,14 @@ def managed_root(schema: Schema) -> str:
     return schema.storage_location or schema.catalog.storage_location
 
 
-def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable) -> Table:
+def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable, owner: str) -> Table:
     """createTable of delta/v1: finalize a staging table at version 0, or register an external Delta table.
 
     Raises AlreadyExistsError, NoSuchTableError (no staging table there) or InvalidParameterError (the contract).
     """
     contract.refuse_derived(list(request.properties))
     table = replace(
-        _blank(schema, request.name, request.table_type),
+        _blank(schema, request.name, request.table_type, owner),
         comment=request.comment,
         columns=request.columns,
         partition_columns=request.partition_columns,
@@ -47,7 +47,7 @@ def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable
     return table
 
 
-def create_table(tx: Connection, schema: Schema, request: CreateTable) -> Table:
+def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: str) -> Table:
     """createTable of the 2.1 API: an external table of any format, or the finalization of a staging table.
 
     Raises AlreadyExistsError, NoSuchTableError, InvalidParameterError, or NotSupportedError for views.
@@ -60,7 +60,7 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable) -> Table:
         )
     infos = [column.model_dump() for column in request.columns]
     table = replace(
-        _blank(schema, request.name, request.table_type),
+        _blank(schema, request.name, request.table_type, owner),
         data_source_format=request.data_source_format,
         comment=request.comment,
         column_infos=infos,
@@ -74,7 +74,7 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable) -> Table:
     return table
 
 
-def _blank(schema: Schema, name: str, table_type: str) -> Table:
+def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
     now = now_ms()
     nothing: dict[str, Any] = dict.fromkeys(
         ["comment", "columns", "column_infos", "protocol", "uniform", "latest_version", "backfilled_version"]
@@ -94,6 +94,7 @@ def _blank(schema: Schema, name: str, table_type: str) -> Table:
         etag=new_etag(),
         last_update_version=None,
         last_commit_timestamp=None,
+        owner=owner,
         created_at=now,
         updated_at=now,
         **nothing,
@@ -104,7 +105,7 @@ def _place(tx: Connection, table: Table, location: str) -> Table:
     refuse_taken(tx, table.schema_id, table.name)
     if not table.managed:
         return replace(table, location=external_location(location))
-    staging = finalize_staging(tx, table.schema_id, normal_location(location))
+    staging = finalize_staging(tx, table.schema_id, normal_location(location), table.owner)
     return replace(table, id=staging.id, location=staging.location, latest_version=0, backfilled_version=0)
 
 

@@ -2,16 +2,21 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from embedded.catalog.access import Need
+from embedded.catalog.auth import Identities
 from embedded.catalog.errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.store import grants
 from embedded.catalog.store.database import Store
 
 MAX_BODY = 10 * 1024 * 1024
@@ -28,9 +33,38 @@ class Call:
     """One request, as the handlers see it."""
 
     store: Store
+    identities: Identities
+    principal: str
+    need: Need
     path: Mapping[str, str]
     query: Mapping[str, str]
+    headers: Mapping[str, str]
+    origin: str
     body: bytes
+
+    @contextmanager
+    def read(self, *names: str, also: Need = ()) -> Generator[Connection]:
+        """A snapshot in which the principal has what the route needs, and `also`, on the securable of these names.
+
+        Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
+        """
+        with self.store.read() as tx:
+            grants.standing(tx, self.principal, names).require((*self.need, *also))
+            yield tx
+
+    @contextmanager
+    def read_id(self, table_id: str, also: Need = ()) -> Generator[Connection]:
+        """The same as `read` for a table or staging table by its id. Raises NoSuchTableError."""
+        with self.store.read() as tx:
+            grants.standing_by_id(tx, self.principal, table_id).require((*self.need, *also))
+            yield tx
+
+    @contextmanager
+    def write(self, *names: str, also: Need = ()) -> Generator[Connection]:
+        """The same as a transaction: what was permitted at its start is so until its end."""
+        with self.store.write() as tx:
+            grants.standing(tx, self.principal, names).require((*self.need, *also))
+            yield tx
 
     def parse(self, model: type[BodyModel]) -> BodyModel:
         """The body as `model`. Raises InvalidRequestError, or InvalidParameterError for a value out of bounds."""
@@ -69,11 +103,21 @@ class Call:
 Handler = Callable[[Call], Response]
 
 
-def endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(handler: Handler, need: Need) -> Callable[[Request], Awaitable[Response]]:
     """`handler` as a Starlette endpoint, which runs in a thread, for SQLite waits for the disk on each commit."""
 
     async def run(request: Request) -> Response:
-        call = Call(request.app.state.store, request.path_params, request.query_params, await _bounded_body(request))
+        call = Call(
+            request.app.state.store,
+            request.app.state.identities,
+            getattr(request.state, "principal", ""),
+            need,
+            request.path_params,
+            request.query_params,
+            request.headers,
+            str(request.base_url).rstrip("/"),
+            await _bounded_body(request),
+        )
         return await run_in_threadpool(handler, call)
 
     return run

@@ -54,11 +54,19 @@ class FailedPreconditionError(CatalogError):
 
 
 class NotAuthorizedError(CatalogError):
-    """No bearer token, or the wrong one."""
+    """No bearer token, or one that is wrong, expired or revoked."""
 
     status = 401
     delta_type = "NotAuthorizedException"
     error_code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(CatalogError):
+    """The principal lacks a privilege: see `access`."""
+
+    status = 403
+    delta_type = "PermissionDeniedException"
+    error_code = "PERMISSION_DENIED"
 
 
 class NoSuchPathError(CatalogError):
@@ -91,6 +99,14 @@ class NoSuchTableError(CatalogError):
     status = 404
     delta_type = "NoSuchTableException"
     error_code = "TABLE_NOT_FOUND"
+
+
+class NoSuchPrincipalError(CatalogError):
+    """No principal, or credential of one, of that name or id."""
+
+    status = 404
+    delta_type = "NotFoundException"
+    error_code = "NOT_FOUND"
 
 
 class MethodNotAllowedError(CatalogError):

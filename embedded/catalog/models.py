@@ -11,6 +11,9 @@ from embedded.catalog.names import check_name
 
 Name = Annotated[str, AfterValidator(check_name)]
 Properties = dict[str, str]
+_DAY_S = 24 * 60 * 60
+# Two years, Databricks' own bound: what never expires is forgotten, and then found.
+_LONGEST_S = 730 * _DAY_S
 
 
 class Body(BaseModel):
@@ -90,3 +93,29 @@ class CreateStagingTable(Body):
 class GenerateTemporaryTableCredential(Body):
     table_id: str
     operation: Literal["READ", "READ_WRITE"]
+
+
+class PermissionsChange(Body):
+    principal: str
+    add: list[str] = []
+    remove: list[str] = []
+
+
+class UpdatePermissions(Body):
+    changes: list[PermissionsChange]
+
+
+class CreatePrincipal(Body):
+    model_config = ConfigDict(extra="ignore")  # SCIM's `schemas` and `active` say nothing that is not so.
+
+    display_name: str = Field(alias="displayName", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$")
+
+
+class CreateToken(Body):
+    application_id: str
+    lifetime_seconds: int = Field(default=90 * _DAY_S, ge=1, le=_LONGEST_S)
+    comment: str | None = None
+
+
+class CreateSecret(Body):
+    lifetime: str = Field(default=f"{_LONGEST_S}s", pattern=r"^[1-9][0-9]{0,7}s$")

@@ -9,18 +9,20 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from embedded.catalog.access import ADMIN, Privilege, grantable
 from embedded.catalog.app import create_app
 from embedded.catalog.auth import read_or_create_token
 from embedded.catalog.errors import NoSuchCatalogError
 from embedded.catalog.models import CreateCatalog
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespaces
+from embedded.catalog.store import grants, namespaces, principals
 from embedded.catalog.store.database import Store
 
 HOST = "127.0.0.1"
@@ -40,6 +42,8 @@ class Settings:
     port: int
     catalog: str
     token_file: Path
+    principals: Sequence[tuple[str, Sequence[Privilege]]]
+    access_token_seconds: int
     exit_with_stdin: bool
 
 
@@ -51,10 +55,17 @@ def serve(settings: Settings) -> None:
     listener = _listen(settings.port)
     token = read_or_create_token(settings.token_file)
     settings.storage_root.mkdir(parents=True, exist_ok=True)
-    store = Store(settings.state_dir / "catalog.sqlite", settings.storage_root.resolve().as_uri())
+    engine_tokens = {
+        read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name, _ in settings.principals
+    }
+    store = Store(
+        settings.state_dir / "catalog.sqlite",
+        settings.storage_root.resolve().as_uri(),
+        access_token_seconds=settings.access_token_seconds,
+    )
     try:
-        _prepare(store, settings.catalog)
-        server = uvicorn.Server(_config(store, token))
+        _prepare(store, settings)
+        server = uvicorn.Server(_config(store, token, engine_tokens))
         _end_on_signals(server)
         if settings.exit_with_stdin:
             _end_with_parent(server)
@@ -81,20 +92,27 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _prepare(store: Store, catalog: str) -> None:
+def _prepare(store: Store, settings: Settings) -> None:
     purge_dropped(store)
     with store.write() as tx:
         try:
-            namespaces.get_catalog(tx, catalog)
+            catalog = namespaces.get_catalog(tx, settings.catalog)
         except NoSuchCatalogError:
-            namespaces.create_catalog(tx, CreateCatalog(name=catalog), store.default_root)
+            catalog = namespaces.create_catalog(tx, CreateCatalog(name=settings.catalog), store.default_root, ADMIN)
+        for name, privileges in settings.principals:
+            # Given once: what the admin has changed since stays so.
+            if not principals.is_principal(tx, name):
+                principals.create_principal(tx, name)
+                for kind, securable_id in (("metastore", grants.METASTORE), ("catalog", catalog.id)):
+                    possible = grantable(kind).values()
+                    grants.grant(tx, securable_id, name, [one for one in privileges if one in possible])
 
 
-def _config(store: Store, token: str) -> uvicorn.Config:
+def _config(store: Store, token: str, engine_tokens: Mapping[str, str]) -> uvicorn.Config:
     # Java's HttpClient offers an upgrade to h2c with its first request. httptools then drops that request's body, and
     # h11 does not; uvicorn goes on in HTTP/1.1, as it may, with a warning each time, which log_level silences.
     return uvicorn.Config(
-        create_app(store, token),
+        create_app(store, token, engine_tokens),
         http="h11",
         log_config=None,
         log_level="error",

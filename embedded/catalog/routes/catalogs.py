@@ -2,43 +2,46 @@
 
 from starlette.responses import JSONResponse, Response
 
+from embedded.catalog.access import Privilege
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateCatalog, UpdateCatalog
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespaces
+from embedded.catalog.store import grants, namespaces
+from embedded.catalog.store.schema import catalogs
 from embedded.catalog.views import catalog_info
 
 
 def create_catalog(call: Call) -> Response:
     request = call.parse(CreateCatalog)
-    with call.store.write() as tx:
-        catalog = namespaces.create_catalog(tx, request, call.store.default_root)
+    with call.write() as tx:
+        catalog = namespaces.create_catalog(tx, request, call.store.default_root, call.principal)
     return JSONResponse(catalog_info(catalog))
 
 
 def list_catalogs(call: Call) -> Response:
     after, limit = call.page()
-    with call.store.read() as tx:
-        found = namespaces.list_catalogs(tx, after, limit + 1)
+    with call.read() as tx:
+        seen = grants.visible(tx, call.principal, (), catalogs, Privilege.USE_CATALOG)
+        found = namespaces.list_catalogs(tx, after, limit + 1, seen)
     return page_body("catalogs", [catalog_info(item) for item in found], [item.name for item in found], limit)
 
 
 def get_catalog(call: Call) -> Response:
-    with call.store.read() as tx:
+    with call.read(call.path["name"]) as tx:
         catalog = namespaces.get_catalog(tx, call.path["name"])
     return JSONResponse(catalog_info(catalog))
 
 
 def update_catalog(call: Call) -> Response:
     request = call.parse(UpdateCatalog)
-    with call.store.write() as tx:
+    with call.write(call.path["name"]) as tx:
         catalog = namespaces.update_catalog(tx, call.path["name"], request)
     return JSONResponse(catalog_info(catalog))
 
 
 def delete_catalog(call: Call) -> Response:
     force = call.flag("force")
-    with call.store.write() as tx:
+    with call.write(call.path["name"]) as tx:
         namespaces.delete_catalog(tx, call.path["name"], force=force)
     purge_dropped(call.store)
     return JSONResponse({})

@@ -4,10 +4,11 @@ import re
 
 from starlette.responses import JSONResponse, Response
 
+from embedded.catalog.access import LEVEL, PATH_LEVEL
 from embedded.catalog.endpoint import Call
 from embedded.catalog.errors import InvalidParameterError, InvalidRequestError
 from embedded.catalog.names import external_location
-from embedded.catalog.store import namespaces, tables
+from embedded.catalog.store import tables
 from embedded.catalog.views import credentials_response
 
 PROTOCOL_VERSION = "1.0"
@@ -34,26 +35,29 @@ def get_config(call: Call) -> Response:
         raise InvalidParameterError(f"protocol-versions is {versions!r}; it must be a list such as 1.1,2.3.")
     if not any(version.strip().split(".")[0] == "1" for version in versions.split(",")):
         raise InvalidParameterError(f"No common protocol version; this server supports {PROTOCOL_VERSION}.")
-    with call.store.read() as tx:
-        namespaces.get_catalog(tx, catalog)
+    with call.read(catalog):
+        pass
     return JSONResponse({"endpoints": ENDPOINTS, "protocol-version": PROTOCOL_VERSION})
 
 
 def table_credentials(call: Call) -> Response:
     operation = _operation(call)
-    with call.store.read() as tx:
-        table = tables.get_table(tx, call.path["catalog"], call.path["schema"], call.path["table"])
+    names = call.path["catalog"], call.path["schema"], call.path["table"]
+    with call.read(*names, also=LEVEL[operation]) as tx:
+        table = tables.get_table(tx, *names)
     return JSONResponse(credentials_response(table.location, operation))
 
 
 def staging_table_credentials(call: Call) -> Response:
-    with call.store.read() as tx:
+    with call.read_id(call.path["table_id"]) as tx:
         staging = tables.get_staging(tx, call.path["table_id"])
     return JSONResponse(credentials_response(staging.location, "READ_WRITE"))
 
 
 def temporary_path_credentials(call: Call) -> Response:
     operation = _operation(call)
+    with call.read(also=PATH_LEVEL[operation]):
+        pass
     return JSONResponse(credentials_response(external_location(call.required("location")), operation))
 
 

@@ -3,6 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog import creation
+from embedded.catalog.access import storage_of
 from embedded.catalog.delta_models import (
     CreateStagingTable,
     CreateTable,
@@ -20,30 +21,29 @@ from embedded.catalog.views import load_response, staging_response
 
 def create_staging_table(call: Call) -> Response:
     request = call.parse(CreateStagingTable)
-    with call.store.write() as tx:
-        schema = namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
-        staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name)
+    with call.write(*_schema(call)) as tx:
+        schema = namespaces.get_schema(tx, *_schema(call))
+        staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name, call.principal)
     return JSONResponse(staging_response(staging))
 
 
 def create_table(call: Call) -> Response:
     request = call.parse(CreateTable)
-    with call.store.write() as tx:
-        schema = namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
-        table = creation.create_delta_table(tx, schema, request)
+    with call.write(*_schema(call), also=storage_of(request.table_type)) as tx:
+        schema = namespaces.get_schema(tx, *_schema(call))
+        table = creation.create_delta_table(tx, schema, request, call.principal)
     return JSONResponse(load_response(updates.Loaded(table, [])))
 
 
 def load_table(call: Call) -> Response:
-    with call.store.read() as tx:
-        namespaces.get_schema(tx, call.path["catalog"], call.path["schema"])
+    with call.read(*_names(call)) as tx:
         loaded = updates.load(tx, tables.get_table(tx, *_names(call)))
     return JSONResponse(load_response(loaded))
 
 
 def update_table(call: Call) -> Response:
     request = call.parse(UpdateTable)
-    with call.store.write() as tx:
+    with call.write(*_names(call)) as tx:
         loaded = updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
         # Inside the transaction: what cannot be answered must not be ratified.
         body = load_response(loaded)
@@ -51,13 +51,13 @@ def update_table(call: Call) -> Response:
 
 
 def table_exists(call: Call) -> Response:
-    with call.store.read() as tx:
+    with call.read(*_names(call)) as tx:
         tables.get_table(tx, *_names(call))
     return Response(status_code=204)
 
 
 def delete_table(call: Call) -> Response:
-    with call.store.write() as tx:
+    with call.write(*_names(call)) as tx:
         tables.drop_table(tx, tables.get_table(tx, *_names(call)))
     purge_dropped(call.store)
     return Response(status_code=204)
@@ -65,7 +65,7 @@ def delete_table(call: Call) -> Response:
 
 def rename_table(call: Call) -> Response:
     request = call.parse(RenameTable)
-    with call.store.write() as tx:
+    with call.write(*_names(call)) as tx:
         tables.rename_table(tx, tables.get_table(tx, *_names(call)), request.new_name)
     return Response(status_code=204)
 
@@ -73,7 +73,7 @@ def rename_table(call: Call) -> Response:
 def report_metrics(call: Call) -> Response:
     """Check a commit report; nothing here schedules maintenance, so that it is not kept."""
     request = call.parse(ReportMetrics)
-    with call.store.read() as tx:
+    with call.read(*_names(call)) as tx:
         table = tables.get_table(tx, *_names(call))
     if str(request.table_id) != table.id:
         raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
@@ -89,6 +89,10 @@ def _check_histogram(histogram: FileSizeHistogram) -> None:
         raise InvalidParameterError("sorted-bin-boundaries must be sorted and begin with 0.")
     if not len(bounds) == len(histogram.file_counts) == len(histogram.total_bytes):
         raise InvalidParameterError("file-counts and total-bytes must be as long as sorted-bin-boundaries.")
+
+
+def _schema(call: Call) -> tuple[str, str]:
+    return call.path["catalog"], call.path["schema"]
 
 
 def _names(call: Call) -> tuple[str, str, str]:

@@ -2,32 +2,35 @@
 
 from starlette.responses import JSONResponse, Response
 
+from embedded.catalog.access import Privilege
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateSchema, UpdateSchema
 from embedded.catalog.names import split_full_name
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespaces
+from embedded.catalog.store import grants, namespaces
+from embedded.catalog.store.schema import schemas
 from embedded.catalog.views import schema_info
 
 
 def create_schema(call: Call) -> Response:
     request = call.parse(CreateSchema)
-    with call.store.write() as tx:
-        schema = namespaces.create_schema(tx, request)
+    with call.write(request.catalog_name) as tx:
+        schema = namespaces.create_schema(tx, request, call.principal)
     return JSONResponse(schema_info(schema))
 
 
 def list_schemas(call: Call) -> Response:
     catalog = call.required("catalog_name")
     after, limit = call.page()
-    with call.store.read() as tx:
-        found = namespaces.list_schemas(tx, catalog, after, limit + 1)
+    with call.read(catalog) as tx:
+        seen = grants.visible(tx, call.principal, (catalog,), schemas, Privilege.USE_SCHEMA)
+        found = namespaces.list_schemas(tx, catalog, after, limit + 1, seen)
     return page_body("schemas", [schema_info(item) for item in found], [item.name for item in found], limit)
 
 
 def get_schema(call: Call) -> Response:
     catalog, name = split_full_name(call.path["full_name"], 2)
-    with call.store.read() as tx:
+    with call.read(catalog, name) as tx:
         schema = namespaces.get_schema(tx, catalog, name)
     return JSONResponse(schema_info(schema))
 
@@ -35,7 +38,7 @@ def get_schema(call: Call) -> Response:
 def update_schema(call: Call) -> Response:
     catalog, name = split_full_name(call.path["full_name"], 2)
     request = call.parse(UpdateSchema)
-    with call.store.write() as tx:
+    with call.write(catalog, name) as tx:
         schema = namespaces.update_schema(tx, catalog, name, request)
     return JSONResponse(schema_info(schema))
 
@@ -43,7 +46,7 @@ def update_schema(call: Call) -> Response:
 def delete_schema(call: Call) -> Response:
     catalog, name = split_full_name(call.path["full_name"], 2)
     force = call.flag("force")
-    with call.store.write() as tx:
+    with call.write(catalog, name) as tx:
         namespaces.delete_schema(tx, catalog, name, force=force)
     purge_dropped(call.store)
     return JSONResponse({})

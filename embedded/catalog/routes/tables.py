@@ -3,41 +3,44 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog import creation
+from embedded.catalog.access import LEVEL, Privilege, storage_of
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateStagingTable, CreateTable, GenerateTemporaryTableCredential
 from embedded.catalog.names import split_full_name
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespaces, tables
+from embedded.catalog.store import grants, namespaces, tables
+from embedded.catalog.store import schema as layout
 from embedded.catalog.views import staging_table_info, table_info, temporary_credentials
 
 
 def create_table(call: Call) -> Response:
     request = call.parse(CreateTable)
-    with call.store.write() as tx:
+    with call.write(request.catalog_name, request.schema_name, also=storage_of(request.table_type)) as tx:
         schema = namespaces.get_schema(tx, request.catalog_name, request.schema_name)
-        table = creation.create_table(tx, schema, request)
+        table = creation.create_table(tx, schema, request, call.principal)
     return JSONResponse(table_info(table))
 
 
 def list_tables(call: Call) -> Response:
     catalog, schema_name = call.required("catalog_name"), call.required("schema_name")
     after, limit = call.page()
-    with call.store.read() as tx:
+    with call.read(catalog, schema_name) as tx:
         schema = namespaces.get_schema(tx, catalog, schema_name)
-        found = tables.list_tables(tx, schema.id, after, limit + 1)
+        seen = grants.visible(tx, call.principal, (catalog, schema_name), layout.tables, Privilege.SELECT | Privilege.MODIFY)
+        found = tables.list_tables(tx, schema.id, after, limit + 1, seen)
     return page_body("tables", [table_info(item) for item in found], [item.name for item in found], limit)
 
 
 def get_table(call: Call) -> Response:
     catalog, schema, name = split_full_name(call.path["full_name"], 3)
-    with call.store.read() as tx:
+    with call.read(catalog, schema, name) as tx:
         table = tables.get_table(tx, catalog, schema, name)
     return JSONResponse(table_info(table))
 
 
 def delete_table(call: Call) -> Response:
     catalog, schema, name = split_full_name(call.path["full_name"], 3)
-    with call.store.write() as tx:
+    with call.write(catalog, schema, name) as tx:
         tables.drop_table(tx, tables.get_table(tx, catalog, schema, name))
     purge_dropped(call.store)
     return JSONResponse({})
@@ -45,14 +48,14 @@ def delete_table(call: Call) -> Response:
 
 def create_staging_table(call: Call) -> Response:
     request = call.parse(CreateStagingTable)
-    with call.store.write() as tx:
+    with call.write(request.catalog_name, request.schema_name) as tx:
         schema = namespaces.get_schema(tx, request.catalog_name, request.schema_name)
-        staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name)
+        staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name, call.principal)
     return JSONResponse(staging_table_info(staging, schema))
 
 
 def temporary_table_credentials(call: Call) -> Response:
     request = call.parse(GenerateTemporaryTableCredential)
-    with call.store.read() as tx:
+    with call.read_id(request.table_id, also=LEVEL[request.operation]) as tx:
         location = tables.location_of(tx, request.table_id)
     return JSONResponse(temporary_credentials(location))

@@ -11,27 +11,37 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
 
 from embedded.catalog.store import schema
+from embedded.catalog.store.migrations import migrate
 
 MAX_UNPUBLISHED_COMMITS = 100
-# Layout of the file, in SQLite's user_version; a file of another layout is refused, not guessed at.
-LAYOUT = 1
+ACCESS_TOKEN_SECONDS = 3600
 
 
 class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
     `default_root` is the file:/// URL under which catalogs without a storage root of their own keep managed tables;
-    `max_unpublished_commits` bounds the ratified commits a table that wait to be published.
+    `max_unpublished_commits` bounds the ratified commits a table that wait to be published, and
+    `access_token_seconds` the life of a token that an OAuth client is given.
     """
 
-    def __init__(self, path: Path, default_root: str, *, max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        default_root: str,
+        *,
+        max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS,
+        access_token_seconds: int = ACCESS_TOKEN_SECONDS,
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
         self.max_unpublished_commits = max_unpublished_commits
+        self.access_token_seconds = access_token_seconds
         self._writer = threading.Lock()
         self._engine = _engine(path)
         with self.write() as tx:
-            self.metastore_id = _prepare(tx, path)
+            migrate(tx)
+            self.metastore_id = _metastore_id(tx)
 
     @contextmanager
     def read(self) -> Generator[Connection]:
@@ -76,15 +86,7 @@ def _engine(path: Path) -> Engine:
     return engine
 
 
-def _prepare(tx: Connection, path: Path) -> str:
-    layout = tx.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if layout not in (0, LAYOUT):
-        raise ValueError(
-            f"{path} was written by another version of the catalog (layout {layout}, expected {LAYOUT}); "
-            "start that version, or choose another state directory"
-        )
-    schema.metadata.create_all(tx)
-    tx.exec_driver_sql(f"PRAGMA user_version={LAYOUT}")
+def _metastore_id(tx: Connection) -> str:
     found = tx.execute(select(schema.metastore.c.id)).scalar_one_or_none()
     if found is not None:
         return str(found)

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, update
 
 from embedded.catalog.errors import AlreadyExistsError, FailedPreconditionError, NoSuchCatalogError, NoSuchSchemaError
 from embedded.catalog.models import CreateCatalog, CreateSchema, UpdateCatalog, UpdateSchema
 from embedded.catalog.names import storage_location, storage_root
 from embedded.catalog.store import tables as tables_of
 from embedded.catalog.store.database import new_id, now_ms
-from embedded.catalog.store.schema import catalogs, schemas, staging_tables, tables
+from embedded.catalog.store.schema import catalogs, grants, schemas, staging_tables, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Catalog:
     comment: str | None
     properties: dict[str, str]
     storage_root: str
+    owner: str
     created_at: int
     updated_at: int
 
@@ -41,6 +42,7 @@ class Schema:
     comment: str | None
     properties: dict[str, str]
     storage_root: str | None
+    owner: str
     created_at: int
     updated_at: int
 
@@ -50,7 +52,7 @@ class Schema:
         return storage_location(self.storage_root, "schemas", self.id) if self.storage_root else None
 
 
-def create_catalog(tx: Connection, request: CreateCatalog, default_root: str) -> Catalog:
+def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, owner: str) -> Catalog:
     """Raises AlreadyExistsError, or NotSupportedError for storage other than file:."""
     _refuse_taken_catalog(tx, request.name)
     now = now_ms()
@@ -60,6 +62,7 @@ def create_catalog(tx: Connection, request: CreateCatalog, default_root: str) ->
         comment=request.comment,
         properties=request.properties or {},
         storage_root=storage_root(request.storage_root or default_root),
+        owner=owner,
         created_at=now,
         updated_at=now,
     )
@@ -67,9 +70,9 @@ def create_catalog(tx: Connection, request: CreateCatalog, default_root: str) ->
     return catalog
 
 
-def list_catalogs(tx: Connection, after: str, limit: int) -> list[Catalog]:
-    """At most `limit` catalogs whose names sort after `after`."""
-    rows = tx.execute(select(catalogs).where(catalogs.c.name > after).order_by(catalogs.c.name).limit(limit))
+def list_catalogs(tx: Connection, after: str, limit: int, seen: ColumnElement[bool]) -> list[Catalog]:
+    """At most `limit` catalogs that are `seen` and whose names sort after `after`."""
+    rows = tx.execute(select(catalogs).where(catalogs.c.name > after, seen).order_by(catalogs.c.name).limit(limit))
     return [Catalog(**row) for row in rows.mappings()]
 
 
@@ -98,10 +101,11 @@ def delete_catalog(tx: Connection, name: str, *, force: bool) -> None:
         raise FailedPreconditionError(f"Cannot delete catalog {name} with schemas; drop them, or pass force=true.")
     for schema in names:
         delete_schema(tx, name, schema, force=True)
+    tx.execute(delete(grants).where(grants.c.securable_id == catalog.id))
     tx.execute(delete(catalogs).where(catalogs.c.id == catalog.id))
 
 
-def create_schema(tx: Connection, request: CreateSchema) -> Schema:
+def create_schema(tx: Connection, request: CreateSchema, owner: str) -> Schema:
     """Raises NoSuchCatalogError, AlreadyExistsError, or NotSupportedError for storage other than file:."""
     catalog = get_catalog(tx, request.catalog_name)
     _refuse_taken_schema(tx, catalog, request.name)
@@ -114,6 +118,7 @@ def create_schema(tx: Connection, request: CreateSchema) -> Schema:
             comment=request.comment,
             properties=request.properties or {},
             storage_root=storage_root(request.storage_root) if request.storage_root else None,
+            owner=owner,
             created_at=now,
             updated_at=now,
         )
@@ -121,10 +126,10 @@ def create_schema(tx: Connection, request: CreateSchema) -> Schema:
     return get_schema(tx, catalog.name, request.name)
 
 
-def list_schemas(tx: Connection, catalog_name: str, after: str, limit: int) -> list[Schema]:
-    """At most `limit` schemas of a catalog whose names sort after `after`. Raises NoSuchCatalogError."""
+def list_schemas(tx: Connection, catalog_name: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Schema]:
+    """At most `limit` schemas of a catalog that are `seen` and whose names sort after `after`. Raises NoSuchCatalogError."""
     catalog = get_catalog(tx, catalog_name)
-    chosen = select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name > after)
+    chosen = select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name > after, seen)
     return [_schema(row, catalog) for row in tx.execute(chosen.order_by(schemas.c.name).limit(limit)).mappings()]
 
 
@@ -160,6 +165,7 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
         )
     tables_of.drop_all(tx, schema.id)
     tx.execute(delete(staging_tables).where(staging_tables.c.schema_id == schema.id))
+    tx.execute(delete(grants).where(grants.c.securable_id == schema.id))
     tx.execute(delete(schemas).where(schemas.c.id == schema.id))
 
 

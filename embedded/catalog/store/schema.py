@@ -1,4 +1,4 @@
-"""The tables of the catalog's database."""
+"""The tables of the catalog's database, as the newest revision of `migrations` leaves them."""
 
 from sqlalchemy import (
     JSON,
@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ForeignKey,
+    Index,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -15,6 +16,11 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
+
+
+def _owner() -> Column[str]:
+    return Column("owner", String, nullable=False, server_default="admin")
+
 
 metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
 
@@ -26,6 +32,7 @@ catalogs = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String, nullable=False),
+    _owner(),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
@@ -39,6 +46,7 @@ schemas = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String),
+    _owner(),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("catalog_id", "name"),
@@ -52,6 +60,7 @@ staging_tables = Table(
     Column("name", String, nullable=False),
     Column("location", String, nullable=False, unique=True),
     Column("finalized", Boolean, nullable=False),
+    _owner(),
     Column("created_at", BigInteger, nullable=False),
 )
 
@@ -79,6 +88,7 @@ tables = Table(
     Column("backfilled_version", BigInteger),
     Column("last_update_version", BigInteger),
     Column("last_commit_timestamp", BigInteger),
+    _owner(),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("schema_id", "name"),
@@ -100,3 +110,39 @@ commits = Table(
 
 # Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.
 purges = Table("purges", metadata, Column("location", String, primary_key=True))
+
+# Whom requests come from. Names are what owners and grants refer to; `client_id` is OAuth's, and databricks-sdk's id.
+principals = Table(
+    "principals",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("client_id", String, nullable=False, unique=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# What proves it: kind is `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
+# for, and with which it goes). Only the SHA-256 digest is kept, which is enough for random values of 256 bits.
+credentials = Table(
+    "credentials",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("principal", String, ForeignKey("principals.name", ondelete="CASCADE"), nullable=False),
+    Column("kind", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("comment", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("secret_id", String, ForeignKey("credentials.id", ondelete="CASCADE")),
+)
+
+# Privileges by their published names. A securable is the metastore, a catalog, a schema or a table, by its id.
+grants = Table(
+    "grants",
+    metadata,
+    Column("principal", String, ForeignKey("principals.name", ondelete="CASCADE"), nullable=False),
+    Column("securable_id", String, nullable=False),
+    Column("privilege", String, nullable=False),
+    PrimaryKeyConstraint("principal", "securable_id", "privilege"),
+    Index("grants_by_securable", "securable_id"),
+    sqlite_with_rowid=False,
+)

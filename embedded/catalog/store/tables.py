@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from sqlalchemy import Connection, Select, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
 from embedded.catalog.store.database import new_id, now_ms
-from embedded.catalog.store.schema import catalogs, commits, purges, schemas, staging_tables, tables
+from embedded.catalog.store.schema import catalogs, commits, grants, purges, schemas, staging_tables, tables
 
 Json = dict[str, Any]
 
@@ -39,6 +39,7 @@ class Table:
     backfilled_version: int | None
     last_update_version: int | None
     last_commit_timestamp: int | None
+    owner: str
     created_at: int
     updated_at: int
 
@@ -67,6 +68,7 @@ class StagingTable:
     name: str
     location: str
     finalized: bool
+    owner: str
     created_at: int
 
 
@@ -93,10 +95,10 @@ def get_table(tx: Connection, catalog: str, schema: str, name: str) -> Table:
     return Table.of(row)
 
 
-def list_tables(tx: Connection, schema_id: str, after: str, limit: int) -> list[Table]:
-    """At most `limit` tables of a schema whose names sort after `after`."""
-    chosen = _ALL.where(tables.c.schema_id == schema_id, tables.c.name > after).order_by(tables.c.name).limit(limit)
-    return [Table.of(row) for row in tx.execute(chosen).mappings()]
+def list_tables(tx: Connection, schema_id: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Table]:
+    """At most `limit` tables of a schema that are `seen` and whose names sort after `after`."""
+    chosen = _ALL.where(tables.c.schema_id == schema_id, tables.c.name > after, seen)
+    return [Table.of(row) for row in tx.execute(chosen.order_by(tables.c.name).limit(limit)).mappings()]
 
 
 def location_of(tx: Connection, table_id: str) -> str:
@@ -105,11 +107,12 @@ def location_of(tx: Connection, table_id: str) -> str:
     return str(found) if found is not None else get_staging(tx, table_id).location
 
 
-def create_staging(tx: Connection, schema_id: str, root: str, name: str) -> StagingTable:
+def create_staging(tx: Connection, schema_id: str, root: str, name: str, owner: str) -> StagingTable:
     """Allocate an id and a location under `root`. Raises AlreadyExistsError when a table of that name exists."""
     refuse_taken(tx, schema_id, name)
     table_id = new_id()
-    staging = StagingTable(table_id, schema_id, name, f"{root}/tables/{table_id}", finalized=False, created_at=now_ms())
+    location = f"{root}/tables/{table_id}"
+    staging = StagingTable(table_id, schema_id, name, location, finalized=False, owner=owner, created_at=now_ms())
     values = {field.name: getattr(staging, field.name) for field in fields(StagingTable)}
     tx.execute(insert(staging_tables).values(**values))
     return staging
@@ -123,12 +126,15 @@ def get_staging(tx: Connection, table_id: str) -> StagingTable:
     return StagingTable(**row)
 
 
-def finalize_staging(tx: Connection, schema_id: str, location: str) -> StagingTable:
+def finalize_staging(tx: Connection, schema_id: str, location: str, owner: str) -> StagingTable:
     """Mark the staging table of `location` as used.
 
-    Raises NoSuchTableError when there is none in this schema, InvalidParameterError when it was finalized before.
+    Raises NoSuchTableError when `owner` made none in this schema there, InvalidParameterError when it was finalized
+    before.
     """
-    chosen = select(staging_tables).where(staging_tables.c.location == location, staging_tables.c.schema_id == schema_id)
+    chosen = select(staging_tables).where(
+        staging_tables.c.location == location, staging_tables.c.schema_id == schema_id, staging_tables.c.owner == owner
+    )
     row = tx.execute(chosen).mappings().first()
     if row is None:
         raise NoSuchTableError(f"No staging table of this schema is at {location}; create one, and use its location.")
@@ -160,6 +166,7 @@ def rename_table(tx: Connection, table: Table, new_name: str) -> None:
 def drop_table(tx: Connection, table: Table) -> None:
     """Forget a table, its commits and its staging row; note a managed one's files for deletion."""
     _note_purges(tx, tables.c.id == table.id)
+    tx.execute(delete(grants).where(grants.c.securable_id == table.id))
     tx.execute(delete(commits).where(commits.c.table_id == table.id))
     tx.execute(delete(tables).where(tables.c.id == table.id))
     tx.execute(delete(staging_tables).where(staging_tables.c.id == table.id))
@@ -172,6 +179,8 @@ def drop_all(tx: Connection, schema_id: str) -> None:
         staging_tables.c.schema_id == schema_id, staging_tables.c.finalized.is_(False)
     )
     tx.execute(upsert(purges).from_select(["location"], abandoned).on_conflict_do_nothing())
+    dropped = select(tables.c.id).where(tables.c.schema_id == schema_id)
+    tx.execute(delete(grants).where(grants.c.securable_id.in_(dropped)))
     tx.execute(delete(tables).where(tables.c.schema_id == schema_id))
 
 

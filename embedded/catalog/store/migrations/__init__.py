@@ -1,0 +1,25 @@
+"""The database's layouts, one alembic revision each, and the way from any of them to the newest."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+
+def migrate(tx: Connection) -> None:
+    """Bring the database to the layout of this code, in the caller's transaction: all of it happens, or nothing.
+
+    Raises ValueError when a newer version of the catalog wrote the database: its layout is refused, not guessed at.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = tx
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise ValueError(
+            f"the database was written by a newer version of the catalog ({error}); start that version, or choose "
+            "another state directory"
+        ) from error
