@@ -170,7 +170,7 @@ def fill_store(state: Path, lake: Path, target: Target, count: int) -> None:
             schema = namespaces.get_schema(tx, target.catalog, target.schema)
             for _ in range(count):
                 name = f"f_{uuid.uuid4().hex}"
-                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name)
+                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
@@ -181,7 +181,7 @@ def fill_store(state: Path, lake: Path, target: Target, count: int) -> None:
                     "properties": contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1_700_000_000_000,
                 }
-                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)))
+                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
     finally:
         store.close()
 

@@ -16,6 +16,7 @@ from embedded.catalog.access import ADMIN, Need, Privilege
 from embedded.catalog.auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
 from embedded.catalog.endpoint import Call, Handler, endpoint
 from embedded.catalog.errors import CatalogError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
+from embedded.catalog.operation import Metrics
 from embedded.catalog.routes import catalogs, delta_access, delta_tables, oidc, permissions, principals, schemas, tables
 from embedded.catalog.store.database import Store
 
@@ -43,6 +44,12 @@ _CREATE = (Privilege.CREATE_TABLE, Privilege.EXTERNAL_USE_SCHEMA)
 _CREDENTIALS = (Privilege.SELECT, Privilege.EXTERNAL_USE_SCHEMA)  # and MODIFY, for READ_WRITE
 _DROP = (Privilege.OWNER, Privilege.EXTERNAL_USE_SCHEMA)
 
+
+def _metrics(call: Call) -> Response:
+    with call.read():
+        return call.metrics.page()
+
+
 ROUTES: list[Entry] = [
     # First, for Starlette takes the first match and DuckDB and Spark live on these two.
     ("POST", _TABLE, delta_tables.update_table, (Privilege.MODIFY, Privilege.EXTERNAL_USE_SCHEMA)),
@@ -51,6 +58,7 @@ ROUTES: list[Entry] = [
     ("DELETE", _TABLE, delta_tables.delete_table, _DROP),
     ("POST", _TABLE + "/rename", delta_tables.rename_table, (*_DROP, Privilege.CREATE_TABLE)),
     ("POST", _TABLE + "/metrics", delta_tables.report_metrics, _LOAD),
+    ("GET", _TABLE + "/metrics", delta_tables.list_metrics, _LOAD),
     ("GET", _TABLE + "/credentials", delta_access.table_credentials, _CREDENTIALS),
     ("POST", _DELTA + "/tables", delta_tables.create_table, _CREATE),
     ("POST", _DELTA + "/staging-tables", delta_tables.create_staging_table, _CREATE),
@@ -77,7 +85,7 @@ ROUTES: list[Entry] = [
     ("GET", _PERMISSIONS, permissions.get_permissions, _ANY),
     ("PATCH", _PERMISSIONS, permissions.update_permissions, _OWNER),
 ]
-# Databricks' own, outside of the Unity Catalog API; OWNER of the metastore is the admin.
+# Databricks' own and Prometheus', outside of the Unity Catalog API; OWNER of the metastore is the admin.
 WORKSPACE_ROUTES: list[Entry] = [
     ("POST", _PRINCIPALS, principals.create_principal, _OWNER),
     ("GET", _PRINCIPALS, principals.list_principals, _OWNER),
@@ -88,6 +96,7 @@ WORKSPACE_ROUTES: list[Entry] = [
     ("POST", _SECRETS, principals.create_secret, _OWNER),
     ("GET", _SECRETS, principals.list_secrets, _OWNER),
     ("DELETE", _SECRETS + "/{id}", principals.delete_secret, _OWNER),
+    ("GET", "/metrics", _metrics, _OWNER),
 ]
 # Before there is a token: `auth` lets these pass.
 PUBLIC_ROUTES: list[Entry] = [
@@ -121,6 +130,7 @@ def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = Mapp
     )
     app.state.store = store
     app.state.identities = identities
+    app.state.metrics = Metrics(store)
     return app
 
 
@@ -161,5 +171,6 @@ async def _answer_unrouted(request: Request, error: Exception) -> Response:
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    request_id = getattr(request.state, "request_id", "-")
+    _log.error("%s %s failed (request %s)", request.method, request.url.path, request_id, exc_info=error)
     return _answer(request, CatalogError("Internal error; see the log of the catalog server."))

@@ -185,10 +185,14 @@ class UpdateTable(Body):
     updates: list[Update]
 
 
+# Delta's writers send 95 bins; these are kept, and must not fill the disk.
+Bins = Annotated[list[Int64], Field(max_length=1000)]
+
+
 class FileSizeHistogram(Body):
-    sorted_bin_boundaries: list[Int64]
-    file_counts: list[Int64]
-    total_bytes: list[Int64]
+    sorted_bin_boundaries: Bins
+    file_counts: Bins
+    total_bytes: Bins
     commit_version: Int64 | None = None
 
 

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from embedded.catalog.access import Need
 from embedded.catalog.auth import Identities
 from embedded.catalog.errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.operation import Metrics
 from embedded.catalog.store import grants
 from embedded.catalog.store.database import Store
 
@@ -34,6 +35,7 @@ class Call:
 
     store: Store
     identities: Identities
+    metrics: Metrics
     principal: str
     need: Need
     path: Mapping[str, str]
@@ -110,6 +112,7 @@ def endpoint(handler: Handler, need: Need) -> Callable[[Request], Awaitable[Resp
         call = Call(
             request.app.state.store,
             request.app.state.identities,
+            request.app.state.metrics,
             getattr(request.state, "principal", ""),
             need,
             request.path_params,

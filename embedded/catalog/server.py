@@ -21,6 +21,7 @@ from embedded.catalog.app import create_app
 from embedded.catalog.auth import read_or_create_token
 from embedded.catalog.errors import NoSuchCatalogError
 from embedded.catalog.models import CreateCatalog
+from embedded.catalog.operation import Observed, log_access_to
 from embedded.catalog.routes.purge import purge_dropped
 from embedded.catalog.store import grants, namespaces, principals
 from embedded.catalog.store.database import Store
@@ -58,6 +59,8 @@ def serve(settings: Settings) -> None:
     engine_tokens = {
         read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name, _ in settings.principals
     }
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    log_access_to(settings.state_dir / "access.log")
     store = Store(
         settings.state_dir / "catalog.sqlite",
         settings.storage_root.resolve().as_uri(),
@@ -111,8 +114,9 @@ def _prepare(store: Store, settings: Settings) -> None:
 def _config(store: Store, token: str, engine_tokens: Mapping[str, str]) -> uvicorn.Config:
     # Java's HttpClient offers an upgrade to h2c with its first request. httptools then drops that request's body, and
     # h11 does not; uvicorn goes on in HTTP/1.1, as it may, with a warning each time, which log_level silences.
+    app = create_app(store, token, engine_tokens)
     return uvicorn.Config(
-        create_app(store, token, engine_tokens),
+        Observed(app, app.state.metrics),
         http="h11",
         log_config=None,
         log_level="error",

@@ -13,9 +13,9 @@ from embedded.catalog.delta_models import (
     UpdateTable,
 )
 from embedded.catalog.endpoint import Call
-from embedded.catalog.errors import InvalidParameterError
+from embedded.catalog.errors import CommitVersionConflictError, InvalidParameterError
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespaces, tables, updates
+from embedded.catalog.store import namespaces, reports, tables, updates
 from embedded.catalog.views import load_response, staging_response
 
 
@@ -43,10 +43,16 @@ def load_table(call: Call) -> Response:
 
 def update_table(call: Call) -> Response:
     request = call.parse(UpdateTable)
-    with call.write(*_names(call)) as tx:
-        loaded = updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
-        # Inside the transaction: what cannot be answered must not be ratified.
-        body = load_response(loaded)
+    try:
+        with call.write(*_names(call)) as tx:
+            loaded = updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
+            # Inside the transaction: what cannot be answered must not be ratified.
+            body = load_response(loaded)
+    except CommitVersionConflictError:
+        call.metrics.commits.labels("conflicted").inc()
+        raise
+    if loaded.outcome:
+        call.metrics.commits.labels(loaded.outcome).inc()
     return JSONResponse(body)
 
 
@@ -71,16 +77,24 @@ def rename_table(call: Call) -> Response:
 
 
 def report_metrics(call: Call) -> Response:
-    """Check a commit report; nothing here schedules maintenance, so that it is not kept."""
     request = call.parse(ReportMetrics)
-    with call.read(*_names(call)) as tx:
-        table = tables.get_table(tx, *_names(call))
-    if str(request.table_id) != table.id:
-        raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
     report = request.report.commit_report if request.report else None
     if report and report.file_size_histogram:
         _check_histogram(report.file_size_histogram)
+    with call.write(*_names(call)) as tx:
+        table = tables.get_table(tx, *_names(call))
+        if str(request.table_id) != table.id:
+            raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
+        if report:
+            reports.keep(tx, table.id, report.model_dump(by_alias=True, exclude_none=True))
     return Response(status_code=204)
+
+
+def list_metrics(call: Call) -> Response:
+    """What was reported: the published API has no way to read it."""
+    with call.read(*_names(call)) as tx:
+        found = reports.newest(tx, tables.get_table(tx, *_names(call)).id)
+    return JSONResponse({"reports": [{"reported-at-ms": at, "commit-report": report} for at, report in found]})
 
 
 def _check_histogram(histogram: FileSizeHistogram) -> None:

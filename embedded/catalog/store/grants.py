@@ -3,7 +3,21 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, delete, exists, false, or_, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    false,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.access import ADMIN, Privilege, Standing
@@ -22,7 +36,7 @@ def standing(tx: Connection, principal: str, names: Sequence[str]) -> Standing:
     """
     if not names:
         return _standing(tx, principal, names, [])
-    row = tx.execute(_path(names)).one_or_none()
+    row = tx.execute(_PATHS[len(names) - 1], dict(zip(_LEVELS, names, strict=False))).one_or_none()
     path = _pairs(row) if row else []
     found = sum(identity is not None for identity, _ in path)
     if found == len(names):
@@ -94,21 +108,9 @@ def _standing(tx: Connection, principal: str, names: Sequence[str], path: list[t
     ids = [METASTORE, *(identity for identity, _ in path)]
     granted = [Privilege(0)] * len(ids)
     if principal != ADMIN:
-        chosen = select(grants.c.securable_id, grants.c.privilege)
-        for row in tx.execute(chosen.where(grants.c.principal == principal, grants.c.securable_id.in_(ids))):
+        for row in tx.execute(_HELD, {"by": principal, "on": ids}):
             granted[ids.index(row.securable_id)] |= Privilege[row.privilege.replace(" ", "_")]
     return Standing(principal, names, ids[-1], [ADMIN, *(owner for _, owner in path)], granted)
-
-
-def _path(names: Sequence[str]) -> Select[Any]:
-    """One row for any depth: what does not exist is NULL."""
-    joined: Any = catalogs
-    if len(names) > 1:
-        joined = joined.outerjoin(schemas, and_(schemas.c.catalog_id == catalogs.c.id, schemas.c.name == names[1]))
-    if len(names) > 2:
-        joined = joined.outerjoin(tables, and_(tables.c.schema_id == schemas.c.id, tables.c.name == names[2]))
-    chosen = select(*_columns(*(catalogs, schemas, tables)[: len(names)]))
-    return chosen.select_from(joined).where(catalogs.c.name == names[0])
 
 
 def _columns(*path: Table) -> list[ColumnElement[Any]]:
@@ -117,3 +119,24 @@ def _columns(*path: Table) -> list[ColumnElement[Any]]:
 
 def _pairs(row: Row[Any] | Sequence[Any]) -> list[tuple[Any, Any]]:
     return list(zip(row[::2], row[1::2], strict=True))
+
+
+def _path(depth: int) -> Select[Any]:
+    """One row for any depth: what does not exist is NULL."""
+    joined: Any = catalogs
+    if depth > 1:
+        named = schemas.c.name == bindparam("schema")
+        joined = joined.outerjoin(schemas, and_(schemas.c.catalog_id == catalogs.c.id, named))
+    if depth > 2:
+        named = tables.c.name == bindparam("table")
+        joined = joined.outerjoin(tables, and_(tables.c.schema_id == schemas.c.id, named))
+    chosen = select(*_columns(*(catalogs, schemas, tables)[:depth]))
+    return chosen.select_from(joined).where(catalogs.c.name == bindparam("catalog"))
+
+
+# Built once, for every request runs these: constructing a statement costs more than running it.
+_LEVELS = ("catalog", "schema", "table")
+_PATHS = [_path(depth) for depth in (1, 2, 3)]
+_HELD = select(grants.c.securable_id, grants.c.privilege).where(
+    grants.c.principal == bindparam("by"), grants.c.securable_id.in_(bindparam("on", expanding=True))
+)

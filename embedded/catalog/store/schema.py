@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
+    Integer,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -106,6 +107,17 @@ commits = Table(
     Column("file_modification_timestamp", BigInteger, nullable=False),
     PrimaryKeyConstraint("table_id", "version"),
     sqlite_with_rowid=False,
+)
+
+# What writers report of their commits, for people to look at.
+commit_reports = Table(
+    "commit_reports",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("table_id", String, ForeignKey("tables.id", ondelete="CASCADE"), nullable=False),
+    Column("reported_at", BigInteger, nullable=False),
+    Column("report", JSON, nullable=False),
+    Index("commit_reports_by_table", "table_id"),
 )
 
 # Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.

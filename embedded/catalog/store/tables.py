@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exists, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
@@ -82,14 +82,16 @@ def _joined() -> Select[Any]:
     return chosen.select_from(joined)
 
 
-# Built once: constructing this statement costs more than running it.
+# Built once: constructing these statements costs more than running it.
 _ALL = _joined()
+_NAMED = _ALL.where(
+    catalogs.c.name == bindparam("catalog"), schemas.c.name == bindparam("schema"), tables.c.name == bindparam("table")
+)
 
 
 def get_table(tx: Connection, catalog: str, schema: str, name: str) -> Table:
     """Raises NoSuchTableError."""
-    chosen = _ALL.where(catalogs.c.name == catalog, schemas.c.name == schema, tables.c.name == name)
-    row = tx.execute(chosen).mappings().first()
+    row = tx.execute(_NAMED, {"catalog": catalog, "schema": schema, "table": name}).mappings().first()
     if row is None:
         raise NoSuchTableError(f"Table not found: {catalog}.{schema}.{name}")
     return Table.of(row)

@@ -5,9 +5,11 @@ Rules: unity-catalog-delta-v1.yaml (DeltaUpdateTableRequest) and ManagedTablesSp
 
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import BigInteger, Connection, String, bindparam, delete, insert, select, update
 
 from embedded.catalog import contract
 from embedded.catalog.columns import check_column_references, check_struct
@@ -20,12 +22,31 @@ from embedded.catalog.errors import (
 )
 from embedded.catalog.plan import UpdatePlan
 from embedded.catalog.store.database import now_ms
-from embedded.catalog.store.schema import commits, tables
+from embedded.catalog.store.schema import catalogs, commits, schemas, tables
 from embedded.catalog.store.tables import Json, Table, get_table, replace_table
 
 # Published commits whose names are kept, so that a writer who lost the answer may still replay a commit that others
 # have meanwhile published and passed.
 REPLAY_WINDOW = 100
+
+# Built once, and bound for each use: constructing these statements costs more than running them.
+_TABLE, _VERSION = bindparam("of_table", type_=String()), bindparam("at_version", type_=BigInteger())
+_COMMIT = ("version", "timestamp", "file_name", "file_size", "file_modification_timestamp")
+_WAITING = (
+    select(*(commits.c[name].label(name.replace("_", "-")) for name in _COMMIT))
+    .where(commits.c.table_id == _TABLE, commits.c.version > _VERSION)
+    .order_by(commits.c.version.desc())
+)
+_FILE_NAME = select(commits.c.file_name).where(commits.c.table_id == _TABLE, commits.c.version == _VERSION)
+_ADD = insert(commits)
+_FORGET = delete(commits).where(commits.c.table_id == _TABLE, commits.c.version <= _VERSION)
+_MOVE = (
+    update(tables)
+    .where(tables.c.id == _TABLE)
+    .values(latest_version=bindparam("latest"), backfilled_version=bindparam("backfilled"))
+)
+_UNPUBLISHED = tables.c.latest_version - tables.c.backfilled_version
+
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9A-Za-z-]+\.json")
 
 
@@ -35,6 +56,8 @@ class Loaded:
 
     table: Table
     commits: list[Json]
+    outcome: Literal["ratified", "replayed"] | None = None
+    """Of the commit that was proposed, if one was."""
 
 
 def new_etag() -> str:
@@ -46,21 +69,16 @@ def load(tx: Connection, table: Table) -> Loaded:
     """The unpublished commits of a table in the same snapshot."""
     if table.latest_version is None or table.latest_version == table.backfilled_version:
         return Loaded(table, [])
-    chosen = select(commits).where(commits.c.table_id == table.id, commits.c.version > table.backfilled_version)
-    rows = tx.execute(chosen.order_by(commits.c.version.desc())).mappings()
-    return Loaded(
-        table,
-        [
-            {
-                "version": row["version"],
-                "timestamp": row["timestamp"],
-                "file-name": row["file_name"],
-                "file-size": row["file_size"],
-                "file-modification-timestamp": row["file_modification_timestamp"],
-            }
-            for row in rows
-        ],
-    )
+    rows = tx.execute(_WAITING, {"of_table": table.id, "at_version": table.backfilled_version}).mappings()
+    return Loaded(table, [dict(row) for row in rows])
+
+
+def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """Full name, and how many ratified commits wait to be published, of each table that has any."""
+    joined = tables.join(schemas, tables.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)
+    chosen = select(catalogs.c.name, schemas.c.name, tables.c.name, _UNPUBLISHED).select_from(joined)
+    for catalog, schema, table, count in tx.execute(chosen.where(_UNPUBLISHED > 0)):
+        yield (catalog, schema, table), count
 
 
 def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int) -> Loaded:
@@ -77,7 +95,7 @@ def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTab
         )
     plan.check_applies_to(table)
     if plan.commit and _ratified_file(tx, table, plan.commit.commit.version) == plan.commit.commit.file_name:
-        return load(tx, table)
+        return replace(load(tx, table), outcome="replayed")
     if plan.etag not in (None, table.etag):
         raise UpdateRequirementConflictError(
             f"The metadata of {table.full_name} changed: its etag is {table.etag}, not {plan.etag}. Reload it."
@@ -87,11 +105,11 @@ def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTab
     if plan.commit:
         changed = _with_commit(changed, plan.commit, max_unpublished_commits)
     _write(tx, table, changed, plan.commit)
-    return load(tx, changed)
+    return replace(load(tx, changed), outcome="ratified" if plan.commit else None)
 
 
 def _ratified_file(tx: Connection, table: Table, version: int) -> str | None:
-    return tx.scalar(select(commits.c.file_name).where(commits.c.table_id == table.id, commits.c.version == version))
+    return tx.scalar(_FILE_NAME, {"of_table": table.id, "at_version": version})
 
 
 def _with_metadata(table: Table, plan: UpdatePlan) -> Table:
@@ -194,12 +212,13 @@ def _check_iceberg(table: Table, iceberg: Iceberg, version: int) -> None:
 
 def _write(tx: Connection, before: Table, after: Table, action: AddCommit | None) -> None:
     if action:
-        tx.execute(insert(commits).values(table_id=after.id, **action.commit.model_dump()))
+        tx.execute(_ADD, {"table_id": after.id, **action.commit.model_dump()})
     if after.backfilled_version != before.backfilled_version:
         kept_from = min(after.backfilled_version or 0, (after.latest_version or 0) - REPLAY_WINDOW)
-        tx.execute(delete(commits).where(commits.c.table_id == after.id, commits.c.version <= kept_from))
+        tx.execute(_FORGET, {"of_table": after.id, "at_version": kept_from})
     versions = {"latest_version": after.latest_version, "backfilled_version": after.backfilled_version}
     if replace(before, **versions) == after:
-        tx.execute(update(tables).where(tables.c.id == after.id).values(**versions))
+        moved = {"of_table": after.id, "latest": after.latest_version, "backfilled": after.backfilled_version}
+        tx.execute(_MOVE, moved)
     else:
         replace_table(tx, after)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from sqlalchemy import true
 
 from embedded.catalog import contract, creation
 from embedded.catalog.delta_models import CreateTable, UpdateTable
@@ -58,8 +59,8 @@ class Catalog(RuleBasedStateMachine):
         self.model: dict[str, Modelled] = {}
         self.store = self._open()
         with self.store.write() as tx:
-            namespaces.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root)
-            namespaces.create_schema(tx, CreateSchema(name="s", catalog_name="c"))
+            namespaces.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root, "admin")
+            namespaces.create_schema(tx, CreateSchema(name="s", catalog_name="c"), "admin")
         self.create("a")
 
     def _open(self) -> Store:
@@ -93,7 +94,7 @@ class Catalog(RuleBasedStateMachine):
         try:
             with self.store.write() as tx:
                 schema = namespaces.get_schema(tx, "c", "s")
-                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name)
+                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
@@ -104,7 +105,7 @@ class Catalog(RuleBasedStateMachine):
                     "properties": contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1,
                 }
-                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)))
+                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
         except AlreadyExistsError:
             assert name in self.model
         else:
@@ -193,7 +194,7 @@ class Catalog(RuleBasedStateMachine):
             return
         with self.store.read() as tx:
             schema = namespaces.get_schema(tx, "c", "s")
-            assert [table.name for table in tables.list_tables(tx, schema.id, "", 100)] == sorted(self.model)
+            assert [table.name for table in tables.list_tables(tx, schema.id, "", 100, true())] == sorted(self.model)
             for name, known in self.model.items():
                 body = load_response(updates.load(tx, tables.get_table(tx, "c", "s", name)))
                 assert body["metadata"]["table-uuid"] == known.id
