@@ -1,7 +1,6 @@
-"""Every route × every kind of caller → the status that is expected. A route without a row here fails the first test."""
+"""Every route, by every kind of caller: the status that is expected. A route without a row fails the first test."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
