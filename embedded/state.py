@@ -43,13 +43,18 @@ class StackConfig(BaseModel):
 
 
 class CatalogState(BaseModel):
-    """The catalog server; `pid` is None when it is not ours."""
+    """The catalog server; `pid` is None when it is not ours.
+
+    `token_file` has the token that opens everything: the admin's, if the server is ours. `engine_token_file` has that
+    of the service principal as which DuckDB and Dagster then work, for which `token_file` does otherwise.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     url: str
     name: str
     token_file: Path
+    engine_token_file: Path | None = None
     pid: int | None = None
 
     @property

@@ -23,6 +23,12 @@ from embedded.state import CatalogState, SparkState, StackConfig, StackState, ho
 _CATALOG_START_S = 60
 _SPARK_START_S = 180
 
+# The engines' service principals and what they are granted on the catalog, when they are made: neither is the admin.
+# DuckDB's is Dagster's too, which makes the schemas, and the tables where Spark is a session in its own process.
+SPARK, DUCKDB = "ratify-spark", "ratify-duckdb"
+_USE = ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "SELECT", "MODIFY", "CREATE_SCHEMA", "CREATE_TABLE")
+_ENGINES = {SPARK: (*_USE, "CREATE_EXTERNAL_TABLE"), DUCKDB: _USE}
+
 
 class Stopped(BaseException):
     """A signal, or the end of standard input, asked for the stop. Not an error: nothing must swallow it."""
@@ -136,7 +142,11 @@ class Supervisor:
         said = child.wait_until(lambda: _first_line(_ready_file(self._config)), _CATALOG_START_S)
         ready: dict[str, str] = json.loads(said)
         self._catalog = CatalogState(
-            url=ready["url"], name=ready["catalog"], token_file=Path(ready["token_file"]), pid=child.pid
+            url=ready["url"],
+            name=ready["catalog"],
+            token_file=Path(ready["token_file"]),
+            engine_token_file=_token_file(self._config, DUCKDB),
+            pid=child.pid,
         )
 
     def _spark_ready(self, child: Child, server: spark_server.SparkServer) -> None:
@@ -147,7 +157,8 @@ class Supervisor:
         config, catalog = self._config, self._catalog
         if catalog is None:
             raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
-        attached = spark_server.UnityCatalog(catalog.name, catalog.url, catalog.token_file.read_text().strip())
+        token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file
+        attached = spark_server.UnityCatalog(catalog.name, catalog.url, token_file.read_text().strip())
         return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb)
 
 
@@ -186,9 +197,15 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
         *(sys.executable, "-m", "embedded.catalog", "--exit-with-stdin"),
         *("--state-dir", str(home / "catalog"), "--storage-root", str(home / "lake")),
         *("--port", str(port), "--catalog", config.catalog),
-        *("--token-file", str(home / "secrets" / "catalog.token")),
+        *("--token-file", str(_token_file(config, "catalog"))),
+        *(f"--principal={name}={','.join(privileges)}" for name, privileges in _ENGINES.items()),
     ]
     return Child("the catalog server", command, home / "logs" / "catalog.log", stdout=ready)
+
+
+def _token_file(config: StackConfig, name: str) -> Path:
+    """Where the catalog server keeps the token of the admin (`catalog`) or of a service principal."""
+    return config.home / "secrets" / f"{name}.token"
 
 
 def _ready_file(config: StackConfig) -> Path:

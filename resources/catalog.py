@@ -38,6 +38,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     host: str = Field(default="", description="URL of the server; empty: UNITY_HOST or the running stack")
     name: str = Field(default="", description="Catalog; empty: UNITY_CATALOG or the running stack's")
     token: str = Field(default="", description="Bearer token; empty: UNITY_TOKEN or the running stack's")
+    admin: bool = Field(default=False, description="Come to the running stack as the admin, not as the engines do")
     retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
 
     _client: Any = PrivateAttr(default=None)
@@ -58,7 +59,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                     settings.unity_token = SecretStr(self.token)
             else:
                 settings = Settings()
-            connection = settings.catalog_connection()
+            connection = settings.catalog_connection(admin=self.admin)
             self._connection = connection.model_copy(update={"name": self.name} if self.name else {})
         return self._connection
 
@@ -85,7 +86,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     def bearer_token(self) -> str:
         """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
-        header = self._ask("authenticate", self.client.config.authenticate)["Authorization"]
+        header = self.ask("authenticate", self.client.config.authenticate)["Authorization"]
         return header.removeprefix("Bearer ")
 
     def default_schema(self) -> str:
@@ -99,7 +100,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         if self._any_schema is None:
             name = self.connection.name
-            found = self._ask(f"list the schemas of {name}", lambda: [s.name for s in self.client.schemas.list(name)])
+            found = self.ask(f"list the schemas of {name}", lambda: [s.name for s in self.client.schemas.list(name)])
             self._any_schema = next((schema for schema in found if schema not in {None, "information_schema"}), None)
         return self._any_schema or "bronze"
 
@@ -112,11 +113,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         from databricks.sdk.errors import AlreadyExists
 
         catalog = self.connection.name
-        there = {s.name for s in self._ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
+        there = {s.name for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
         missing = [name for name in names if name not in there]
         for name in missing:
             try:
-                self._ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
+                self.ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
             except CatalogError as error:
                 if not isinstance(error.__cause__, AlreadyExists):
                     raise
@@ -128,7 +129,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             TableMissing: there is none.
         """
-        return self._ask(f"look up {full_name}", lambda: self.client.tables.get(full_name))
+        return self.ask(f"look up {full_name}", lambda: self.client.tables.get(full_name))
 
     def version(self, full_name: str) -> int:
         """Return the latest ratified version of a table, from the catalog's `delta/v1` loadTable.
@@ -139,7 +140,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         catalog, schema, table = full_name.split(".")
         path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
         get = cast("Callable[[str, str], dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
-        return int(self._ask(f"load {full_name}", lambda: get("GET", path))["latest-table-version"])
+        return int(self.ask(f"load {full_name}", lambda: get("GET", path))["latest-table-version"])
 
     def require_safe_for_duckdb(self, declaration: TableDeclaration) -> None:
         """Refuse a table that DuckDB would write wrong.
@@ -165,7 +166,12 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 "DuckDB inserts by position. Alter the table or the declaration so that both agree."
             )
 
-    def _ask(self, what: str, call: Callable[[], T]) -> T:
+    def ask(self, what: str, call: Callable[[], T]) -> T:
+        """Return what a call of `client` returns; what it raises becomes one of our errors.
+
+        Raises:
+            CatalogDenied, CatalogUnavailable, CatalogBusy, TableMissing, CatalogError: each says what to do next.
+        """
         with self._understood(what):
             return call()
 

@@ -61,8 +61,11 @@ class Settings(BaseSettings):
         except FileNotFoundError:
             return {}
 
-    def catalog_connection(self) -> CatalogConnection:
+    def catalog_connection(self, *, admin: bool = False) -> CatalogConnection:
         """Return how to reach the catalog: the environment's, else the running stack's.
+
+        Of the stack, engines get a service principal that may read and write, and `admin` is who manages principals and
+        grants. The environment names one principal for everything.
 
         Raises:
             NotConfigured: neither names a server, or a server is named without credentials.
@@ -81,7 +84,8 @@ class Settings(BaseSettings):
                 client_secret=self.unity_client_secret,
             )
         if catalog := self._stack.get("catalog"):
-            token = Path(catalog["token_file"]).read_text().strip()
+            token_file = catalog["token_file"] if admin else catalog.get("engine_token_file") or catalog["token_file"]
+            token = Path(token_file).read_text().strip()
             return CatalogConnection(host=catalog["url"], name=catalog["name"], token=SecretStr(token))
         raise NotConfigured(
             f"No Unity Catalog server: set UNITY_HOST and UNITY_TOKEN, or start the embedded stack with `ratify up` "

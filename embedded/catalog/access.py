@@ -28,6 +28,7 @@ class Privilege(Flag):
 
     CREATE_CATALOG = auto()
     CREATE_EXTERNAL_TABLE = auto()
+    CREATE_MANAGED_STORAGE = auto()
     READ_FILES = auto()
     WRITE_FILES = auto()
     USE_CATALOG = auto()
@@ -54,6 +55,7 @@ KINDS = ("metastore", "catalog", "schema", "table")
 _LEVEL = {
     Privilege.CREATE_CATALOG: 0,
     Privilege.CREATE_EXTERNAL_TABLE: 0,
+    Privilege.CREATE_MANAGED_STORAGE: 0,
     Privilege.READ_FILES: 0,
     Privilege.WRITE_FILES: 0,
     Privilege.USE_CATALOG: 1,
@@ -65,8 +67,8 @@ _LEVEL = {
     Privilege.MODIFY: 3,
 }
 
-# What a route asks for beyond its need, by what the request says: the operation that credentials are for, on a table
-# and on a path outside of the managed ones, and the type of a new table.
+# What a route asks for beyond its need, by what the request says: here by the operation that credentials are for, on a
+# table and on a path outside of the managed ones.
 LEVEL: dict[str, Need] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
 PATH_LEVEL: dict[str, Need] = {
     "READ": (Privilege.READ_FILES,),
@@ -74,9 +76,14 @@ PATH_LEVEL: dict[str, Need] = {
 }
 
 
-def storage_of(table_type: str) -> Need:
-    """Managed storage comes from the catalog; any other place is to be chosen by few."""
+def to_place(table_type: str) -> Need:
+    """What a new table takes: managed ones are placed by the catalog, and any other place is for few to choose."""
     return (Privilege.CREATE_EXTERNAL_TABLE,) if table_type == "EXTERNAL" else ()
+
+
+def to_root(storage_root: str | None) -> Need:
+    """What a new catalog or schema takes, by whether it brings a root of its own for managed tables."""
+    return (Privilege.CREATE_MANAGED_STORAGE,) if storage_root else ()
 
 
 def grantable(kind: str) -> dict[str, Privilege]:

@@ -9,7 +9,7 @@ from embedded.errors import EmbeddedError
 from embedded.stack import down as stop_stack
 from embedded.stack import status as stack_status
 from embedded.stack import up as start_stack
-from orchestration.cli import session
+from orchestration.cli import access, session
 from orchestration.cli.demo import run_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.nycflights import land_days
@@ -36,6 +36,10 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     help="A lakehouse on several engines, every commit ratified by Unity Catalog.",
 )
+
+app.add_typer(access.principal_app, name="principal")
+for command in (access.grant, access.revoke, access.grants):
+    app.command()(command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 

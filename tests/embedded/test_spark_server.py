@@ -5,6 +5,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from databricks.sdk import WorkspaceClient
+from databricks.sdk.errors import PermissionDenied
+from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -52,11 +55,54 @@ def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
 @pytest.mark.stack
 def test_the_process_list_shows_no_token(stack: StackState) -> None:
     assert stack.spark is not None
-    token = stack.catalog.token_file.read_text().strip()
+    tokens = [file.read_text().strip() for file in stack.catalog.token_file.parent.glob("*.token")]
     listed = subprocess.run(["ps", "axwwe"], capture_output=True, text=True, check=True).stdout
     assert str(stack.spark.pid) in listed
-    assert token not in listed
-    assert token not in str(psutil.Process(stack.spark.pid).environ())
+    for token in tokens:
+        assert token not in listed
+        assert token not in str(psutil.Process(stack.spark.pid).environ())
+
+
+@pytest.mark.stack
+def test_engines_are_not_the_admin(stack: StackState, spark: SparkSession, fresh_schema: str) -> None:
+    spark.sql(f"CREATE SCHEMA {fresh_schema}")
+    admin = WorkspaceClient(host=stack.catalog.url, token=stack.catalog.token_file.read_text().strip(), auth_type="pat")
+    assert admin.schemas.get(f"ratify.{fresh_schema}").owner == "ratify-spark"
+    assert stack.catalog.engine_token_file is not None
+    token = stack.catalog.engine_token_file.read_text().strip()
+    duckdb = WorkspaceClient(host=stack.catalog.url, token=token, auth_type="pat")
+    assert duckdb.schemas.get(f"ratify.{fresh_schema}").owner == "ratify-spark"
+    for refused in (lambda: duckdb.schemas.delete(f"ratify.{fresh_schema}"), lambda: list(duckdb.service_principals.list())):
+        with pytest.raises(PermissionDenied):
+            refused()
+
+
+@pytest.mark.stack
+def test_a_catalog_by_oauth(stack: StackState, spark: SparkSession, fresh_schema: str) -> None:
+    """Delta's client, with a client id and secret, and no more than was granted."""
+    url, name = stack.catalog.url, f"m2m_{fresh_schema}"
+    admin = WorkspaceClient(host=url, token=stack.catalog.token_file.read_text().strip(), auth_type="pat")
+    admin.catalogs.create(name)
+    admin.schemas.create("s", name)
+    client = admin.service_principals.create(display_name=name)
+    granted = [Privilege[one] for one in ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "CREATE_TABLE")]
+    admin.grants.update("catalog", name, changes=[PermissionsChange(principal=name, add=granted)])
+    options = {
+        "": "io.unitycatalog.spark.UCSingleCatalog",
+        ".uri": url,
+        ".auth.type": "oauth",
+        ".auth.oauth.uri": f"{url}/oidc/v1/token",
+        ".auth.oauth.clientId": str(client.application_id),
+        ".auth.oauth.clientSecret": str(admin.service_principal_secrets_proxy.create(str(client.id)).secret),
+    }
+    for key, value in options.items():
+        spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    spark.sql(f"CREATE TABLE {name}.s.t (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
+    spark.sql(f"INSERT INTO {name}.s.t VALUES (1)")
+    assert spark.table(f"{name}.s.t").count() == 1
+    assert admin.tables.get(f"{name}.s.t").owner == name
+    with pytest.raises(PySparkException, match="needs CREATE SCHEMA"):
+        spark.sql(f"CREATE SCHEMA {name}.other")
 
 
 @pytest.mark.stack

@@ -58,6 +58,15 @@ def test_the_running_stack_answers_where_nothing_is_set(running: Path) -> None:
     assert UnityCatalog().connection == found
 
 
+def test_engines_are_a_service_principal_of_the_stack_and_the_admin_is_not(running: Path) -> None:
+    (running / "engine").write_text("engines\n")
+    state = json.loads((running / "stack.json").read_text())
+    state["catalog"]["engine_token_file"] = str(running / "engine")
+    (running / "stack.json").write_text(json.dumps(state))
+    assert Settings().catalog_connection().token == SecretStr("engines")
+    assert Settings().catalog_connection(admin=True).token == SecretStr("from-stack")
+
+
 def test_the_environment_beats_the_running_stack(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = ("https://dbc", "secret", "main", "sc://spark:15002", "s3://landing")
     for name, value in zip(

@@ -2,7 +2,7 @@
 
 from starlette.responses import JSONResponse, Response
 
-from embedded.catalog.access import Privilege
+from embedded.catalog.access import Privilege, to_root
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateCatalog, UpdateCatalog
 from embedded.catalog.routes.purge import purge_dropped
@@ -13,7 +13,7 @@ from embedded.catalog.views import catalog_info
 
 def create_catalog(call: Call) -> Response:
     request = call.parse(CreateCatalog)
-    with call.write() as tx:
+    with call.write(also=to_root(request.storage_root)) as tx:
         catalog = namespaces.create_catalog(tx, request, call.store.default_root, call.principal)
     return JSONResponse(catalog_info(catalog))
 

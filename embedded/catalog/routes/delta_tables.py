@@ -3,7 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog import creation
-from embedded.catalog.access import storage_of
+from embedded.catalog.access import to_place
 from embedded.catalog.delta_models import (
     CreateStagingTable,
     CreateTable,
@@ -29,7 +29,7 @@ def create_staging_table(call: Call) -> Response:
 
 def create_table(call: Call) -> Response:
     request = call.parse(CreateTable)
-    with call.write(*_schema(call), also=storage_of(request.table_type)) as tx:
+    with call.write(*_schema(call), also=to_place(request.table_type)) as tx:
         schema = namespaces.get_schema(tx, *_schema(call))
         table = creation.create_delta_table(tx, schema, request, call.principal)
     return JSONResponse(load_response(updates.Loaded(table, [])))

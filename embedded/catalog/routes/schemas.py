@@ -2,7 +2,7 @@
 
 from starlette.responses import JSONResponse, Response
 
-from embedded.catalog.access import Privilege
+from embedded.catalog.access import Privilege, to_root
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateSchema, UpdateSchema
 from embedded.catalog.names import split_full_name
@@ -14,7 +14,7 @@ from embedded.catalog.views import schema_info
 
 def create_schema(call: Call) -> Response:
     request = call.parse(CreateSchema)
-    with call.write(request.catalog_name) as tx:
+    with call.write(request.catalog_name, also=to_root(request.storage_root)) as tx:
         schema = namespaces.create_schema(tx, request, call.principal)
     return JSONResponse(schema_info(schema))
 

@@ -3,7 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog import creation
-from embedded.catalog.access import LEVEL, Privilege, storage_of
+from embedded.catalog.access import LEVEL, Privilege, to_place
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.models import CreateStagingTable, CreateTable, GenerateTemporaryTableCredential
 from embedded.catalog.names import split_full_name
@@ -15,7 +15,7 @@ from embedded.catalog.views import staging_table_info, table_info, temporary_cre
 
 def create_table(call: Call) -> Response:
     request = call.parse(CreateTable)
-    with call.write(request.catalog_name, request.schema_name, also=storage_of(request.table_type)) as tx:
+    with call.write(request.catalog_name, request.schema_name, also=to_place(request.table_type)) as tx:
         schema = namespaces.get_schema(tx, request.catalog_name, request.schema_name)
         table = creation.create_table(tx, schema, request, call.principal)
     return JSONResponse(table_info(table))

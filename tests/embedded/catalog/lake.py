@@ -80,7 +80,7 @@ class House:
         return asyncio.run(ask())
 
     def lake(self, owner: str, caller: str, given: dict[str, Privilege] | None = None) -> Lake:
-        """A new lake in one transaction; `given` is what `caller` is granted, by `metastore`, `catalog`, `schema` or `table`."""
+        """A new lake, in one transaction; `given` is what `caller` is granted on its `catalog`, `schema` or `table`."""
         name = f"c{next(_COUNTER)}"
         with self.store.write() as tx:
             catalog = namespaces.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)

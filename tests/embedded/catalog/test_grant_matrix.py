@@ -1,4 +1,4 @@
-"""Every route × every kind of caller → the status that is expected. A route without a row here fails the first test."""
+"""Every route, by every kind of caller: the status that is expected. A route without a row fails the first test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -114,6 +114,7 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ("DELETE", "/catalogs/{name}", _at("/catalogs/{lake.catalog}?force=true"), (403, 403, 403, 200, 200)),
     ("GET", "/metastore_summary", _at("/metastore_summary"), 200),
     ("POST", "/schemas", _named("/schemas", name="new"), (403, 403, 200, 200, 200)),
+    ("POST", "/schemas", _named("/schemas", name="new", storage_root="file:///out"), (403, 403, 403, 403, 200)),
     ("GET", "/schemas", _at("/schemas?catalog_name={lake.catalog}"), 200),
     ("GET", "/schemas/{full_name}", _at("/schemas/{lake.catalog}.s"), (403, 200, 200, 200, 200)),
     ("PATCH", "/schemas/{full_name}", _at("/schemas/{lake.catalog}.s", json={"comment": "c"}), (403, 403, 403, 200, 200)),
