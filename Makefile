@@ -43,6 +43,7 @@ lint: $(READY) ## ruff, pyright, dg check defs
 
 bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.orchestration
+	$(BIN)/python -m bench.catalog
 
 clean: ## Remove the environment and all state
 	-$(BIN)/ratify down

@@ -46,7 +46,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 @app.command()
 def demo(
-    days: Annotated[int, typer.Option(min=1, help="Days to land first.")] = 60,
+    days: Annotated[int, typer.Option(min=1, help="Days to have landed at first; those of an earlier demo count.")] = 60,
     more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
 ) -> None:
     """Land real flights, let the sensor find them, run bronze to gold, and show what happened."""

@@ -38,7 +38,9 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
         pytest.skip("spark-submit asks for the module jdk.incubator.vector, which this Java does not have")
     table = pairs(Engine.SPARK, layer="silver", keys=("id",))
     jars = ",".join(map(str, runtime.class_path))
-    environment = {**os.environ, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
+    # PySpark notes in the environment which kind of session this process has.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    environment = {**kept, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
     asked = subprocess.run(
         [sys.executable, "-c", PROGRAM, table.name, jars],
         env=environment,
