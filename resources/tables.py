@@ -108,11 +108,11 @@ class TableDeclaration:
             # Only under this level may Delta skip a MERGE's empty commit; elsewhere than open-source Delta it is not
             # the default.
             properties["delta.isolationLevel"] = "Serializable"
-        shown = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in sorted(properties.items()))
+        shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(properties.items()))
         cluster = f"\nCLUSTER BY ({', '.join(self.cluster_by)})" if self.cluster_by else ""
         return (
             f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA{cluster}\n"
-            f"COMMENT {_literal(self.comment)}\nTBLPROPERTIES ({shown})"
+            f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
     def _where(self, column: str) -> str:
@@ -152,11 +152,11 @@ class TableDeclaration:
 
 def _column_ddl(column: Column) -> str:
     null = "" if column.nullable else " NOT NULL"
-    comment = f" COMMENT {_literal(column.comment)}" if column.comment else ""
+    comment = f" COMMENT {literal(column.comment)}" if column.comment else ""
     return f"{column.name} {column.type}{null}{comment}"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -10,6 +10,7 @@ from embedded.stack import down as stop_stack
 from embedded.stack import status as stack_status
 from embedded.stack import up as start_stack
 from orchestration.cli import access, session
+from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.nycflights import land_days
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 
 app.add_typer(access.principal_app, name="principal")
+app.add_typer(catalog_app, name="catalog")
 for command in (access.grant, access.revoke, access.grants):
     app.command()(command)
 
