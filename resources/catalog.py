@@ -137,34 +137,40 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             TableMissing: there is no such table.
         """
-        catalog, schema, table = full_name.split(".")
-        path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
-        get = cast("Callable[[str, str], dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
-        return int(self.ask(f"load {full_name}", lambda: get("GET", path))["latest-table-version"])
+        return int(self._load(full_name)["latest-table-version"])
 
-    def require_safe_for_duckdb(self, declaration: TableDeclaration) -> None:
-        """Refuse a table that DuckDB would write wrong.
+    def version_for_duckdb(self, declaration: TableDeclaration) -> int:
+        """Return the latest ratified version of a table that DuckDB is about to write.
 
         Raises:
-            UnsafeTable: the table has column mapping, or its columns are not the declared ones in the declared order
-                (DuckDB inserts by position).
+            UnsafeTable: DuckDB would write it wrong: the table has column mapping, or its columns are not the declared ones
+                in the declared order (DuckDB inserts by position).
             TableMissing: there is no such table.
         """
         full_name = declaration.full_name(self.connection.name)
-        info = self.table(full_name)
-        mode = (info.properties or {}).get("delta.columnMapping.mode", "none")
+        loaded = self._load(full_name)
+        metadata = loaded["metadata"]
+        mode = metadata["properties"].get("delta.columnMapping.mode", "none")
         if mode != "none":
             raise UnsafeTable(
                 f"{full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
                 f"Run ALTER TABLE {full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
                 "DuckDB's first write, or drop the table and let it be created again."
             )
-        columns = tuple(column.name or "" for column in info.columns or [])
-        if columns and columns != declaration.column_names:
+        columns = tuple(field["name"] for field in metadata["columns"]["fields"])
+        if columns != declaration.column_names:
             raise UnsafeTable(
                 f"{full_name} has columns {', '.join(columns)} but {', '.join(declaration.column_names)} are declared: "
                 "DuckDB inserts by position. Alter the table or the declaration so that both agree."
             )
+        return int(loaded["latest-table-version"])
+
+    def _load(self, full_name: str) -> dict[str, Any]:
+        """The catalog's `delta/v1` loadTable."""
+        catalog, schema, table = full_name.split(".")
+        path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+        get = cast("Callable[[str, str], dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
+        return self.ask(f"load {full_name}", lambda: get("GET", path))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Return what a call of `client` returns; what it raises becomes one of our errors.

@@ -28,6 +28,7 @@ from resources.errors import (
     CommitOutcomeUnknown,
     RatifyError,
 )
+from resources.group_commit import CommitQueue, Ratified, Staged
 from resources.settings import Settings
 from resources.tables import TableDeclaration
 
@@ -40,6 +41,9 @@ ALIAS = "uc"
 """The name under which the catalog is attached."""
 
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
+_RETRY_WAIT_MS = 200
+# Time for a catalog to restart.
+_READ_PATIENCE_S = 6
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
     threads: int = Field(default=0, description="0: one for each core")
     attempts: int = Field(default=12, description="How often an append that met a conflict or a busy catalog is made")
+    commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
     aws_region: str = Field(default="us-east-1", description="Region of the object store behind the catalog")
 
     _con: Any = PrivateAttr(default=None)
@@ -79,7 +84,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog cannot be attached.
         """
-        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts)
+        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts, self.commit_patience)
         try:
             session.attach()
             yield session
@@ -109,9 +114,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
                 duckdb_extensions.import_extension(name, con=con)
                 con.execute(f"LOAD {name}")
             con.execute("SET GLOBAL TimeZone = 'UTC'")
-            # A commit request that is refused a connection is sent again for about 6 s, time for a catalog to restart.
-            con.execute("SET GLOBAL http_retries = 6")
-            con.execute("SET GLOBAL http_retry_backoff = 2")
+            _ask_again_for(con, _READ_PATIENCE_S)
             to = self.catalog.connection
             con.execute(
                 f"CREATE SECRET (TYPE unity_catalog, TOKEN {literal(self.catalog.bearer_token())}, "
@@ -126,15 +129,19 @@ class DuckDB(dg.ConfigurableResource[Any]):
 class DuckDBSession:
     """One unit of work on a freshly attached catalog."""
 
-    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int) -> None:
+    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int, commit_patience: int) -> None:
         self.con = con
         self._catalog = catalog
         self._attempts = attempts
+        self._commit_patience = commit_patience
+        # The table and version of our own last commit: while it is the newest, what is attached is not out of date.
+        self._at: tuple[str, int] | None = None
 
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
         name = self._catalog.connection.name
         schema = literal(self._catalog.default_schema())
+        self._at = None
         self._detach()
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
@@ -191,7 +198,6 @@ class DuckDBSession:
         """
         if not loads:
             raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
-        self._catalog.require_safe_for_duckdb(declaration)
         retrying = Retrying(
             retry=retry_if_exception_type((CommitConflict, CatalogBusy, CatalogUnavailable)),
             stop=stop_after_attempt(self._attempts),
@@ -199,14 +205,38 @@ class DuckDBSession:
             before_sleep=before_sleep_log(logger, logging.INFO),
             reraise=True,
         )
-        return retrying(self._append_once, declaration, select, tuple(loads))
+        for attempt in retrying:
+            with attempt:
+                # The first attempt trusts that the loads are new, and the commit refuses if they are not.
+                known = attempt.retry_state.attempt_number > 1
+                return self._append_once(declaration, select, tuple(loads), look_up=known)
+        raise AssertionError("tenacity ends with a result or an error")
 
-    def _append_once(self, declaration: TableDeclaration, select: str, loads: tuple[str, ...]) -> AppendResult:
+    def commit_staged(self, declaration: TableDeclaration, staged: Staged) -> Ratified:
+        """Append staged rows to a table, in one commit with what other writers of this machine have staged for it.
+
+        Raises:
+            As `append`; and AppendFailed: the rows do not go into the table.
+        """
         full_name = declaration.full_name(self._catalog.connection.name)
-        self.attach()
-        before = self._catalog.version(full_name)
+        queue = CommitQueue(Settings().home / "spool" / full_name)
+        return queue.commit(staged, lambda group: self._append_group(declaration, group))
+
+    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> int:
+        files = ", ".join(literal(str(staged.parquet)) for staged in group)
+        loads = [load for staged in group for load in staged.loads]
+        return self.append(declaration, f"SELECT * FROM read_parquet([{files}])", loads).version
+
+    def _append_once(
+        self, declaration: TableDeclaration, select: str, loads: tuple[str, ...], *, look_up: bool
+    ) -> AppendResult:
+        full_name = declaration.full_name(self._catalog.connection.name)
+        before = self._catalog.version_for_duckdb(declaration)
+        if self._at != (full_name, before):
+            self.attach()
         with self._transaction(declaration):
-            if there := self.loaded(declaration, loads):
+            self._touch(declaration)
+            if look_up and (there := self.loaded(declaration, loads)):
                 raise AlreadyLoaded(full_name, sorted(there))
             if self._catalog.version(full_name) != before:
                 raise CommitConflict(f"{full_name} got a new version while it was being attached.")
@@ -219,6 +249,7 @@ class DuckDBSession:
                 target = f"{ALIAS}.{declaration.layer}.{declaration.name}"
                 added = self.con.execute(f"INSERT INTO {target} {select}").fetchone()
             self._commit(declaration, loads, before)
+        self._at = (full_name, before + 1)
         return AppendResult(before + 1, int(added[0]) if added else 0, loads)
 
     @contextmanager
@@ -230,16 +261,22 @@ class DuckDBSession:
         try:
             yield
         except BaseException:
+            self._at = None
             with suppress(duckdb.Error):
                 self.con.execute("ROLLBACK")
             raise
 
     def _commit(self, declaration: TableDeclaration, loads: tuple[str, ...], before: int) -> None:
+        # A commit whose reply is lost is sent again, and the catalog knows it again. To give up is what must not happen
+        # early: DuckDB then deletes the data file, even if the commit that names it was ratified.
+        _ask_again_for(self.con, self._commit_patience)
         try:
             with understood(f"commit to {declaration.name}"):
                 self.con.execute("COMMIT")
         except CatalogUnavailable as error:
             self._settle_lost_reply(declaration, loads, before, error)
+        finally:
+            _ask_again_for(self.con, _READ_PATIENCE_S)
 
     def _settle_lost_reply(
         self, declaration: TableDeclaration, loads: tuple[str, ...], before: int, error: CatalogUnavailable
@@ -276,6 +313,13 @@ class DuckDBSession:
         # DETACH may complain about its internal catalogs and has still taken effect.
         with suppress(duckdb.Error):
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
+
+
+def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
+    """How long a request that gets no answer is sent again, by every connection of this engine."""
+    con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
+    con.execute("SET GLOBAL http_retry_backoff = 1.0")
+    con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")
 
 
 def literal(text: str) -> str:

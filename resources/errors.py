@@ -41,13 +41,19 @@ class AlreadyLoaded(CatalogError):
     """A load is already in the table; nothing was committed.
 
     Attributes:
+        table: Its full name.
         loads: The ids of the loads that the table's log already holds.
     """
 
     def __init__(self, table: str, loads: list[str]) -> None:
+        self.table = table
         self.loads = loads
         shown = ", ".join(loads[:3]) + (f" and {len(loads) - 3} more" if len(loads) > 3 else "")
         super().__init__(f"{table} already holds load {shown}: leave it out, it is never written twice.")
+
+
+class AppendFailed(RatifyError):
+    """The rows do not go into the table; nothing was committed, and the same rows will fail again."""
 
 
 class TableError(RatifyError):

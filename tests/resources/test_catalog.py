@@ -80,14 +80,14 @@ def test_a_missing_catalog_schema_or_table(server: Server, catalog: UnityCatalog
         with pytest.raises(TableMissing, match="Check the name"):
             catalog.version(name)
     with pytest.raises(TableMissing):
-        catalog.require_safe_for_duckdb(declared("nope"))
+        catalog.version_for_duckdb(declared("nope"))
 
 
 def test_a_table_and_its_version(catalog: UnityCatalog, api: httpx.Client) -> None:
     create(api, "there")
     assert catalog.version("ratify.bronze.there") == 0
     assert [column.name for column in catalog.table("ratify.bronze.there").columns or []] == ["id", "v"]
-    catalog.require_safe_for_duckdb(declared("there"))
+    catalog.version_for_duckdb(declared("there"))
 
 
 def test_tables_that_duckdb_would_write_wrong(catalog: UnityCatalog, api: httpx.Client) -> None:
@@ -96,11 +96,11 @@ def test_tables_that_duckdb_would_write_wrong(catalog: UnityCatalog, api: httpx.
     create(api, "turned", {"type": "struct", "fields": [second, first]})
     create(api, "fewer", {"type": "struct", "fields": [first]})
     with pytest.raises(UnsafeTable, match=r"column mapping \(name\).*ALTER TABLE ratify\.bronze\.mapped SET TBLPROPERTIES"):
-        catalog.require_safe_for_duckdb(declared("mapped"))
+        catalog.version_for_duckdb(declared("mapped"))
     with pytest.raises(UnsafeTable, match="has columns v, id but id, v are declared"):
-        catalog.require_safe_for_duckdb(declared("turned"))
+        catalog.version_for_duckdb(declared("turned"))
     with pytest.raises(UnsafeTable, match="has columns id but id, v are declared"):
-        catalog.require_safe_for_duckdb(declared("fewer"))
+        catalog.version_for_duckdb(declared("fewer"))
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:

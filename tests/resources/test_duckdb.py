@@ -191,7 +191,7 @@ def test_a_catalog_that_dies_before_the_commit(
     full_name = table.full_name("ratify")
 
     def client() -> DuckDB:
-        return DuckDB(catalog=UnityCatalog(host=twin.url, token=twin.token, retry_seconds=1), attempts=2)
+        return DuckDB(catalog=UnityCatalog(host=twin.url, token=twin.token, retry_seconds=1), attempts=2, commit_patience=1)
 
     def restart() -> None:
         again = Server.start(tmp_path)

@@ -136,7 +136,7 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
     made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
     lake.spark.ensure_table(made)
     assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
-    lake.catalog.require_safe_for_duckdb(made)
+    lake.catalog.version_for_duckdb(made)
     with lake.duckdb.session() as session:
         assert session.rows(f"SELECT count(*) FROM uc.bronze.{made.name}") == [(0,)]
 

@@ -1,0 +1,209 @@
+"""Group commit: what many processes of one machine want to append to one table goes into one Delta version.
+
+Each writer stages its rows as a Parquet file, puts a request beside it, and waits for the table's lock. Whoever gets the
+lock commits all requests that wait, its own and the others', in one transaction, and leaves each writer its answer. So the
+commit window is never contended on one machine, and the more writers there are, the more loads a version carries. Between
+machines it is the catalog alone that decides, and a conflict there is tried again (see `resources.duckdb`).
+
+Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
+brings its rows. A writer that dies leaves a request whose lock is free: so the next one knows that nobody waits for it.
+"""
+
+import fcntl
+import json
+import logging
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+from resources import errors
+from resources.errors import AlreadyLoaded, RatifyError
+
+logger = logging.getLogger(__name__)
+
+MAX_LOADS = 2_000
+MAX_BYTES = 1 << 30
+_MAKING_S = 60
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows that wait to be appended.
+
+    Attributes:
+        parquet: A file with just the table's columns, in the table's order.
+        rows: How many.
+        loads: Ids of what is loaded; each becomes a Delta `txn` app id.
+    """
+
+    parquet: Path
+    rows: int
+    loads: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ratified:
+    """A ratified append: the version that it is in, and the rows and loads that it brought.
+
+    Attributes:
+        shared: Number of appends that share the version.
+    """
+
+    version: int
+    rows: int
+    loads: tuple[str, ...]
+    shared: int = 1
+
+
+Append = Callable[[Sequence[Staged]], int]
+"""Appends the rows of all in one commit and returns its version. Raises CatalogError, of which nothing is committed but with
+CommitOutcomeUnknown."""
+
+
+class CommitQueue:
+    """The requests for one table on this machine."""
+
+    def __init__(self, folder: Path, max_loads: int = MAX_LOADS, max_bytes: int = MAX_BYTES) -> None:
+        """`folder` is on a local disk, the same for all processes that share the queue, and for no other table.
+
+        A commit takes requests until it has `max_loads` loads or `max_bytes` bytes of Parquet, and at least one.
+        """
+        self._folder = folder
+        self._max_loads = max_loads
+        self._max_bytes = max_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def commit(self, staged: Staged, append: Append) -> Ratified:
+        """Append the staged rows, with those of whoever else waits.
+
+        Raises:
+            AlreadyLoaded: the table holds one of the loads; nothing of this append was committed.
+            CatalogError: as `append` raises it, here or in the writer that held the lock.
+            AppendFailed: the rows cannot be appended to this table.
+        """
+        with self._request(staged) as own:
+            while True:
+                with self._locked():
+                    if answer := _taken(own):
+                        return _understood(answer, staged)
+                    # Ours is among them, but where more wait than fit into one commit: then those are older.
+                    _serve(self._waiting(), append)
+
+    @contextmanager
+    def _request(self, staged: Staged) -> Generator[Path]:
+        """A request that is there, and locked, for as long as its writer waits."""
+        path = self._folder / f"{time.time_ns():020d}-{uuid4().hex}.request"
+        with path.with_suffix(".making").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = staged.parquet.stat().st_size
+            json.dump({"parquet": str(staged.parquet), "rows": staged.rows, "loads": staged.loads, "bytes": size}, file)
+            file.flush()
+            path.with_suffix(".making").rename(path)
+            try:
+                yield path
+            finally:
+                # Still there where we stop waiting, as at Ctrl-C. Whoever holds the lock may be committing it at this moment;
+                # whether it was is then told by its loads, as after a crash.
+                path.unlink(missing_ok=True)
+                _taken(path)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        with (self._folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _waiting(self) -> dict[Path, Staged]:
+        """The oldest requests that go into one commit. The lock is held."""
+        self._sweep()
+        group, seen, size = dict[Path, Staged](), set[str](), 0
+        for path in sorted(self._folder.glob("*.request")):
+            said = json.loads(path.read_text().splitlines()[0])
+            staged = Staged(Path(said["parquet"]), said["rows"], tuple(said["loads"]))
+            size += said["bytes"]
+            if group and (len(seen) + len(staged.loads) > self._max_loads or size > self._max_bytes):
+                break
+            # Of two with the same load the second has to wait, and to be told that the table holds it.
+            if seen.isdisjoint(staged.loads):
+                group[path] = staged
+                seen.update(staged.loads)
+        return group
+
+    def _sweep(self) -> None:
+        """Clear away what writers left that died: whoever repeats their loads stages them again. The lock is held."""
+        for path in self._folder.glob("*.*"):
+            # Only of one that is being made does its age tell: it is there for a moment before it is locked.
+            young = path.suffix == ".making" and time.time() - path.stat().st_mtime < _MAKING_S
+            with suppress(FileNotFoundError), path.open() as file:
+                if young or not _free(file):
+                    continue
+                if path.suffix != ".answer" and (line := file.readline()):
+                    with suppress(ValueError):
+                        Path(json.loads(line)["parquet"]).unlink(missing_ok=True)
+                path.unlink()
+
+
+def _serve(group: dict[Path, Staged], append: Append) -> None:
+    """Append a group of requests and leave each its answer. The lock is held."""
+    if not group:
+        return
+    try:
+        version = append(list(group.values()))
+    except AlreadyLoaded as error:
+        known = {path: sorted(set(error.loads).intersection(staged.loads)) for path, staged in group.items()}
+        for path in filter(known.get, group):
+            _answer([path], error="AlreadyLoaded", table=error.table, loads=known[path])
+        _serve({path: staged for path, staged in group.items() if not known[path]}, append)
+    except RatifyError as error:
+        _answer(group, error=type(error).__name__, message=str(error))
+    except Exception as error:
+        if len(group) == 1:
+            logger.exception("an append failed")
+            _answer(group, error="AppendFailed", message=f"{type(error).__name__}: {error}")
+            return
+        # One of them is at fault, and only its own writer is to hear of it.
+        for path, staged in group.items():
+            _serve({path: staged}, append)
+    else:
+        _answer(group, version=version, shared=len(group))
+
+
+def _free(file: IO[str]) -> bool:
+    """Whether the writer of a request, which keeps it locked, is gone."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _answer(requests: Iterable[Path], **answer: Any) -> None:
+    """Into the request itself, for that is the file which its writer keeps locked for as long as it lives."""
+    for request in requests:
+        with request.open("a") as file:
+            file.write("\n" + json.dumps(answer))
+        request.rename(request.with_suffix(".answer"))
+
+
+def _taken(request: Path) -> dict[str, Any] | None:
+    """The answer to a request, which is there once."""
+    path = request.with_suffix(".answer")
+    try:
+        answer = json.loads(path.read_text().splitlines()[-1])
+    except FileNotFoundError:
+        return None
+    path.unlink()
+    return answer
+
+
+def _understood(answer: dict[str, Any], staged: Staged) -> Ratified:
+    error = answer.get("error")
+    if error is None:
+        return Ratified(answer["version"], staged.rows, staged.loads, answer["shared"])
+    if error == "AlreadyLoaded":
+        raise AlreadyLoaded(answer["table"], answer["loads"])
+    raise getattr(errors, error)(answer["message"])

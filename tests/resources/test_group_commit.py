@@ -1,0 +1,209 @@
+"""The queue of a table's appends, with processes that are killed and an append that says what it was given."""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
+from resources.group_commit import CommitQueue, Ratified, Staged
+
+
+def staged(folder: Path, name: str, *loads: str, size: int = 10) -> Staged:
+    parquet = folder / f"{name}.parquet"
+    parquet.write_bytes(b"x" * size)
+    return Staged(parquet, 1, loads or (name,))
+
+
+class Log:
+    """A table in a file: a line for each commit, of the loads that it brought."""
+
+    def __init__(self, path: Path, seconds: float = 0.0) -> None:
+        self._path = path
+        self._seconds = seconds
+        path.touch()
+
+    @property
+    def commits(self) -> list[list[str]]:
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
+
+    @property
+    def loads(self) -> list[str]:
+        return [load for commit in self.commits for load in commit]
+
+    def append(self, group: Sequence[Staged]) -> int:
+        version = len(self.commits)
+        loads = [load for one in group for load in one.loads]
+        if there := set(loads).intersection(self.loads):
+            raise AlreadyLoaded("c.s.t", sorted(there))
+        assert all(one.parquet.exists() for one in group)
+        time.sleep(self._seconds)
+        assert len(self.commits) == version, "somebody else committed in our window"
+        with self._path.open("a") as file:
+            file.write(json.dumps(loads) + "\n")
+        return version + 1
+
+
+def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[Ratified | Exception]:
+    """What becomes of requests that all wait while a first commit is being made."""
+    answers: dict[Staged, Ratified | Exception] = {}
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(group: Sequence[Staged]) -> int:
+        entered.set()
+        assert go.wait(10)
+        return log.append(group)
+
+    def ask(one: Staged) -> None:
+        try:
+            answers[one] = queue.commit(one, log.append)
+        except RatifyError as error:
+            answers[one] = error
+
+    first = threading.Thread(target=lambda: queue.commit(staged(requests[0].parquet.parent, f"first{time.time_ns()}"), slow))
+    first.start()
+    assert entered.wait(10)
+    rest = [threading.Thread(target=ask, args=(one,)) for one in requests]
+    for number, thread in enumerate(rest):
+        thread.start()
+        wait_for(lambda number=number: len(list(queue._folder.glob("*.request"))) == number + 2)
+    go.set()
+    for thread in (first, *rest):
+        thread.join(10)
+    return [answers[one] for one in requests]
+
+
+def wait_for(condition: object) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> CommitQueue:
+    return CommitQueue(tmp_path / "queue")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> object:
+    yield
+    assert [path.name for path in (tmp_path / "queue").iterdir()] == ["lock"]
+
+
+def test_one_writer(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+    assert queue.commit(staged(tmp_path, "a"), log.append) == Ratified(1, 1, ("a",), 1)
+    assert queue.commit(staged(tmp_path, "b", "b1", "b2"), log.append) == Ratified(2, 1, ("b1", "b2"), 1)
+    with pytest.raises(AlreadyLoaded) as refused:
+        queue.commit(staged(tmp_path, "c", "c", "b2"), log.append)
+    assert refused.value.loads == ["b2"]
+    assert log.commits == [["a"], ["b1", "b2"]]
+
+
+def test_those_who_wait_share_a_version(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+    answers = together(queue, log, [staged(tmp_path, name) for name in "abcd"])
+    assert answers == [Ratified(2, 1, (name,), 4) for name in "abcd"]
+    assert log.commits[1] == list("abcd")
+
+
+def test_a_commit_has_bounds_and_the_oldest_go_first(tmp_path: Path, log: Log) -> None:
+    by_loads = CommitQueue(tmp_path / "queue", max_loads=2)
+    answers = together(by_loads, log, [staged(tmp_path, name) for name in "abcde"])
+    assert [answer.version for answer in answers] == [2, 2, 3, 3, 4]  # type: ignore[union-attr]
+    by_bytes = CommitQueue(tmp_path / "queue", max_bytes=100)
+    answers = together(by_bytes, log, [staged(tmp_path, f"{name}2", size=60) for name in "abc"])
+    assert [answer.version for answer in answers] == [6, 7, 8]  # type: ignore[union-attr]
+
+
+def test_of_two_with_the_same_load_one_is_told_so(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+    first, second, other = together(
+        queue, log, [staged(tmp_path, "a", "same"), staged(tmp_path, "b", "same"), staged(tmp_path, "c")]
+    )
+    assert first == Ratified(2, 1, ("same",), 2)
+    assert other == Ratified(2, 1, ("c",), 2)
+    assert isinstance(second, AlreadyLoaded)
+    assert second.loads == ["same"]
+
+
+def test_what_is_loaded_already_keeps_nobody_else_out(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+    queue.commit(staged(tmp_path, "old"), log.append)
+    again, new = together(queue, log, [staged(tmp_path, "old"), staged(tmp_path, "new")])
+    assert isinstance(again, AlreadyLoaded)
+    assert new == Ratified(3, 1, ("new",), 1)
+
+
+def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+    class Choosy(Log):
+        def append(self, group: Sequence[Staged]) -> int:
+            if any("bad" in one.loads for one in group):
+                raise ValueError("not a Parquet file")
+            return super().append(group)
+
+    choosy = Choosy(tmp_path / "log")
+    good, bad, fine = together(queue, choosy, [staged(tmp_path, name) for name in ("good", "bad", "fine")])
+    assert isinstance(bad, AppendFailed)
+    assert "ValueError: not a Parquet file" in str(bad)
+    assert good == Ratified(2, 1, ("good",), 1)
+    assert fine == Ratified(3, 1, ("fine",), 1)
+
+
+def test_all_hear_that_the_catalog_is_gone(queue: CommitQueue, tmp_path: Path) -> None:
+    class Gone(Log):
+        def append(self, group: Sequence[Staged]) -> int:
+            if any(one.loads[0] in "ab" for one in group):
+                raise CatalogUnavailable("it is down")
+            return super().append(group)
+
+    answers = together(queue, Gone(tmp_path / "log"), [staged(tmp_path, name) for name in "ab"])
+    assert [type(answer) for answer in answers] == [CatalogUnavailable] * 2
+    assert [str(answer) for answer in answers] == ["it is down"] * 2
+
+
+def _write(folder: str, path: str, name: str, first: int, count: int) -> None:
+    log = Log(Path(path), seconds=0.002)
+    queue = CommitQueue(Path(folder))
+    for number in range(first, count):
+        one = staged(Path(path).parent, f"{name}{number}")
+        # A writer that was killed may have had it committed.
+        with suppress(AlreadyLoaded):
+            queue.commit(one, log.append)
+        one.parquet.unlink()
+
+
+def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue: CommitQueue) -> None:
+    context = multiprocessing.get_context("spawn")
+    log = Log(tmp_path / "log")
+    names, count = "abcd", 25
+
+    def start(name: str) -> multiprocessing.process.BaseProcess:
+        process = context.Process(target=_write, args=(str(tmp_path / "queue"), str(tmp_path / "log"), name, 0, count))
+        process.start()
+        return process
+
+    running = {name: start(name) for name in names}
+    for kill in range(1, 9):
+        wait_for(lambda kill=kill: len(log.loads) >= kill * 8)
+        name = names[kill % len(names)]
+        os.kill(running[name].pid or 0, signal.SIGKILL)
+        running[name].join()
+        running[name] = start(name)
+    for process in running.values():
+        process.join(60)
+        assert process.exitcode == 0
+    assert sorted(log.loads) == sorted(f"{name}{number}" for name in names for number in range(count))
+    # What was left behind is cleared away, but for a request that was being made: only later can it be told from a new one.
+    for left in (tmp_path / "queue").glob("*.making"):
+        os.utime(left, (0, 0))
+    queue.commit(staged(tmp_path, "last"), log.append)
