@@ -11,7 +11,9 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+from uuid import uuid4
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -211,6 +213,12 @@ class DuckDBSession:
                 known = attempt.retry_state.attempt_number > 1
                 return self._append_once(declaration, select, tuple(loads), look_up=known)
         raise AssertionError("tenacity ends with a result or an error")
+
+    def stage(self, select: str, loads: Sequence[str], folder: Path) -> Staged:
+        """Write the rows of a query to a Parquet file in `folder`, for `commit_staged`."""
+        parquet = folder / f"{uuid4().hex}.parquet"
+        rows = self.rows(f"COPY ({select}) TO {literal(str(parquet))} (FORMAT parquet)")[0][0]
+        return Staged(parquet, int(rows), tuple(loads))
 
     def commit_staged(self, declaration: TableDeclaration, staged: Staged) -> Ratified:
         """Append staged rows to a table, in one commit with what other writers of this machine have staged for it.

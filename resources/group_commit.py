@@ -106,8 +106,8 @@ class CommitQueue:
             try:
                 yield path
             finally:
-                # Still there where we stop waiting, as at Ctrl-C. Whoever holds the lock may be committing it at this moment;
-                # whether it was is then told by its loads, as after a crash.
+                # Still there where we stop waiting, as at Ctrl-C. Whoever holds the lock may just be committing it: whether
+                # it was is then told by its loads, as after a crash.
                 path.unlink(missing_ok=True)
                 _taken(path)
 

@@ -126,8 +126,8 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
         create_stage(session, source)
         outcomes = [_staged(session, landing, source, file, batch, Path(folder)) for file in files]
-        outcomes, version = _commit(session, source, _without_doubles(outcomes), now)
-        _record(session, source, outcomes, now)
+        outcomes, version = _commit(session, source, _without_doubles(outcomes), now, Path(folder))
+        _record(session, source, outcomes, now, Path(folder))
     return BatchOutcome(batch, tuple(outcomes), version)
 
 
@@ -164,7 +164,7 @@ def _without_doubles(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
 
 
 def _commit(
-    session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime
+    session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime, folder: Path
 ) -> tuple[list[FileOutcome], int | None]:
     """Append the staged rows of the files that are new, however many writers load the same files at the same time."""
     while True:
@@ -178,7 +178,8 @@ def _commit(
             f"WHERE _source_file IN ({names}) ORDER BY _source_file, _source_row"
         )
         try:
-            result = session.append(source.table, select, [load for outcome in fresh for load in outcome.loads])
+            staged = session.stage(select, [load for outcome in fresh for load in outcome.loads], folder)
+            result = session.commit_staged(source.table, staged)
         except AlreadyLoaded as error:
             # Another writer brought some of these files in meanwhile: settle again, without them.
             logger.info("%s", error)
@@ -220,7 +221,7 @@ def _booked(session: DuckDBSession, source: Source) -> set[str]:
     return {path for (path,) in loaded}
 
 
-def _record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:
+def _record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime, folder: Path) -> None:
     """Enter each version of each file in the book, once."""
     table, pending = source.table_name, {_book_load(outcome): outcome for outcome in outcomes}
     while pending:
@@ -231,7 +232,8 @@ def _record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutco
                 [load, o.path, o.fingerprint, o.sha256, o.size, table, o.status, o.rows, o.reason, o.batch_id, now],
             )
         try:
-            session.append(LANDED_FILES, f"SELECT * EXCLUDE (load) FROM {BOOK_STAGE}", list(pending))
+            staged = session.stage(f"SELECT * EXCLUDE (load) FROM {BOOK_STAGE}", list(pending), folder)
+            session.commit_staged(LANDED_FILES, staged)
         except AlreadyLoaded as error:
             pending = {load: outcome for load, outcome in pending.items() if load not in error.loads}
         else:
