@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uuid import uuid4
@@ -50,11 +50,12 @@ _READ_PATIENCE_S = 6
 
 @dataclass(frozen=True)
 class AppendResult:
-    """A ratified append: the version it made, the rows it added, and the loads it recorded."""
+    """A ratified append: the version it made, the rows it added, the loads it recorded, and how often it was tried."""
 
     version: int
     rows: int
     loads: tuple[str, ...]
+    attempts: int = 1
 
 
 class DuckDB(dg.ConfigurableResource[Any]):
@@ -210,8 +211,9 @@ class DuckDBSession:
         for attempt in retrying:
             with attempt:
                 # The first attempt trusts that the loads are new, and the commit refuses if they are not.
-                known = attempt.retry_state.attempt_number > 1
-                return self._append_once(declaration, select, tuple(loads), look_up=known)
+                number = attempt.retry_state.attempt_number
+                made = self._append_once(declaration, select, tuple(loads), look_up=number > 1)
+                return replace(made, attempts=number)
         raise AssertionError("tenacity ends with a result or an error")
 
     def stage(self, select: str, loads: Sequence[str], folder: Path) -> Staged:
@@ -230,10 +232,11 @@ class DuckDBSession:
         queue = CommitQueue(Settings().home / "spool" / full_name)
         return queue.commit(staged, lambda group: self._append_group(declaration, group))
 
-    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> int:
+    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
         files = ", ".join(literal(str(staged.parquet)) for staged in group)
         loads = [load for staged in group for load in staged.loads]
-        return self.append(declaration, f"SELECT * FROM read_parquet([{files}])", loads).version
+        made = self.append(declaration, f"SELECT * FROM read_parquet([{files}])", loads)
+        return made.version, made.attempts
 
     def _append_once(
         self, declaration: TableDeclaration, select: str, loads: tuple[str, ...], *, look_up: bool

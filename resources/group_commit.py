@@ -50,18 +50,20 @@ class Ratified:
     """A ratified append: the version that it is in, and the rows and loads that it brought.
 
     Attributes:
+        attempts: How often the commit was tried.
         shared: Number of appends that share the version.
     """
 
     version: int
     rows: int
     loads: tuple[str, ...]
+    attempts: int = 1
     shared: int = 1
 
 
-Append = Callable[[Sequence[Staged]], int]
-"""Appends the rows of all in one commit and returns its version. Raises CatalogError, of which nothing is committed but with
-CommitOutcomeUnknown."""
+Append = Callable[[Sequence[Staged]], tuple[int, int]]
+"""Appends the rows of all in one commit and returns its version, and how often it was tried. Raises RatifyError; nothing is
+committed then, but with CommitOutcomeUnknown."""
 
 
 class CommitQueue:
@@ -152,7 +154,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
     if not group:
         return
     try:
-        version = append(list(group.values()))
+        version, attempts = append(list(group.values()))
     except AlreadyLoaded as error:
         known = {path: sorted(set(error.loads).intersection(staged.loads)) for path, staged in group.items()}
         for path in filter(known.get, group):
@@ -169,7 +171,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
         for path, staged in group.items():
             _serve({path: staged}, append)
     else:
-        _answer(group, version=version, shared=len(group))
+        _answer(group, version=version, attempts=attempts, shared=len(group))
 
 
 def _free(file: IO[str]) -> bool:
@@ -203,7 +205,7 @@ def _taken(request: Path) -> dict[str, Any] | None:
 def _understood(answer: dict[str, Any], staged: Staged) -> Ratified:
     error = answer.get("error")
     if error is None:
-        return Ratified(answer["version"], staged.rows, staged.loads, answer["shared"])
+        return Ratified(answer["version"], staged.rows, staged.loads, answer["attempts"], answer["shared"])
     if error == "AlreadyLoaded":
         raise AlreadyLoaded(answer["table"], answer["loads"])
     raise getattr(errors, error)(answer["message"])

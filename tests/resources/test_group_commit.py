@@ -38,7 +38,7 @@ class Log:
     def loads(self) -> list[str]:
         return [load for commit in self.commits for load in commit]
 
-    def append(self, group: Sequence[Staged]) -> int:
+    def append(self, group: Sequence[Staged]) -> tuple[int, int]:
         version = len(self.commits)
         loads = [load for one in group for load in one.loads]
         if there := set(loads).intersection(self.loads):
@@ -48,7 +48,7 @@ class Log:
         assert len(self.commits) == version, "somebody else committed in our window"
         with self._path.open("a") as file:
             file.write(json.dumps(loads) + "\n")
-        return version + 1
+        return version + 1, 1
 
 
 def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[Ratified | Exception]:
@@ -56,7 +56,7 @@ def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[R
     answers: dict[Staged, Ratified | Exception] = {}
     entered, go = threading.Event(), threading.Event()
 
-    def slow(group: Sequence[Staged]) -> int:
+    def slow(group: Sequence[Staged]) -> tuple[int, int]:
         entered.set()
         assert go.wait(10)
         return log.append(group)
@@ -104,8 +104,8 @@ def nothing_is_left(tmp_path: Path) -> object:
 
 
 def test_one_writer(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
-    assert queue.commit(staged(tmp_path, "a"), log.append) == Ratified(1, 1, ("a",), 1)
-    assert queue.commit(staged(tmp_path, "b", "b1", "b2"), log.append) == Ratified(2, 1, ("b1", "b2"), 1)
+    assert queue.commit(staged(tmp_path, "a"), log.append) == Ratified(1, 1, ("a",))
+    assert queue.commit(staged(tmp_path, "b", "b1", "b2"), log.append) == Ratified(2, 1, ("b1", "b2"))
     with pytest.raises(AlreadyLoaded) as refused:
         queue.commit(staged(tmp_path, "c", "c", "b2"), log.append)
     assert refused.value.loads == ["b2"]
@@ -114,7 +114,7 @@ def test_one_writer(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
 
 def test_those_who_wait_share_a_version(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
     answers = together(queue, log, [staged(tmp_path, name) for name in "abcd"])
-    assert answers == [Ratified(2, 1, (name,), 4) for name in "abcd"]
+    assert answers == [Ratified(2, 1, (name,), shared=4) for name in "abcd"]
     assert log.commits[1] == list("abcd")
 
 
@@ -131,8 +131,8 @@ def test_of_two_with_the_same_load_one_is_told_so(queue: CommitQueue, log: Log, 
     first, second, other = together(
         queue, log, [staged(tmp_path, "a", "same"), staged(tmp_path, "b", "same"), staged(tmp_path, "c")]
     )
-    assert first == Ratified(2, 1, ("same",), 2)
-    assert other == Ratified(2, 1, ("c",), 2)
+    assert first == Ratified(2, 1, ("same",), shared=2)
+    assert other == Ratified(2, 1, ("c",), shared=2)
     assert isinstance(second, AlreadyLoaded)
     assert second.loads == ["same"]
 
@@ -141,12 +141,12 @@ def test_what_is_loaded_already_keeps_nobody_else_out(queue: CommitQueue, log: L
     queue.commit(staged(tmp_path, "old"), log.append)
     again, new = together(queue, log, [staged(tmp_path, "old"), staged(tmp_path, "new")])
     assert isinstance(again, AlreadyLoaded)
-    assert new == Ratified(3, 1, ("new",), 1)
+    assert new == Ratified(3, 1, ("new",))
 
 
 def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
     class Choosy(Log):
-        def append(self, group: Sequence[Staged]) -> int:
+        def append(self, group: Sequence[Staged]) -> tuple[int, int]:
             if any("bad" in one.loads for one in group):
                 raise ValueError("not a Parquet file")
             return super().append(group)
@@ -155,13 +155,13 @@ def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Lo
     good, bad, fine = together(queue, choosy, [staged(tmp_path, name) for name in ("good", "bad", "fine")])
     assert isinstance(bad, AppendFailed)
     assert "ValueError: not a Parquet file" in str(bad)
-    assert good == Ratified(2, 1, ("good",), 1)
-    assert fine == Ratified(3, 1, ("fine",), 1)
+    assert good == Ratified(2, 1, ("good",))
+    assert fine == Ratified(3, 1, ("fine",))
 
 
 def test_all_hear_that_the_catalog_is_gone(queue: CommitQueue, tmp_path: Path) -> None:
     class Gone(Log):
-        def append(self, group: Sequence[Staged]) -> int:
+        def append(self, group: Sequence[Staged]) -> tuple[int, int]:
             if any(one.loads[0] in "ab" for one in group):
                 raise CatalogUnavailable("it is down")
             return super().append(group)
