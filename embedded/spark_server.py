@@ -5,6 +5,7 @@ It is started as a plain `java …SparkConnectServer`, not by spark-submit, whos
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +71,7 @@ class SparkServer:
     port: int
     catalogs: tuple[UnityCatalog, ...] = ()
     heap_mb: int = 0
+    s3: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def remote(self) -> str:
@@ -121,7 +123,7 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         # Without it a CREATE TABLE that names no format, and a stream's toTable, ask the catalog for Parquet.
         "spark.sql.sources.default": "delta",
     }
-    return conf | catalog_conf(server.catalogs)
+    return {**conf, **catalog_conf(server.catalogs), **server.s3}
 
 
 def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> dict[str, str]:
@@ -134,6 +136,17 @@ def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> dict[str, str]:
         conf[f"{prefix}.token"] = catalog.token
     if catalogs:
         conf["spark.sql.defaultCatalog"] = catalogs[0].name
+    return conf
+
+
+def s3_conf(endpoint: str | None, region: str | None) -> dict[str, str]:
+    """Return the settings for S3, beside which Delta uses what the catalog vends for a table, and renews it."""
+    # Keys from a table's settings, and nowhere else: those of the catalog are in our environment too.
+    conf = {"spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"}
+    if endpoint:
+        conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
+    if region:
+        conf["spark.hadoop.fs.s3a.endpoint.region"] = region
     return conf
 
 

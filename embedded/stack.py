@@ -192,6 +192,11 @@ def _parse(arguments: list[str] | None = None) -> tuple[StackConfig, bool]:
     parser.add_argument("--unity-token-file", type=Path, help="file with the token for --unity-host")
     parser.add_argument("--unity-spark-package", help="published connector to use, as organisation:module:revision")
     parser.add_argument("--jar-set", dest="jar_sets", action="append", help="jars for Spark (default: spark)")
+    parser.add_argument("--storage-root", help="directory of the managed tables, or s3://… (default <home>/lake)")
+    parser.add_argument("--s3-role-arn", help="role that the catalog assumes for storage on S3")
+    parser.add_argument("--s3-endpoint", help="URL of S3 and STS, where they are not those of AWS")
+    parser.add_argument("--s3-region", help="region of S3 and STS")
+    parser.add_argument("--s3-credential-seconds", type=int, help="life of the credentials that engines are given for S3")
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="the catalog server only")
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when standard input ends")
     values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}

@@ -18,7 +18,8 @@ class StackConfig(BaseModel):
     """One stack on this machine: a catalog server and a Spark Connect server, with all their state under `home`.
 
     With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token that
-    `unity_token_file` holds. Ports of 0 mean a free one. `jar_sets` names what Spark gets on its class path.
+    `unity_token_file` holds. Ports of 0 mean a free one. `jar_sets` names what Spark gets on its class path; any of the
+    `s3_…` adds what it needs for S3. `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,6 +34,11 @@ class StackConfig(BaseModel):
     unity_token_file: Path | None = None
     unity_spark_package: str | None = None
     jar_sets: tuple[str, ...] = ("spark",)
+    storage_root: str | None = None
+    s3_role_arn: str | None = None
+    s3_endpoint: str | None = None
+    s3_region: str | None = None
+    s3_credential_seconds: int | None = None
     heap_mb: int = 0
     spark: bool = True
 
@@ -40,6 +46,11 @@ class StackConfig(BaseModel):
     def jars(self) -> Path:
         """The directory of the jars, which several homes can share."""
         return (self.jars_dir or self.home / "jars").resolve()
+
+    @property
+    def s3(self) -> dict[str, object]:
+        """The `s3_…` that are given; empty where S3 is not asked for."""
+        return {name: value for name, value in self if name.startswith("s3_") and value is not None}
 
 
 class CatalogState(BaseModel):

@@ -159,7 +159,8 @@ class Supervisor:
             raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
         token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file
         attached = spark_server.UnityCatalog(catalog.name, catalog.url, token_file.read_text().strip())
-        return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb)
+        s3 = spark_server.s3_conf(config.s3_endpoint, config.s3_region) if config.s3 else {}
+        return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb, s3)
 
 
 def raise_stopped_on_signals(*, on_stdin_end: bool) -> None:
@@ -195,7 +196,8 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
     (home / "secrets").mkdir(mode=0o700, exist_ok=True)
     command = [
         *(sys.executable, "-m", "embedded.catalog", "--exit-with-stdin"),
-        *("--state-dir", str(home / "catalog"), "--storage-root", str(home / "lake")),
+        *("--state-dir", str(home / "catalog"), "--storage-root", config.storage_root or str(home / "lake")),
+        *(f"--{name.replace('_', '-')}={value}" for name, value in config.s3.items()),
         *("--port", str(port), "--catalog", config.catalog),
         *("--token-file", str(_token_file(config, "catalog"))),
         *(f"--principal={name}={','.join(privileges)}" for name, privileges in _ENGINES.items()),

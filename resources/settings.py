@@ -35,6 +35,11 @@ class Settings(BaseSettings):
 
     ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 to use for the embedded Spark")
+    ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
+    ratify_s3_role_arn: str | None = Field(default=None, description="Role that the embedded catalog assumes for S3")
+    ratify_s3_endpoint: str | None = Field(default=None, description="URL of S3 and STS, where not those of AWS")
+    ratify_s3_region: str | None = Field(default=None, description="Region of S3 and STS")
+    ratify_s3_credential_seconds: int | None = Field(default=None, ge=900, le=43200, description="Life of S3 credentials")
     unity_host: str | None = Field(default=None, description="URL of a Unity Catalog server or Databricks workspace")
     unity_token: SecretStr | None = Field(default=None, description="Bearer token (PAT)")
     unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 from embedded.catalog.access import Privilege
+from embedded.catalog.errors import CatalogError
 from embedded.catalog.names import check_name
 from embedded.catalog.server import HOST, PortTakenError, Settings, serve
+from embedded.catalog.storage import S3
 from embedded.catalog.store.database import ACCESS_TOKEN_SECONDS
 
 
@@ -33,7 +35,7 @@ def _settings() -> Settings:
         description=f"A Unity Catalog server on {HOST}. Prints one line of JSON to stdout when it is ready.",
     )
     parser.add_argument("--state-dir", type=Path, required=True, help="directory of the catalog's database")
-    parser.add_argument("--storage-root", type=Path, required=True, help="directory of the managed tables")
+    parser.add_argument("--storage-root", required=True, help="directory of the managed tables, or s3://bucket/prefix")
     parser.add_argument(
         "--port",
         type=_port,
@@ -60,18 +62,30 @@ def _settings() -> Settings:
         default=ACCESS_TOKEN_SECONDS,
         help=f"life of the tokens that OAuth clients are given (default {ACCESS_TOKEN_SECONDS})",
     )
+    parser.add_argument("--s3-role-arn", help="role to assume for storage on S3, with the keys that boto3 finds")
+    parser.add_argument("--s3-endpoint", help="URL of S3 and STS, where they are not those of AWS")
+    parser.add_argument("--s3-region", default=S3.region, help=f"region of S3 and STS (default {S3.region})")
+    parser.add_argument(
+        "--s3-credential-seconds",
+        type=int,
+        default=S3.credential_seconds,
+        help=f"life of the credentials that clients are given for S3, 900 or more (default {S3.credential_seconds})",
+    )
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when stdin reaches its end")
-    return Settings(**vars(parser.parse_args()))
+    given = vars(parser.parse_args())
+    s3 = S3(**{name.removeprefix("s3_"): given.pop(name) for name in list(given) if name.startswith("s3_")})
+    return Settings(s3=s3, **given)
 
 
 def main() -> int:
     """The exit code: 0 after a stop, 2 when the server cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    # It tells of each start that there was nothing to migrate.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # They tell of each start that there was nothing to migrate, and where keys were found.
+    for name in ("alembic", "botocore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         serve(_settings())
-    except (PortTakenError, ValueError, OSError) as error:
+    except (PortTakenError, CatalogError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

@@ -70,9 +70,13 @@ _LEVEL = {
 # What a route asks for beyond its need, by what the request says: here by the operation that credentials are for, on a
 # table and on a path outside of the managed ones.
 LEVEL: dict[str, Need] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
+_READ_PATH, _WRITE_PATH = (Privilege.READ_FILES,), (Privilege.READ_FILES, Privilege.WRITE_FILES)
 PATH_LEVEL: dict[str, Need] = {
-    "READ": (Privilege.READ_FILES,),
-    "READ_WRITE": (Privilege.READ_FILES, Privilege.WRITE_FILES),
+    "READ": _READ_PATH,
+    "READ_WRITE": _WRITE_PATH,
+    "PATH_READ": _READ_PATH,
+    "PATH_READ_WRITE": _WRITE_PATH,
+    "PATH_CREATE_TABLE": (Privilege.CREATE_EXTERNAL_TABLE,),
 }
 
 

@@ -82,6 +82,7 @@ ROUTES: list[Entry] = [
     ("DELETE", "/tables/{full_name}", tables.delete_table, _OWNER),
     ("POST", "/staging-tables", tables.create_staging_table, (Privilege.CREATE_TABLE,)),
     ("POST", "/temporary-table-credentials", tables.temporary_table_credentials, _CREDENTIALS),
+    ("POST", "/temporary-path-credentials", tables.temporary_path_credentials, _ANY),
     ("GET", _PERMISSIONS, permissions.get_permissions, _ANY),
     ("PATCH", _PERMISSIONS, permissions.update_permissions, _OWNER),
 ]
@@ -107,8 +108,7 @@ PUBLIC_ROUTES: list[Entry] = [
 # The rest of unity-catalog-2.1.yaml: known, and refused by name, so that no client takes a 404 for "there is none".
 UNSUPPORTED = (
     "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
-    "temporary-volume-credentials", "temporary-model-version-credentials", "temporary-path-credentials",
-    "delta/preview",
+    "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview",
 )  # fmt: skip
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -12,6 +12,7 @@ from embedded.catalog.errors import InvalidParameterError, NotSupportedError
 from embedded.catalog.models import CreateTable
 from embedded.catalog.names import external_location, normal_location
 from embedded.catalog.store.database import new_id, now_ms
+from embedded.catalog.store.locations import refuse_overlap
 from embedded.catalog.store.namespaces import Schema
 from embedded.catalog.store.tables import Table, finalize_staging, insert_table, refuse_taken
 from embedded.catalog.store.updates import check_table, check_uniform, new_etag
@@ -104,7 +105,9 @@ def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
 def _place(tx: Connection, table: Table, location: str) -> Table:
     refuse_taken(tx, table.schema_id, table.name)
     if not table.managed:
-        return replace(table, location=external_location(location))
+        external = external_location(location)
+        refuse_overlap(tx, external)
+        return replace(table, location=external)
     staging = finalize_staging(tx, table.schema_id, normal_location(location), table.owner)
     return replace(table, id=staging.id, location=staging.location, latest_version=0, backfilled_version=0)
 

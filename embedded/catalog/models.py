@@ -95,6 +95,11 @@ class GenerateTemporaryTableCredential(Body):
     operation: Literal["READ", "READ_WRITE"]
 
 
+class GenerateTemporaryPathCredential(Body):
+    url: str
+    operation: Literal["PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
+
+
 class PermissionsChange(Body):
     principal: str
     add: list[str] = []

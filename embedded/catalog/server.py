@@ -21,8 +21,10 @@ from embedded.catalog.app import create_app
 from embedded.catalog.auth import read_or_create_token
 from embedded.catalog.errors import NoSuchCatalogError
 from embedded.catalog.models import CreateCatalog
+from embedded.catalog.names import storage_root
 from embedded.catalog.operation import Observed, log_access_to
 from embedded.catalog.routes.purge import purge_dropped
+from embedded.catalog.storage import S3
 from embedded.catalog.store import grants, namespaces, principals
 from embedded.catalog.store.database import Store
 
@@ -39,23 +41,24 @@ class Settings:
     """How to start the server; see `__main__` for what each means."""
 
     state_dir: Path
-    storage_root: Path
+    storage_root: str
     port: int
     catalog: str
     token_file: Path
     principals: Sequence[tuple[str, Sequence[Privilege]]]
     access_token_seconds: int
+    s3: S3
     exit_with_stdin: bool
 
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM, SIGINT or, if asked, the end of stdin.
 
-    Raises PortTakenError, and ValueError or OSError for a port, state directory or token file that cannot be used.
+    Raises PortTakenError, InvalidParameterError for a storage root that cannot be one, and ValueError or OSError for a
+    port, state directory or token file that cannot be used.
     """
     listener = _listen(settings.port)
     token = read_or_create_token(settings.token_file)
-    settings.storage_root.mkdir(parents=True, exist_ok=True)
     engine_tokens = {
         read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name, _ in settings.principals
     }
@@ -63,8 +66,9 @@ def serve(settings: Settings) -> None:
     log_access_to(settings.state_dir / "access.log")
     store = Store(
         settings.state_dir / "catalog.sqlite",
-        settings.storage_root.resolve().as_uri(),
+        _root_url(settings.storage_root),
         access_token_seconds=settings.access_token_seconds,
+        s3=settings.s3,
     )
     try:
         _prepare(store, settings)
@@ -93,6 +97,15 @@ def _listen(port: int) -> socket.socket:
             f"port {port} on {HOST} is taken ({error.strerror}); choose another with --port or use 0 for a free one"
         ) from error
     return listener
+
+
+def _root_url(root: str) -> str:
+    if root.startswith("s3:"):
+        return storage_root(root)
+    path = Path(root).resolve()
+    url = storage_root(path.as_uri())
+    path.mkdir(parents=True, exist_ok=True)
+    return url
 
 
 def _prepare(store: Store, settings: Settings) -> None:

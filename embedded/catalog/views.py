@@ -9,7 +9,7 @@ from typing import Any
 from embedded.catalog import contract
 from embedded.catalog.columns import column_infos, struct_of
 from embedded.catalog.errors import UnsupportedTableFormatError
-from embedded.catalog.names import require_file
+from embedded.catalog.storage import Credentials
 from embedded.catalog.store.namespaces import Catalog, Schema
 from embedded.catalog.store.tables import StagingTable, Table
 from embedded.catalog.store.updates import Loaded
@@ -142,13 +142,13 @@ def load_response(loaded: Loaded) -> Json:
     return response | ({"uniform": table.uniform} if table.uniform else {})
 
 
-def staging_response(staging: StagingTable) -> Json:
+def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:
     """DeltaStagingTableResponse. No column mapping is suggested: see `contract`."""
     return {
         "table-id": staging.id,
         "table-type": "MANAGED",
         "location": staging.location,
-        **credentials_response(staging.location, "READ_WRITE"),
+        **credentials_response(staging.location, "READ_WRITE", vended),
         "required-protocol": contract.required_protocol(),
         "suggested-protocol": {"reader-features": [], "writer-features": []},
         "required-properties": contract.required_properties(staging.id),
@@ -156,20 +156,33 @@ def staging_response(staging: StagingTable) -> Json:
     }
 
 
-def credentials_response(location: str, operation: str) -> Json:
-    """DeltaCredentialsResponse: file: storage needs none, so the config is empty and nothing expires."""
-    require_file(location)
-    credential: Json = {"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": None}
+def credentials_response(location: str, operation: str, vended: Credentials | None) -> Json:
+    """DeltaCredentialsResponse; on file: storage the config is empty and nothing expires."""
+    config: Json = {}
+    if vended:
+        config = {
+            "s3.access-key-id": vended.access_key_id,
+            "s3.secret-access-key": vended.secret_access_key,
+            "s3.session-token": vended.session_token,
+        }
+    expires_at = vended.expires_at if vended else None
+    credential: Json = {"prefix": location, "operation": operation, "config": config, "expiration-time-ms": expires_at}
     return {"storage-credentials": [credential]}
 
 
-def temporary_credentials(location: str) -> Json:
-    """TemporaryCredentials of the 2.1 API: file: storage needs none."""
-    require_file(location)
+def temporary_credentials(location: str, vended: Credentials | None) -> Json:
+    """TemporaryCredentials of the 2.1 API; on file: storage there are none."""
+    aws: Json | None = None
+    if vended:
+        aws = {
+            "access_key_id": vended.access_key_id,
+            "secret_access_key": vended.secret_access_key,
+            "session_token": vended.session_token,
+        }
     return {
-        "aws_temp_credentials": None,
+        "aws_temp_credentials": aws,
         "azure_user_delegation_sas": None,
         "gcp_oauth_token": None,
-        "expiration_time": None,
+        "expiration_time": vended.expires_at if vended else None,
         "url": location,
     }

@@ -70,6 +70,11 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
         java_home=settings.ratify_java_home,
         unity_spark_package=settings.unity_spark_package,
         spark=settings.spark_remote is None,
+        storage_root=settings.ratify_storage_root,
+        s3_role_arn=settings.ratify_s3_role_arn,
+        s3_endpoint=settings.ratify_s3_endpoint,
+        s3_region=settings.ratify_s3_region,
+        s3_credential_seconds=settings.ratify_s3_credential_seconds,
     )
     if not settings.unity_host:
         return config

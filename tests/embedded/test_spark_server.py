@@ -1,6 +1,7 @@
 """The command of the Connect server, and what a real one does with tables of the embedded catalog."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.java import Java
-from embedded.spark_server import SparkServer, UnityCatalog, catalog_conf, command, spark_conf
+from embedded.spark_server import SparkServer, UnityCatalog, catalog_conf, command, s3_conf, spark_conf
 from embedded.state import StackState
 
 TOKEN = "dapi-very-secret"
@@ -50,6 +51,21 @@ def test_several_catalogs_are_attached_and_the_first_is_the_default() -> None:
 def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     conf = spark_conf(server(tmp_path))
     assert {conf[key] for key in conf if key.endswith(("address", "host", "bindAddress"))} == {"127.0.0.1"}
+
+
+def test_s3_is_reached_with_what_the_catalog_vends_only(tmp_path: Path) -> None:
+    assert not [key for key in spark_conf(server(tmp_path)) if "s3" in key]
+    conf = spark_conf(replace(server(tmp_path), s3=s3_conf("http://s3", "eu-west-1")))
+    assert conf["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
+    assert conf["spark.hadoop.fs.s3a.endpoint"] == "http://s3"
+    assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
+
+
+@pytest.mark.stack
+def test_nothing_of_s3_is_loaded_where_it_is_not_asked_for(stack: StackState, home: Path) -> None:
+    arguments = (home / "secrets" / "spark.args").read_text()
+    assert "delta-spark" in arguments
+    assert not [part for part in ("hadoop-aws", "s3a", "sdk-core") if part in arguments]
 
 
 @pytest.mark.stack

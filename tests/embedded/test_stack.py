@@ -77,6 +77,11 @@ def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> Non
         unity_token_file=tmp_path / "token",
         unity_spark_package="a:b:1",
         jar_sets=("spark", "kafka"),
+        storage_root="s3://bucket/lake",
+        s3_role_arn="arn:aws:iam::1:role/x",
+        s3_endpoint="http://127.0.0.1:1",
+        s3_region="eu-west-1",
+        s3_credential_seconds=900,
         heap_mb=2048,
         spark=False,
     )

@@ -9,6 +9,7 @@ from embedded.catalog.endpoint import Call
 from embedded.catalog.errors import InvalidParameterError, InvalidRequestError
 from embedded.catalog.names import external_location
 from embedded.catalog.store import tables
+from embedded.catalog.store.locations import refuse_overlap
 from embedded.catalog.views import credentials_response
 
 PROTOCOL_VERSION = "1.0"
@@ -45,20 +46,25 @@ def table_credentials(call: Call) -> Response:
     names = call.path["catalog"], call.path["schema"], call.path["table"]
     with call.read(*names, also=LEVEL[operation]) as tx:
         table = tables.get_table(tx, *names)
-    return JSONResponse(credentials_response(table.location, operation))
+    return _vended(call, table.location, operation)
 
 
 def staging_table_credentials(call: Call) -> Response:
     with call.read_id(call.path["table_id"]) as tx:
         staging = tables.get_staging(tx, call.path["table_id"])
-    return JSONResponse(credentials_response(staging.location, "READ_WRITE"))
+    return _vended(call, staging.location, "READ_WRITE")
 
 
 def temporary_path_credentials(call: Call) -> Response:
     operation = _operation(call)
-    with call.read(also=PATH_LEVEL[operation]):
-        pass
-    return JSONResponse(credentials_response(external_location(call.required("location")), operation))
+    with call.read(also=PATH_LEVEL[operation]) as tx:
+        location = external_location(call.required("location"))
+        refuse_overlap(tx, location)
+    return _vended(call, location, operation)
+
+
+def _vended(call: Call, location: str, operation: str) -> Response:
+    return JSONResponse(credentials_response(location, operation, call.store.s3.vend(location, operation)))
 
 
 def _operation(call: Call) -> str:

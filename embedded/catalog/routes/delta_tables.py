@@ -24,7 +24,7 @@ def create_staging_table(call: Call) -> Response:
     with call.write(*_schema(call)) as tx:
         schema = namespaces.get_schema(tx, *_schema(call))
         staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), request.name, call.principal)
-    return JSONResponse(staging_response(staging))
+    return JSONResponse(staging_response(staging, call.store.s3.vend(staging.location, "READ_WRITE")))
 
 
 def create_table(call: Call) -> Response:

@@ -1,15 +1,21 @@
-"""/tables, /staging-tables and /temporary-table-credentials of the 2.1 API."""
+"""/tables, /staging-tables and the temporary credentials of the 2.1 API."""
 
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog import creation
-from embedded.catalog.access import LEVEL, Privilege, to_place
+from embedded.catalog.access import LEVEL, PATH_LEVEL, Privilege, to_place
 from embedded.catalog.endpoint import Call, page_body
-from embedded.catalog.models import CreateStagingTable, CreateTable, GenerateTemporaryTableCredential
-from embedded.catalog.names import split_full_name
+from embedded.catalog.models import (
+    CreateStagingTable,
+    CreateTable,
+    GenerateTemporaryPathCredential,
+    GenerateTemporaryTableCredential,
+)
+from embedded.catalog.names import external_location, split_full_name
 from embedded.catalog.routes.purge import purge_dropped
 from embedded.catalog.store import grants, namespaces, tables
 from embedded.catalog.store import schema as layout
+from embedded.catalog.store.locations import refuse_overlap
 from embedded.catalog.views import staging_table_info, table_info, temporary_credentials
 
 
@@ -58,4 +64,13 @@ def temporary_table_credentials(call: Call) -> Response:
     request = call.parse(GenerateTemporaryTableCredential)
     with call.read_id(request.table_id, also=LEVEL[request.operation]) as tx:
         location = tables.location_of(tx, request.table_id)
-    return JSONResponse(temporary_credentials(location))
+    return JSONResponse(temporary_credentials(location, call.store.s3.vend(location, request.operation)))
+
+
+def temporary_path_credentials(call: Call) -> Response:
+    request = call.parse(GenerateTemporaryPathCredential)
+    with call.read(also=PATH_LEVEL[request.operation]) as tx:
+        location = external_location(request.url)
+        refuse_overlap(tx, location)
+    operation = "READ" if request.operation == "PATH_READ" else "READ_WRITE"
+    return JSONResponse(temporary_credentials(location, call.store.s3.vend(location, operation)))

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
 
+from embedded.catalog.storage import S3
 from embedded.catalog.store import schema
 from embedded.catalog.store.migrations import migrate
 
@@ -20,7 +21,8 @@ ACCESS_TOKEN_SECONDS = 3600
 class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
-    `default_root` is the file:/// URL under which catalogs without a storage root of their own keep managed tables;
+    `default_root` is the URL under which catalogs without a storage root of their own keep managed tables, `s3` how S3 is
+    reached;
     `max_unpublished_commits` bounds the ratified commits a table that wait to be published, and
     `access_token_seconds` the life of a token that an OAuth client is given.
     """
@@ -32,11 +34,13 @@ class Store:
         *,
         max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS,
         access_token_seconds: int = ACCESS_TOKEN_SECONDS,
+        s3: S3 | None = None,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
         self.max_unpublished_commits = max_unpublished_commits
         self.access_token_seconds = access_token_seconds
+        self.s3 = s3 or S3()
         self._writer = threading.Lock()
         self._engine = _engine(path)
         with self.write() as tx:

@@ -10,6 +10,7 @@ from embedded.catalog.models import CreateCatalog, CreateSchema, UpdateCatalog, 
 from embedded.catalog.names import storage_location, storage_root
 from embedded.catalog.store import tables as tables_of
 from embedded.catalog.store.database import new_id, now_ms
+from embedded.catalog.store.locations import refuse_root_in_table
 from embedded.catalog.store.schema import catalogs, grants, schemas, staging_tables, tables
 
 
@@ -53,7 +54,7 @@ class Schema:
 
 
 def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, owner: str) -> Catalog:
-    """Raises AlreadyExistsError, or NotSupportedError for storage other than file:."""
+    """Raises AlreadyExistsError, or InvalidParameterError for a storage root that cannot be one."""
     _refuse_taken_catalog(tx, request.name)
     now = now_ms()
     catalog = Catalog(
@@ -61,7 +62,7 @@ def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, ow
         name=request.name,
         comment=request.comment,
         properties=request.properties or {},
-        storage_root=storage_root(request.storage_root or default_root),
+        storage_root=_root(tx, request.storage_root or default_root),
         owner=owner,
         created_at=now,
         updated_at=now,
@@ -106,7 +107,7 @@ def delete_catalog(tx: Connection, name: str, *, force: bool) -> None:
 
 
 def create_schema(tx: Connection, request: CreateSchema, owner: str) -> Schema:
-    """Raises NoSuchCatalogError, AlreadyExistsError, or NotSupportedError for storage other than file:."""
+    """Raises NoSuchCatalogError, AlreadyExistsError, or InvalidParameterError for a storage root that cannot be one."""
     catalog = get_catalog(tx, request.catalog_name)
     _refuse_taken_schema(tx, catalog, request.name)
     now = now_ms()
@@ -117,7 +118,7 @@ def create_schema(tx: Connection, request: CreateSchema, owner: str) -> Schema:
             name=request.name,
             comment=request.comment,
             properties=request.properties or {},
-            storage_root=storage_root(request.storage_root) if request.storage_root else None,
+            storage_root=_root(tx, request.storage_root) if request.storage_root else None,
             owner=owner,
             created_at=now,
             updated_at=now,
@@ -167,6 +168,12 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
     tx.execute(delete(staging_tables).where(staging_tables.c.schema_id == schema.id))
     tx.execute(delete(grants).where(grants.c.securable_id == schema.id))
     tx.execute(delete(schemas).where(schemas.c.id == schema.id))
+
+
+def _root(tx: Connection, root: str) -> str:
+    normal = storage_root(root)
+    refuse_root_in_table(tx, normal)
+    return normal
 
 
 def _schema(row: Any, catalog: Catalog) -> Schema:

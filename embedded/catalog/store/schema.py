@@ -93,6 +93,7 @@ tables = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("schema_id", "name"),
+    Index("tables_by_location", "location"),
 )
 
 # The arbiter: of two writers who propose one version, the second INSERT fails.

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exi
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
+from embedded.catalog.names import check_managed
 from embedded.catalog.store.database import new_id, now_ms
 from embedded.catalog.store.schema import catalogs, commits, grants, purges, schemas, staging_tables, tables
 
@@ -110,10 +111,14 @@ def location_of(tx: Connection, table_id: str) -> str:
 
 
 def create_staging(tx: Connection, schema_id: str, root: str, name: str, owner: str) -> StagingTable:
-    """Allocate an id and a location under `root`. Raises AlreadyExistsError when a table of that name exists."""
+    """Allocate an id and a location under `root`.
+
+    Raises AlreadyExistsError when a table of that name exists, InvalidParameterError when a link leads out of `root`.
+    """
     refuse_taken(tx, schema_id, name)
     table_id = new_id()
     location = f"{root}/tables/{table_id}"
+    check_managed(location)
     staging = StagingTable(table_id, schema_id, name, location, finalized=False, owner=owner, created_at=now_ms())
     values = {field.name: getattr(staging, field.name) for field in fields(StagingTable)}
     tx.execute(insert(staging_tables).values(**values))

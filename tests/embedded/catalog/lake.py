@@ -86,11 +86,11 @@ class House:
             catalog = namespaces.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)
             schema = namespaces.create_schema(tx, CreateSchema(name="s", catalog_name=name), owner)
             root = creation.managed_root(schema)
-            made = staging_response(tables.create_staging(tx, schema.id, root, "t", owner))
+            made = staging_response(tables.create_staging(tx, schema.id, root, "t", owner), None)
             body = CreateTable.model_validate(create_body("t", made))
             creation.create_delta_table(tx, schema, body, owner)
             mine, theirs = (
-                staging_response(tables.create_staging(tx, schema.id, root, "new", who)) for who in (caller, owner)
+                staging_response(tables.create_staging(tx, schema.id, root, "new", who), None) for who in (caller, owner)
             )
             ids = {"metastore": grants.METASTORE, "catalog": catalog.id, "schema": schema.id, "table": made["table-id"]}
             for kind, privileges in (given or {}).items():

@@ -93,11 +93,11 @@ def test_a_staging_table_is_finalized_once(client: httpx.Client, schema: str) ->
 
 
 def test_external_table(client: httpx.Client, schema: str) -> None:
-    body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": "file:/lake/e"}
+    body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": f"file:/lake/{schema}"}
     assert error_of(client.post(f"{delta(schema)}/tables", json=body)) == INVALID
     body["protocol"] = {"min-reader-version": 1, "min-writer-version": 2}
     made = client.post(f"{delta(schema)}/tables", json=body).json()
-    assert made["metadata"]["location"] == "file:///lake/e"
+    assert made["metadata"]["location"] == f"file:///lake/{schema}"
     assert set(made) == {"metadata"}
     table = TableClient(client, f"{delta(schema)}/tables/e", made["metadata"]["table-uuid"], "")
     snapshot = {"action": "update-metadata-snapshot-version", "last-commit-version": 4, "last-commit-timestamp-ms": 9}
@@ -123,7 +123,7 @@ def test_credentials(client: httpx.Client, schema: str, table: TableClient) -> N
     temporary = "/delta/v1/temporary-path-credentials"
     query = {"location": "file:/lake/new", "operation": "READ_WRITE"}
     assert client.get(temporary, params=query).json()["storage-credentials"][0]["prefix"] == "file:///lake/new"
-    assert error_of(client.get(temporary, params=query | {"location": "s3://b/new"}))[0] == 501
+    assert error_of(client.get(temporary, params=query | {"location": "s3://bucket/new"}))[0] == 501
     assert error_of(client.get(temporary, params=query | {"location": table.location})) == INVALID
 
 

@@ -192,7 +192,7 @@ def test_unpublished_commits_are_bounded(table: TableClient) -> None:
 
 
 def test_commits_to_external_tables_are_refused(client: httpx.Client, schema: str) -> None:
-    body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": "file:/lake/e"}
+    body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": f"file:/lake/{schema}"}
     body["protocol"] = {"min-reader-version": 1, "min-writer-version": 2}
     made = client.post(f"{delta(schema)}/tables", json=body).json()
     table = TableClient(client, f"{delta(schema)}/tables/e", made["metadata"]["table-uuid"], "")

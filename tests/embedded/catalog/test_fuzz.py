@@ -50,6 +50,7 @@ def templates(table: TableClient, staged: dict[str, Any]) -> dict[tuple[str, str
         "/tables": [external | {"storage_location": "file:///tmp/x/y"}],
         "/staging-tables": [names],
         "/temporary-table-credentials": [{"table_id": table.table_id, "operation": "READ"}],
+        "/temporary-path-credentials": [{"url": "file:///tmp/x/z", "operation": "PATH_READ"}],
     }
     delta = {
         "": [{"requirements": [uuid, {"type": "assert-etag", "etag": "e"}], "updates": [action]} for action in actions],

@@ -69,6 +69,7 @@ def _vend(operation: str) -> Request:
 _GRANT = {"json": {"changes": [{"principal": "read", "add": ["SELECT"], "remove": []}]}}
 _CREDENTIALS = "/tables/t/credentials?operation="
 _PATH = "/delta/v1/temporary-path-credentials"
+_PATHS = "/temporary-path-credentials"
 # A status for all who have a token, or one each for: no grant, read grant, write grant, owner of the catalog, admin.
 MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ("POST", _T, _update, (403, 403, 200, 200, 200)),
@@ -126,6 +127,9 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ("POST", "/staging-tables", _named("/staging-tables", name="n", schema_name="s"), (403, 403, 200, 200, 200)),
     ("POST", "/temporary-table-credentials", _vend("READ"), (403, 200, 200, 200, 200)),
     ("POST", "/temporary-table-credentials", _vend("READ_WRITE"), (403, 403, 200, 200, 200)),
+    ("POST", _PATHS, _at(_PATHS, json={"url": "file:///x", "operation": "PATH_READ"}), (403, 403, 403, 403, 200)),
+    ("POST", _PATHS, _at(_PATHS, json={"url": "file:///x", "operation": "PATH_READ_WRITE"}), (403, 403, 403, 403, 200)),
+    ("POST", _PATHS, _at(_PATHS, json={"url": "file:///x", "operation": "PATH_CREATE_TABLE"}), (403, 403, 403, 403, 200)),
     ("GET", _P, _at("/permissions/table/{lake.table}"), 200),
     ("PATCH", _P, _at("/permissions/table/{lake.table}", **_GRANT), (403, 403, 403, 200, 200)),
     ("PATCH", _P, _at("/permissions/metastore/m", json={"changes": []}), (403, 403, 403, 403, 200)),

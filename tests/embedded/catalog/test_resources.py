@@ -48,7 +48,10 @@ def test_schema_life_cycle(client: httpx.Client, schema: str) -> None:
 
 def test_lists_page_by_name(client: httpx.Client, schema: str) -> None:
     for name in ("c", "a", "b"):
-        client.post("/tables", json=EXTERNAL | {"name": name, "schema_name": schema}).raise_for_status()
+        client.post(
+            "/tables",
+            json=EXTERNAL | {"name": name, "schema_name": schema, "storage_location": f"file:/lake/{schema}/{name}"},
+        ).raise_for_status()
     query = {"catalog_name": "ratify", "schema_name": schema, "max_results": "2"}
     first = client.get("/tables", params=query).json()
     second = client.get("/tables", params=query | {"page_token": first["next_page_token"]}).json()
@@ -60,13 +63,19 @@ def test_lists_page_by_name(client: httpx.Client, schema: str) -> None:
 
 def test_external_table_of_the_2_1_api(client: httpx.Client, schema: str) -> None:
     column = {"name": "id", "type_text": "bigint", "type_json": '"long"', "type_name": "LONG", "position": 0}
-    made = client.post("/tables", json=EXTERNAL | {"schema_name": schema, "columns": [column]}).json()
-    assert made["storage_location"] == "file:///lake/ext"
+    body = EXTERNAL | {"schema_name": schema, "columns": [column], "storage_location": f"file:/lake/{schema}/ext/"}
+    made = client.post("/tables", json=body).json()
+    assert made["storage_location"] == f"file:///lake/{schema}/ext"
     assert made["columns"][0].items() >= column.items()
     loaded = client.get(f"{delta(schema)}/tables/ext").json()
     assert loaded["metadata"]["columns"]["fields"][0]["type"] == "long"
     assert "latest-table-version" not in loaded
-    csv = EXTERNAL | {"schema_name": schema, "name": "csv", "data_source_format": "CSV"}
+    csv = EXTERNAL | {
+        "schema_name": schema,
+        "name": "csv",
+        "data_source_format": "CSV",
+        "storage_location": f"file:/lake/{schema}/csv",
+    }
     client.post("/tables", json=csv).raise_for_status()
     assert client.head(f"{delta(schema)}/tables/csv").status_code == 204
     refused = client.get(f"{delta(schema)}/tables/csv")

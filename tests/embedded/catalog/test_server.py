@@ -45,7 +45,7 @@ def test_routes_ask_for_the_token(server: Server, home: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/volumes?catalog_name=a", "/volumes/a.b.c", "/functions", "/models/versions", "/effective-permissions/table/a.b.c",
-     "/credentials", "/external-locations", "/temporary-path-credentials", "/delta/preview/commits"],
+     "/credentials", "/external-locations", "/delta/preview/commits"],
 )  # fmt: skip
 def test_the_rest_of_the_api_is_refused_by_name(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
@@ -96,14 +96,28 @@ def test_a_bug_answers_500_without_its_trace(tmp_path: Path) -> None:
     assert error_of(asyncio.run(get(f"{delta('s')}/tables/t"))) == (500, "InternalServerErrorException")
 
 
-def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:
-    port = str(httpx.URL(server.url).port)
+def _refused_start(tmp_path: Path, *options: str) -> str:
     command = [sys.executable, "-m", "embedded.catalog", "--state-dir", str(tmp_path), "--storage-root", str(tmp_path)]
-    command += ["--token-file", str(tmp_path / "token"), "--port", port]
+    command += ["--token-file", str(tmp_path / "token"), *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
-    assert "--port" in ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("root", ["s3://Bad_Bucket/x", "s3://bucket/../x", "s3:///x", "100%/lake", "__unitystorage"])
+def test_a_storage_root_that_cannot_be_one_is_said(tmp_path: Path, root: str) -> None:
+    root = root if root.startswith("s3:") else str(tmp_path / root)
+    said = _refused_start(tmp_path, "--port", "0", "--storage-root", root)
+    assert not Path(root).exists()
+    assert "Location" in said
+    assert "Traceback" not in said
+
+
+def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:
+    port = str(httpx.URL(server.url).port)
+    stderr = _refused_start(tmp_path, "--port", port)
+    assert f"port {port} on 127.0.0.1 is taken" in stderr
+    assert "--port" in stderr
 
 
 def test_sigterm_stops_it(tmp_path: Path) -> None:

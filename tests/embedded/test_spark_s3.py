@@ -1,0 +1,80 @@
+"""Spark on storage on S3, with what the catalog vends and nothing else: moto's S3 refuses all that AWS would."""
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from embedded.stack import running
+from embedded.state import StackConfig
+from tests.conftest import say
+from tests.embedded.catalog.s3 import BUCKET, ROLE, MotoS3, moto_s3
+
+pytestmark = pytest.mark.stack
+TABLE = "USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Generator[MotoS3]:
+    with pytest.MonkeyPatch.context() as monkeypatch, moto_s3(monkeypatch) as running_s3:
+        yield running_s3
+
+
+@pytest.fixture(scope="module")
+def spark_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[SparkSession]:
+    """A stack whose tables are all on S3."""
+    home = tmp_path_factory.mktemp("on_s3")
+    config = StackConfig(
+        home=home, jars_dir=jars_dir, storage_root=f"s3://{BUCKET}/lake", s3_role_arn=ROLE, s3_endpoint=s3.url
+    )
+    with running(config, say) as state:
+        assert state.spark is not None
+        session = SparkSession.builder.remote(state.spark.remote).create()
+        session.sql("CREATE SCHEMA s")
+        yield session
+        session.stop()
+    assert not (home / "lake").exists()
+    # The home has what a client needs, and no key: neither the catalog's nor one that was vended.
+    kept = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
+    keys = [b"catalog-secret-key", *(session.secret_access_key.encode() for session in s3.sessions)]
+    assert not [key for key in keys if any(key in content for content in kept)]
+
+
+def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
+    spark_s3.sql(f"CREATE TABLE s.t (id BIGINT, v STRING) {TABLE}")
+    spark_s3.sql("INSERT INTO s.t VALUES (1, 'a'), (2, 'b')")
+    spark_s3.sql(f"CREATE TABLE s.u {TABLE} AS SELECT id, upper(v) v FROM s.t")
+    rows = spark_s3.sql("SELECT t.id, t.v, u.v FROM s.t JOIN s.u USING (id) ORDER BY id").collect()
+    assert [tuple(row) for row in rows] == [(1, "a", "A"), (2, "b", "B")]
+    roots = {"/".join(key.split("/")[:6]) for key in s3.objects("lake/__unitystorage/catalogs/")}
+    assert len(roots) == 2
+    # S3A asks whether a new directory's parent is a file, and goes on when it may not know.
+    parents = {f"{BUCKET}/{root.rpartition('/')[0]}/" for root in roots}
+    refused = {(action, what) for _, action, what, refusal in s3.seen if refusal}
+    assert refused <= {("s3:ListBucket", parent) for parent in parents}
+    for name in ("t", "u"):
+        spark_s3.sql(f"DROP TABLE s.{name}")
+    assert s3.objects() == []
+
+
+def test_credentials_are_renewed_within_one_job(spark_s3: SparkSession, s3: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "seconds", 8)
+    spark_s3.conf.set("fs.unitycatalog.renewal.leadTimeMillis", "2000")
+    spark_s3.sql(f"CREATE TABLE s.slow (id BIGINT, slept STRING) {TABLE}")
+    sleep = "java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', 12000000000L)"
+    s3.seen.clear()
+    begin = time.time()
+    spark_s3.sql(f"INSERT INTO s.slow SELECT id, {sleep} FROM range(0, 1, 1, 1)")
+    assert time.time() - begin > 12
+    assert len({key_id for key_id, _, _, _ in s3.seen}) > 1
+    assert spark_s3.table("s.slow").count() == 1
+    assert [asked for asked in s3.seen if asked[3]] == []
+
+
+def test_spark_has_no_keys_of_its_own(spark_s3: SparkSession, s3: MotoS3) -> None:
+    s3.put("outside/a.csv")
+    with pytest.raises(PySparkException, match=r"NoAuthWithAWSException|No AWS Credentials"):
+        spark_s3.read.text(f"s3a://{BUCKET}/outside/a.csv").collect()
