@@ -137,14 +137,14 @@ class DuckDBSession:
         self._catalog = catalog
         self._attempts = attempts
         self._commit_patience = commit_patience
-        # The table and version of our own last commit: while it is the newest, what is attached is not out of date.
-        self._at: tuple[str, int] | None = None
+        # Versions of our own last commits: while they are the newest, what is attached is not out of date.
+        self._at = dict[str, int]()
 
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
         name = self._catalog.connection.name
         schema = literal(self._catalog.default_schema())
-        self._at = None
+        self._at.clear()
         self._detach()
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
@@ -243,7 +243,7 @@ class DuckDBSession:
     ) -> AppendResult:
         full_name = declaration.full_name(self._catalog.connection.name)
         before = self._catalog.version_for_duckdb(declaration)
-        if self._at != (full_name, before):
+        if self._at.get(full_name) != before:
             self.attach()
         with self._transaction(declaration):
             self._touch(declaration)
@@ -260,7 +260,7 @@ class DuckDBSession:
                 target = f"{ALIAS}.{declaration.layer}.{declaration.name}"
                 added = self.con.execute(f"INSERT INTO {target} {select}").fetchone()
             self._commit(declaration, loads, before)
-        self._at = (full_name, before + 1)
+        self._at[full_name] = before + 1
         return AppendResult(before + 1, int(added[0]) if added else 0, loads)
 
     @contextmanager
@@ -272,7 +272,7 @@ class DuckDBSession:
         try:
             yield
         except BaseException:
-            self._at = None
+            self._at.clear()
             with suppress(duckdb.Error):
                 self.con.execute("ROLLBACK")
             raise

@@ -166,25 +166,23 @@ def _without_doubles(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
 def _commit(
     session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime, folder: Path
 ) -> tuple[list[FileOutcome], int | None]:
-    """Append the staged rows of the files that are new, however many writers load the same files at the same time."""
-    while True:
-        outcomes = _settled(session, source, outcomes)
-        fresh = [outcome for outcome in outcomes if outcome.fresh]
-        if not fresh:
-            return list(outcomes), None
+    """Append the staged rows of the files that are new, however many writers load the same files at the same time.
+
+    All are taken to be new until the table's log says otherwise: to ask it first would cost as much as the commit.
+    """
+    while fresh := [outcome for outcome in outcomes if outcome.fresh]:
         names = ", ".join(literal(outcome.path) for outcome in fresh)
         select = (
             f"SELECT *, TIMESTAMPTZ {literal(now.isoformat())}, {literal(fresh[0].batch_id)} FROM {STAGE} "
             f"WHERE _source_file IN ({names}) ORDER BY _source_file, _source_row"
         )
+        staged = session.stage(select, [load for outcome in fresh for load in outcome.loads], folder)
         try:
-            staged = session.stage(select, [load for outcome in fresh for load in outcome.loads], folder)
-            result = session.commit_staged(source.table, staged)
+            return list(outcomes), session.commit_staged(source.table, staged).version
         except AlreadyLoaded as error:
-            # Another writer brought some of these files in meanwhile: settle again, without them.
             logger.info("%s", error)
-        else:
-            return list(outcomes), result.version
+            outcomes = _settled(session, source, outcomes)
+    return list(outcomes), None
 
 
 def _settled(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
