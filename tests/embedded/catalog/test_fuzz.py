@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embedded.catalog.app import _ROUTES
+from embedded.catalog.app import ROUTES
 from tests.embedded.catalog.harness import COLUMNS, Server, TableClient, add_commit, create_body, published, stage
 
 NAMES = [
@@ -59,7 +59,7 @@ def templates(table: TableClient, staged: dict[str, Any]) -> dict[tuple[str, str
     base = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
     made |= {f"{base}/tables/{{table}}{path}": bodies for path, bodies in delta.items()}
     made |= {f"{base}/tables": [create_body("n", staged)], f"{base}/staging-tables": [{"name": "n"}]}
-    return {(method, path): made.get(path, [{}]) for method, path, _ in _ROUTES if method in ("POST", "PATCH")}
+    return {(method, path): made.get(path, [{}]) for method, path, *_ in ROUTES if method in ("POST", "PATCH")}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -104,7 +104,7 @@ class Target:
             self.table = TableClient.create(self.client, "s", "t")
 
     def send(self, draw: st.DrawFn) -> httpx.Response:
-        method, route, _ = draw(st.sampled_from([*_ROUTES, *(entry for entry in _ROUTES * 3 if entry[0] == "POST")]))
+        method, route, *_ = draw(st.sampled_from([*ROUTES, *(entry for entry in ROUTES * 3 if entry[0] == "POST")]))
         on_target = draw(st.booleans())
         right = {"catalog": "ratify", "schema": "s", "table": "t", "name": "ratify", "full_name": "ratify.s.t"}
         path = route
