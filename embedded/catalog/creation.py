@@ -52,7 +52,8 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
 
     Raises AlreadyExistsError, NoSuchTableError, InvalidParameterError, or NotSupportedError for views.
     """
-    if request.table_type not in ("MANAGED", "EXTERNAL") or request.view_definition or request.view_dependencies:
+    view = request.view_definition is not None or request.view_dependencies is not None
+    if view or request.table_type not in ("MANAGED", "EXTERNAL"):
         raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, and neither of view_….")
     if not request.storage_location or not request.data_source_format:
         raise InvalidParameterError(

@@ -54,7 +54,7 @@ NO_FULL_NAME = ("GET /tables/{full_name}", "DELETE /tables/{full_name}")
 _ONE = "[^\\x00-\\x20\\x7f-\\x9f./\\u2028\\u2029]{1,255}"
 _NAME = "the prose says name; names.check_name has the rule, which is wider than the reference server's"
 _STORAGE = "the prose says storage, of which this server has but file:"
-_FILE = {"type": "string", "pattern": "^file:///[a-z]{1,9}(/[a-z]{1,9})?$"}
+_FILE = {"type": "string", "pattern": "^file:///[a-z]{1,9}(/[a-z0-9]{1,9})?$"}
 _DATA_TYPE = {
     "anyOf": [
         {"enum": ["long", "string", "decimal(10,2)"]},
@@ -189,9 +189,8 @@ def _separate_columns(spec: Json) -> None:
 def _admit_nulls(spec: Json) -> None:
     """A request may say null for what it leaves out, as clients in Java do and the reference server takes it."""
     spec["openapi"] = "3.1.1"  # 2.1's own has another way to say it.
-    for name, schema in spec["components"]["schemas"].items():
-        if name in MAY_SAY_NULL:
-            _admit_null(schema)
+    for name in MAY_SAY_NULL & spec["components"]["schemas"].keys():
+        _admit_null(spec["components"]["schemas"][name])
 
 
 def _admit_null(schema: Json) -> None:
@@ -246,14 +245,14 @@ def keep(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Jso
 
 
 @schemathesis.hook("before_call")
-def make_plain(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
-    """What the examples make gets a name of its own each time, or all but the first would be refused for it alone.
+def make_anew(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
+    """What the examples make has a name and a place of its own each time: the rest of a request is to decide.
 
     And 1.0, an integer to JSON Schema and to no client, becomes 1.
     """
     if isinstance(case.body, dict):
-        new = {"name": f"made_{next(_NUMBERS)}"} if case.body.get("name") == "made" else {}
-        case.body = json.loads(json.dumps(case.body | new), parse_float=_whole)
+        text = json.dumps(case.body).replace('"made"', f'"made_{next(_NUMBERS)}"')
+        case.body = json.loads(text.replace("file:///lake/made", f"file:///lake/{next(_NUMBERS)}"), parse_float=_whole)
 
 
 def _whole(text: str) -> float:
