@@ -97,22 +97,28 @@ class Principal:
 
     admin: httpx.Client
     name: str
+    client_id: str
 
     @classmethod
     def create(cls, admin: httpx.Client, *privileges: str) -> "Principal":
         """Granted these on the catalog `ratify`."""
-        made = cls(admin, f"p-{uuid.uuid4().hex[:8]}")
+        name = f"p-{uuid.uuid4().hex[:8]}"
         url = admin.base_url.join("/api/2.0/preview/scim/v2/ServicePrincipals")
-        admin.post(url, json={"displayName": made.name}).raise_for_status()
-        changes = [{"principal": made.name, "add": list(privileges)}]
+        client_id = admin.post(url, json={"displayName": name}).raise_for_status().json()["applicationId"]
+        changes = [{"principal": name, "add": list(privileges)}]
         admin.patch("/permissions/catalog/ratify", json={"changes": changes}).raise_for_status()
-        return made
+        return cls(admin, name, client_id)
 
     def token(self, seconds: int = 600) -> str:
         """A new token with a life of `seconds`."""
         url = self.admin.base_url.join("/api/2.0/token-management/on-behalf-of/tokens")
         body = {"application_id": self.name, "lifetime_seconds": seconds}
         return self.admin.post(url, json=body).raise_for_status().json()["token_value"]
+
+    def secret(self) -> str:
+        """A new OAuth secret."""
+        path = f"/api/2.0/accounts/servicePrincipals/{self.client_id}/credentials/secrets"
+        return self.admin.post(self.admin.base_url.join(path), json={}).raise_for_status().json()["secret"]
 
 
 def client_of(url: str, token: str) -> httpx.Client:
