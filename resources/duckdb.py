@@ -79,7 +79,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog cannot be attached.
         """
-        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts)
+        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts, self.aws_region)
         try:
             session.attach()
             yield session
@@ -112,11 +112,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
             # A commit request that is refused a connection is sent again for about 6 s, time for a catalog to restart.
             con.execute("SET GLOBAL http_retries = 6")
             con.execute("SET GLOBAL http_retry_backoff = 2")
-            to = self.catalog.connection
-            con.execute(
-                f"CREATE SECRET (TYPE unity_catalog, TOKEN {literal(self.catalog.bearer_token())}, "
-                f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self.aws_region)})"
-            )
         except BaseException:
             con.close()
             raise
@@ -126,16 +121,23 @@ class DuckDB(dg.ConfigurableResource[Any]):
 class DuckDBSession:
     """One unit of work on a freshly attached catalog."""
 
-    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int) -> None:
+    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int, aws_region: str) -> None:
         self.con = con
         self._catalog = catalog
         self._attempts = attempts
+        self._aws_region = aws_region
 
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
-        name = self._catalog.connection.name
+        to = self._catalog.connection
+        name = to.name
         schema = literal(self._catalog.default_schema())
         self._detach()
+        # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        self.con.execute(
+            f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._catalog.bearer_token())}, "
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._aws_region)})"
+        )
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
 

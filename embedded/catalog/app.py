@@ -105,10 +105,12 @@ PUBLIC_ROUTES: list[Entry] = [
     ("GET", DISCOVERY, oidc.discovery, _ANY),
     ("POST", TOKEN, oidc.token, _ANY),
 ]
-# The rest of unity-catalog-2.1.yaml: known, and refused by name, so that no client takes a 404 for "there is none".
+# The rest of unity-catalog-2.1.yaml, and what databricks-sdk asks besides to find tables: known, and refused by name, so
+# that no client takes a 404 for "there is none".
 UNSUPPORTED = (
     "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
-    "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview",
+    "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview", "table-summaries",
+    "tables/{full_name}/exists",
 )  # fmt: skip
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 

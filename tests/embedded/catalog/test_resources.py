@@ -18,9 +18,9 @@ EXTERNAL = {
 }
 
 
-def test_catalog_life_cycle(client: httpx.Client, home: Path) -> None:
+def test_catalog_life_cycle(client: httpx.Client, server_home: Path) -> None:
     made = client.post("/catalogs", json={"name": "other", "comment": "c", "properties": {"a": "b"}}).json()
-    assert made["storage_root"] == (home / "lake").resolve().as_uri()
+    assert made["storage_root"] == (server_home / "lake").resolve().as_uri()
     assert made["storage_location"] == f"{made['storage_root']}/__unitystorage/catalogs/{made['id']}"
     assert client.get("/catalogs/other").json() == made
     again = client.post("/catalogs", json={"name": "other"})
