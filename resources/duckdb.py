@@ -8,6 +8,7 @@ Delta `txn` action per load with compare-and-set, so that a load is in the table
 
 import logging
 import re
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ ALIAS = "uc"
 
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
 _RETRY_WAIT_MS = 200
+# How long an attached catalog is used for one append after the other: well below the life of the token that it has.
+_ATTACHED_S = 300
 # Time for a catalog to restart.
 _READ_PATIENCE_S = 6
 
@@ -87,7 +90,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog cannot be attached.
         """
-        session = DuckDBSession(self._engine().cursor(), self.catalog, self.attempts, self.commit_patience)
+        session = DuckDBSession(self._engine().cursor(), self)
         try:
             session.attach()
             yield session
@@ -118,11 +121,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
                 con.execute(f"LOAD {name}")
             con.execute("SET GLOBAL TimeZone = 'UTC'")
             _ask_again_for(con, _READ_PATIENCE_S)
-            to = self.catalog.connection
-            con.execute(
-                f"CREATE SECRET (TYPE unity_catalog, TOKEN {literal(self.catalog.bearer_token())}, "
-                f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self.aws_region)})"
-            )
         except BaseException:
             con.close()
             raise
@@ -132,22 +130,29 @@ class DuckDB(dg.ConfigurableResource[Any]):
 class DuckDBSession:
     """One unit of work on a freshly attached catalog."""
 
-    def __init__(self, con: "DuckDBPyConnection", catalog: UnityCatalog, attempts: int, commit_patience: int) -> None:
+    def __init__(self, con: "DuckDBPyConnection", engine: DuckDB) -> None:
         self.con = con
-        self._catalog = catalog
-        self._attempts = attempts
-        self._commit_patience = commit_patience
+        self._engine = engine
+        self._catalog = engine.catalog
         # Versions of our own last commits: while they are the newest, what is attached is not out of date.
         self._at = dict[str, int]()
+        self._attached_at = 0.0
 
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
-        name = self._catalog.connection.name
+        to = self._catalog.connection
+        name = to.name
         schema = literal(self._catalog.default_schema())
         self._at.clear()
         self._detach()
+        # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        self.con.execute(
+            f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._catalog.bearer_token())}, "
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.aws_region)})"
+        )
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
+        self._attached_at = time.monotonic()
 
     def close(self) -> None:
         """End the session."""
@@ -203,7 +208,7 @@ class DuckDBSession:
             raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
         retrying = Retrying(
             retry=retry_if_exception_type((CommitConflict, CatalogBusy, CatalogUnavailable)),
-            stop=stop_after_attempt(self._attempts),
+            stop=stop_after_attempt(self._engine.attempts),
             wait=wait_random_exponential(multiplier=0.05, max=3),
             before_sleep=before_sleep_log(logger, logging.INFO),
             reraise=True,
@@ -243,7 +248,7 @@ class DuckDBSession:
     ) -> AppendResult:
         full_name = declaration.full_name(self._catalog.connection.name)
         before = self._catalog.version_for_duckdb(declaration)
-        if self._at.get(full_name) != before:
+        if self._at.get(full_name) != before or time.monotonic() - self._attached_at > _ATTACHED_S:
             self.attach()
         with self._transaction(declaration):
             self._touch(declaration)
@@ -280,7 +285,7 @@ class DuckDBSession:
     def _commit(self, declaration: TableDeclaration, loads: tuple[str, ...], before: int) -> None:
         # A commit whose reply is lost is sent again, and the catalog knows it again. To give up is what must not happen
         # early: DuckDB then deletes the data file, even if the commit that names it was ratified.
-        _ask_again_for(self.con, self._commit_patience)
+        _ask_again_for(self.con, self._engine.commit_patience)
         try:
             with understood(f"commit to {declaration.name}"):
                 self.con.execute("COMMIT")

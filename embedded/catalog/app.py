@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from embedded.catalog.access import ADMIN, Need, Privilege
 from embedded.catalog.auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
@@ -105,10 +105,12 @@ PUBLIC_ROUTES: list[Entry] = [
     ("GET", DISCOVERY, oidc.discovery, _ANY),
     ("POST", TOKEN, oidc.token, _ANY),
 ]
-# The rest of unity-catalog-2.1.yaml: known, and refused by name, so that no client takes a 404 for "there is none".
+# The rest of unity-catalog-2.1.yaml, and what databricks-sdk asks besides to find tables: known, and refused by name, so
+# that no client takes a 404 for "there is none".
 UNSUPPORTED = (
     "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
-    "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview",
+    "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview", "table-summaries",
+    "tables/{full_name}/exists",
 )  # fmt: skip
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -153,10 +155,8 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-def _answer(request: Request, error: CatalogError) -> Response:
-    if request.method == "HEAD":
-        return Response(status_code=error.status)
-    return JSONResponse(error_body(error, request.url.path), error.status)
+def _answer(request: Request, error: CatalogError, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse(error_body(error, request.url.path), error.status, headers)
 
 
 async def _answer_refusal(request: Request, error: Exception) -> Response:
@@ -166,8 +166,15 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 async def _answer_unrouted(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return _answer(request, MethodNotAllowedError(f"{request.method} is not a method of {request.url.path}."))
+        refusal = MethodNotAllowedError(f"{request.method} is not a method of {request.url.path}.")
+        return _answer(request, refusal, {"Allow": ", ".join(sorted(_methods_of(request)))})
     return _answer(request, NoSuchPathError(f"No such path: {request.url.path}"))
+
+
+def _methods_of(request: Request) -> set[str]:
+    """Of all routes with this path: Starlette's own Allow header knows but the first of them."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in routes for method in route.methods}
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:

@@ -40,6 +40,7 @@ _SCHEMA_STRING_KEYS = {
     "value-contains-null": "valueContainsNull",
 }
 _CHILD_KEYS = {"array": ("elementType",), "map": ("keyType", "valueType")}
+_NULL_KEYS = {"array": "containsNull", "map": "valueContainsNull"}
 
 
 def _is_object(value: Any) -> TypeGuard[Json]:
@@ -65,8 +66,9 @@ def schema_string_type(data_type: Any) -> Any:
         return f"decimal({plain['precision']},{plain['scale']})"
     if kind == "struct":
         return {"type": "struct", "fields": [_schema_string_field(field) for field in _fields(plain)]}
-    children = _CHILD_KEYS.get(str(kind))
-    if children is None or any(child not in plain for child in children):
+    children = _CHILD_KEYS.get(str(kind), ())
+    whole = children and all(child in plain for child in children)
+    if not whole or not isinstance(plain.get(_NULL_KEYS[str(kind)]), bool):
         raise InvalidParameterError(f"Column type {json.dumps(data_type)[:200]} is not an array, map, struct or decimal.")
     return plain | {child: schema_string_type(plain[child]) for child in children}
 
@@ -178,6 +180,8 @@ def check_struct(struct: Json) -> None:
     for level in _structs(schema_string_type(struct)):
         seen: set[str] = set()
         for field in level["fields"]:
+            if not {"nullable", "metadata"} <= field.keys():
+                raise InvalidParameterError(f"Field {field['name']} needs 'nullable' and 'metadata'.")
             if field["name"].lower() in seen:
                 raise InvalidParameterError(f"Two columns are named {field['name']!r} (names ignore case); rename one.")
             seen.add(field["name"].lower())

@@ -53,8 +53,9 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
 
     Raises AlreadyExistsError, NoSuchTableError, InvalidParameterError, or NotSupportedError for views.
     """
-    if request.table_type not in ("MANAGED", "EXTERNAL"):
-        raise NotSupportedError(f"Tables of type {request.table_type} are not supported; use MANAGED or EXTERNAL.")
+    view = request.view_definition is not None or request.view_dependencies is not None
+    if view or request.table_type not in ("MANAGED", "EXTERNAL"):
+        raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, and neither of view_….")
     if not request.storage_location or not request.data_source_format:
         raise InvalidParameterError(
             "storage_location and data_source_format are needed; a managed table's location comes from POST /staging-tables."

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from embedded.catalog.models import Name
+from embedded.catalog.models import Int32, Name
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
@@ -27,8 +27,8 @@ class Body(BaseModel):
 
 
 class Protocol(Body):
-    min_reader_version: int
-    min_writer_version: int
+    min_reader_version: Int32
+    min_writer_version: Int32
     reader_features: list[str] = []
     writer_features: list[str] = []
 

@@ -10,7 +10,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from embedded.catalog.names import check_name
 
 Name = Annotated[str, AfterValidator(check_name)]
+Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Properties = dict[str, str]
+Root = Annotated[str, Field(min_length=1)]
 _DAY_S = 24 * 60 * 60
 # Two years, Databricks' own bound: what never expires is forgotten, and then found.
 _LONGEST_S = 730 * _DAY_S
@@ -26,7 +28,7 @@ class CreateCatalog(Body):
     name: Name
     comment: str | None = None
     properties: Properties | None = None
-    storage_root: str | None = None
+    storage_root: Root | None = None
 
 
 class UpdateCatalog(Body):
@@ -40,7 +42,7 @@ class CreateSchema(Body):
     catalog_name: str
     comment: str | None = None
     properties: Properties | None = None
-    storage_root: str | None = None
+    storage_root: Root | None = None
 
 
 class UpdateSchema(Body):
@@ -61,13 +63,13 @@ class ColumnInfo(Body):
         ]
         | None
     ) = None  # fmt: skip
-    type_precision: int | None = None
-    type_scale: int | None = None
+    type_precision: Int32 | None = None
+    type_scale: Int32 | None = None
     type_interval_type: str | None = None
-    position: int | None = None
+    position: Int32 | None = None
     comment: str | None = None
     nullable: bool = True
-    partition_index: int | None = None
+    partition_index: Int32 | None = None
 
 
 class CreateTable(Body):

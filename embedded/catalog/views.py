@@ -1,6 +1,6 @@
 """What the server answers: the store's rows in the terms of the two specifications.
 
-Keys without a value are sent as null, as the reference server does: clients were written against it.
+What has no value is left out: the reference server sends null there, which neither specification allows.
 """
 
 import json
@@ -19,24 +19,23 @@ Json = dict[str, Any]
 
 def catalog_info(catalog: Catalog) -> Json:
     """CatalogInfo."""
-    return {
+    info = {
         "name": catalog.name,
         "comment": catalog.comment,
         "properties": catalog.properties,
         "owner": catalog.owner,
         "created_at": catalog.created_at,
-        "created_by": None,
         "updated_at": catalog.updated_at,
-        "updated_by": None,
         "id": catalog.id,
         "storage_root": catalog.storage_root,
         "storage_location": catalog.storage_location,
     }
+    return _present(info)
 
 
 def schema_info(schema: Schema) -> Json:
     """SchemaInfo."""
-    return {
+    info = {
         "name": schema.name,
         "catalog_name": schema.catalog.name,
         "comment": schema.comment,
@@ -44,13 +43,12 @@ def schema_info(schema: Schema) -> Json:
         "full_name": f"{schema.catalog.name}.{schema.name}",
         "owner": schema.owner,
         "created_at": schema.created_at,
-        "created_by": None,
         "updated_at": schema.updated_at,
-        "updated_by": None,
         "schema_id": schema.id,
         "storage_root": schema.storage_root,
         "storage_location": schema.storage_location,
     }
+    return _present(info)
 
 
 def table_info(table: Table) -> Json:
@@ -58,25 +56,22 @@ def table_info(table: Table) -> Json:
     infos = table.column_infos or []
     if table.columns is not None:
         infos = column_infos(table.columns, table.partition_columns)
-    return {
+    info = {
         "name": table.name,
         "catalog_name": table.catalog_name,
         "schema_name": table.schema_name,
         "table_type": table.table_type,
         "data_source_format": table.data_source_format,
-        "columns": infos,
+        "columns": [_present(column) for column in infos],
         "storage_location": table.location,
         "comment": table.comment,
         "properties": all_properties(table),
         "owner": table.owner,
         "created_at": table.created_at,
-        "created_by": None,
         "updated_at": table.updated_at,
-        "updated_by": None,
         "table_id": table.id,
-        "view_definition": None,
-        "view_dependencies": None,
     }
+    return _present(info)
 
 
 def staging_table_info(staging: StagingTable, schema: Schema) -> Json:
@@ -172,17 +167,15 @@ def credentials_response(location: str, operation: str, vended: Credentials | No
 
 def temporary_credentials(location: str, vended: Credentials | None) -> Json:
     """TemporaryCredentials of the 2.1 API; on file: storage there are none."""
-    aws: Json | None = None
-    if vended:
-        aws = {
-            "access_key_id": vended.access_key_id,
-            "secret_access_key": vended.secret_access_key,
-            "session_token": vended.session_token,
-        }
-    return {
-        "aws_temp_credentials": aws,
-        "azure_user_delegation_sas": None,
-        "gcp_oauth_token": None,
-        "expiration_time": vended.expires_at if vended else None,
-        "url": location,
+    if vended is None:
+        return {"url": location}
+    aws = {
+        "access_key_id": vended.access_key_id,
+        "secret_access_key": vended.secret_access_key,
+        "session_token": vended.session_token,
     }
+    return {"aws_temp_credentials": aws, "expiration_time": vended.expires_at, "url": location}
+
+
+def _present(info: Json) -> Json:
+    return {key: value for key, value in info.items() if value is not None}

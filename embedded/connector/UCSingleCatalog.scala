@@ -8,6 +8,8 @@ import io.delta.storage.commit.uccommitcoordinator.UCConfigUtils
 import io.unitycatalog.client.{ApiClientBuilder, ApiException}
 import io.unitycatalog.client.api.{SchemasApi, TablesApi}
 import io.unitycatalog.client.auth.TokenProvider
+import io.unitycatalog.client.delta.api.DeltaTemporaryCredentialsApi
+import io.unitycatalog.client.delta.model.DeltaCredentialOperation
 import io.unitycatalog.client.model.{ColumnInfo, ColumnTypeName, CreateSchema, CreateTable, DataSourceFormat, TableType, UpdateSchema}
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.catalyst.analysis.{NamespaceAlreadyExistsException, NoSuchFunctionException, NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
@@ -15,6 +17,7 @@ import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.delta.catalog.DeltaCatalog
+import org.apache.spark.sql.delta.coordinatedcommits.RefusedCommits
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -28,10 +31,20 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Options are those that Delta itself reads under `spark.sql.catalog.<name>.`: `uri`, and `token` or `auth.*`.
  */
 class UCSingleCatalog extends DeltaCatalog {
+  private var names: UCNames = _
+
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
+    RefusedCommits.install()
     // Keys keep their case: the OAuth options (`auth.oauth.clientId`) are looked up exactly.
-    setDelegateCatalog(new UCNames(name, options.asCaseSensitiveMap()))
+    names = new UCNames(name, options.asCaseSensitiveMap())
+    setDelegateCatalog(names)
     super.initialize(name, options)
+  }
+
+  /** Of a table that a statement writes to: who may only read it is refused here, before there are files in it. */
+  override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table = {
+    names.requireWrite(ident)
+    loadTable(ident)
   }
 }
 
@@ -46,6 +59,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
     .build()
   private val schemas = new SchemasApi(client)
   private val tables = new TablesApi(client)
+  private val credentials = new DeltaTemporaryCredentialsApi(client)
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = ()
 
@@ -60,6 +74,12 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
     }.toArray
 
   override def tableExists(ident: Identifier): Boolean = found(getTable(ident)).isDefined
+
+  /** Delta asks for credentials that write too, and makes do with those that read; on file: storage both are empty. */
+  def requireWrite(ident: Identifier): Unit =
+    try credentials.getTableCredentials(
+      DeltaCredentialOperation.READ_WRITE, catalog, schemaOf(ident.namespace), ident.name)
+    catch { case e: ApiException if e.getCode != 403 => () }
 
   /** Reached only for a table that Delta's client has refused, because its format is not Delta. */
   override def loadTable(ident: Identifier): Table = {

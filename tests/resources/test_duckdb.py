@@ -23,7 +23,7 @@ from resources.errors import (
     UnsafeTable,
 )
 from resources.tables import TableDeclaration
-from tests.embedded.catalog.harness import Server
+from tests.embedded.catalog.harness import READ, Principal, Server, TableClient, outlive
 from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
@@ -143,6 +143,24 @@ def test_a_wrong_token(lake: Lakehouse, table: TableDeclaration) -> None:
     with pytest.raises(CatalogDenied) as error, wrong.session():
         pass
     assert "wr0ng" not in str(error.value)
+
+
+def test_an_engine_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server.start(tmp_path, "--access-token-seconds", "3")
+    with server.client() as admin:
+        admin.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
+        TableClient.create_readable(admin, "s", "t")
+        reader = Principal.create(admin, *READ)
+        monkeypatch.setenv("UNITY_CLIENT_ID", reader.client_id)
+        monkeypatch.setenv("UNITY_CLIENT_SECRET", reader.secret())
+        duckdb = DuckDB(catalog=UnityCatalog(host=server.url))
+        with duckdb.session() as session:
+            assert session.rows("SELECT count(*) FROM uc.s.t") == [(0,)]
+        outlive(admin, duckdb.catalog.bearer_token())
+        with duckdb.session() as session:
+            assert session.rows("SELECT count(*) FROM uc.s.t") == [(0,)]
+    duckdb.close()
+    assert server.stop() == 0
 
 
 def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDeclaration) -> None:

@@ -1,4 +1,7 @@
-"""One server for the tests of this folder; each test works in a schema of its own."""
+"""One server for the tests of this folder; each test works in a schema of its own.
+
+No fixture here may have the name of one that `stack` is made of: it would be the stack's from then on, for all tests.
+"""
 
 import uuid
 from collections.abc import Iterator
@@ -11,13 +14,13 @@ from tests.embedded.catalog.harness import Server, TableClient
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def server_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("catalog")
 
 
 @pytest.fixture(scope="session")
-def server(home: Path) -> Iterator[Server]:
-    started = Server.start(home)
+def server(server_home: Path) -> Iterator[Server]:
+    started = Server.start(server_home)
     yield started
     assert started.stop() == 0
 

@@ -1,18 +1,22 @@
-"""A catalog server in a process of its own, and a client that speaks delta/v1 to it."""
+"""A catalog server in a process of its own, a client that speaks delta/v1 to it, and principals that it lets in."""
 
 import json
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 API = "/api/2.1/unity-catalog"
+READ = ("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA", "SELECT")
+WRITE = (*READ, "MODIFY", "CREATE SCHEMA", "CREATE TABLE")
 COLUMNS = {
     "type": "struct",
     "fields": [
@@ -39,9 +43,7 @@ class Server:
         return cls(process, ready["url"], (home / "token").read_text().strip())
 
     def client(self) -> httpx.Client:
-        # verify=False: the server speaks plain HTTP, and loading the certificates costs 0.2 s a client.
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.Client(base_url=self.url + API, headers=headers, timeout=30, verify=False)  # noqa: S501
+        return client_of(self.url, self.token)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -64,9 +66,21 @@ class TableClient:
     @classmethod
     def create(cls, client: httpx.Client, schema: str, name: str, **changes: Any) -> "TableClient":
         staged = stage(client, schema, name)
-        answer = client.post(f"{delta(schema)}/tables", json=create_body(name, staged) | changes)
+        return cls._finalize(client, schema, staged, create_body(name, staged) | changes)
+
+    @classmethod
+    def create_readable(cls, client: httpx.Client, schema: str, name: str) -> "TableClient":
+        """One that engines can use: its log has version 0."""
+        staged = stage(client, schema, name)
+        body = create_body(name, staged) | {"last-commit-timestamp-ms": time.time_ns() // 1_000_000}
+        write_first_commit(staged["table-id"], body)
+        return cls._finalize(client, schema, staged, body)
+
+    @classmethod
+    def _finalize(cls, client: httpx.Client, schema: str, staged: dict[str, Any], body: dict[str, Any]) -> "TableClient":
+        answer = client.post(f"{delta(schema)}/tables", json=body)
         assert answer.status_code == 200, answer.text
-        return cls(client, f"{delta(schema)}/tables/{name}", staged["table-id"], staged["location"])
+        return cls(client, f"{delta(schema)}/tables/{body['name']}", staged["table-id"], staged["location"])
 
     def load(self) -> dict[str, Any]:
         return self.client.get(self.path).raise_for_status().json()
@@ -75,6 +89,57 @@ class TableClient:
         requirements = [{"type": "assert-table-uuid", "uuid": self.table_id}]
         requirements += [{"type": "assert-etag", "etag": etag}] if etag else []
         return self.client.post(self.path, json={"requirements": requirements, "updates": list(updates)})
+
+
+@dataclass
+class Principal:
+    """A service principal of a running server, made by its admin."""
+
+    admin: httpx.Client
+    name: str
+    client_id: str
+
+    @classmethod
+    def create(cls, admin: httpx.Client, *privileges: str) -> "Principal":
+        """Granted these on the catalog `ratify`."""
+        name = f"p-{uuid.uuid4().hex[:8]}"
+        url = admin.base_url.join("/api/2.0/preview/scim/v2/ServicePrincipals")
+        client_id = admin.post(url, json={"displayName": name}).raise_for_status().json()["applicationId"]
+        changes = [{"principal": name, "add": list(privileges)}]
+        admin.patch("/permissions/catalog/ratify", json={"changes": changes}).raise_for_status()
+        return cls(admin, name, client_id)
+
+    def token(self, seconds: int = 600) -> str:
+        """A new token with a life of `seconds`."""
+        url = self.admin.base_url.join("/api/2.0/token-management/on-behalf-of/tokens")
+        body = {"application_id": self.name, "lifetime_seconds": seconds}
+        return self.admin.post(url, json=body).raise_for_status().json()["token_value"]
+
+    def secret(self) -> str:
+        """A new OAuth secret."""
+        path = f"/api/2.0/accounts/servicePrincipals/{self.client_id}/credentials/secrets"
+        return self.admin.post(self.admin.base_url.join(path), json={}).raise_for_status().json()["secret"]
+
+
+def client_of(url: str, token: str) -> httpx.Client:
+    # verify=False: the server speaks plain HTTP, and loading the certificates costs 0.2 s a client.
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=url + API, headers=headers, timeout=30, verify=False)  # noqa: S501
+
+
+def outlive(admin: httpx.Client, token: str, seconds: int = 30) -> None:
+    """Return when the token has expired, which it does within `seconds`."""
+    deadline = time.monotonic() + seconds
+    headers = {"Authorization": f"Bearer {token}"}
+    while admin.get("/metastore_summary", headers=headers).status_code != 401:
+        assert time.monotonic() < deadline, "the token does not expire"
+        time.sleep(0.05)
+
+
+def written(location: str) -> tuple[set[str], set[str]]:
+    """The data files in a table's directory, and the commits proposed there; to publish one later adds to neither."""
+    root = Path(urlsplit(location).path)
+    return {path.name for path in root.rglob("*.parquet")}, {path.name for path in root.rglob("_staged_commits/*.json")}
 
 
 def delta(schema: str) -> str:
@@ -97,6 +162,29 @@ def create_body(name: str, staged: dict[str, Any]) -> dict[str, Any]:
         "properties": staged["required-properties"],
         "last-commit-timestamp-ms": 1_700_000_000_000,
     }
+
+
+def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
+    """Version 0 of an empty table, by hand: what Spark writes between staging and createTable."""
+    features = {"readerFeatures": body["protocol"]["reader-features"], "writerFeatures": body["protocol"]["writer-features"]}
+    metadata = {
+        "id": table_id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(body["columns"]),
+        "partitionColumns": [],
+        "configuration": body["properties"],
+        "createdTime": body["last-commit-timestamp-ms"],
+    }
+    info = {"timestamp": 1, "operation": "CREATE TABLE", "operationParameters": {}, "txnId": str(uuid.uuid4())}
+    info["inCommitTimestamp"] = body["last-commit-timestamp-ms"]
+    actions = [
+        {"commitInfo": info},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": metadata},
+    ]
+    log = Path(urlsplit(body["location"]).path) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def add_commit(version: int, file_name: str | None = None, **extra: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_lists_show_what_may_be_seen(house: House) -> None:
     in_schema = in_catalog | {"schema_name": "s"}
     assert [listed(who, "tables", **in_schema) for who in ("ann", "bob", "eve")] == [["t", "u"], ["t"], []]
     page = house.call("bob", "GET", "/tables", params=in_schema | {"max_results": "1"}).json()
-    assert page["next_page_token"] is None
+    assert "next_page_token" not in page
 
 
 def test_what_is_missing_is_404_before_it_is_403(house: House) -> None:

@@ -233,9 +233,9 @@ def test_external_tables_do_not_overlap(client: httpx.Client, schema: str, api: 
 
 
 def test_external_tables_stay_out_of_managed_storage(
-    client: httpx.Client, schema: str, table: TableClient, home: Path, tmp_path: Path
+    client: httpx.Client, schema: str, table: TableClient, server_home: Path, tmp_path: Path
 ) -> None:
-    lake = (home / "lake").resolve()
+    lake = (server_home / "lake").resolve()
     (tmp_path / "link").symlink_to(Path(urlsplit(table.location).path))
     held = (table.location, f"{table.location}/x", lake.as_uri(), lake.parent.as_uri(), (tmp_path / "link").as_uri())
     for location in held:

@@ -39,7 +39,7 @@ def _log(home: Path, last: str) -> dict[str, dict[str, object]]:
     return {line["id"]: line for line in lines}
 
 
-def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Client, home: Path) -> None:
+def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Client, server_home: Path) -> None:
     made = client.get("/catalogs?page_token=").headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{16}", made)
     path = f"{delta('nope')}/tables/é%0a"
@@ -48,13 +48,13 @@ def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Cli
     for insane in ("a b", "x" * 129, '"}{"', "ü".encode()):
         assert re.fullmatch("[0-9a-f]{16}", client.get(path, headers={"X-Request-Id": insane}).headers["x-request-id"])
     refused = httpx.get(f"{server.url}{API}/catalogs", headers={"Authorization": "Bearer wrong-secret"})
-    lines = _log(home, refused.headers["x-request-id"])
+    lines = _log(server_home, refused.headers["x-request-id"])
     first, second, third = (lines[key] for key in (made, "job-7:2", refused.headers["x-request-id"]))
     assert (first["principal"], first["method"], first["path"], first["status"]) == ("admin", "GET", f"{API}/catalogs", 200)
     assert (second["path"], second["status"]) == (f"{API}{delta('nope')}/tables/é\n", 404)
     assert (third["principal"], third["status"]) == (None, 401)
     assert first.keys() == {"time", "id", "principal", "method", "path", "status", "ms"}
-    text = (home / "state" / "access.log").read_text()
+    text = (server_home / "state" / "access.log").read_text()
     assert server.token not in text
     assert "wrong-secret" not in text
 

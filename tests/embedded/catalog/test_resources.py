@@ -18,9 +18,9 @@ EXTERNAL = {
 }
 
 
-def test_catalog_life_cycle(client: httpx.Client, home: Path) -> None:
+def test_catalog_life_cycle(client: httpx.Client, server_home: Path) -> None:
     made = client.post("/catalogs", json={"name": "other", "comment": "c", "properties": {"a": "b"}}).json()
-    assert made["storage_root"] == (home / "lake").resolve().as_uri()
+    assert made["storage_root"] == (server_home / "lake").resolve().as_uri()
     assert made["storage_location"] == f"{made['storage_root']}/__unitystorage/catalogs/{made['id']}"
     assert client.get("/catalogs/other").json() == made
     again = client.post("/catalogs", json={"name": "other"})
@@ -56,7 +56,7 @@ def test_lists_page_by_name(client: httpx.Client, schema: str) -> None:
     first = client.get("/tables", params=query).json()
     second = client.get("/tables", params=query | {"page_token": first["next_page_token"]}).json()
     assert [table["name"] for table in first["tables"] + second["tables"]] == ["a", "b", "c"]
-    assert second["next_page_token"] is None
+    assert "next_page_token" not in second
     assert client.get("/tables", params=query | {"max_results": "-1"}).status_code == 400
     assert client.get("/tables", params={"catalog_name": "ratify"}).status_code == 400
 
@@ -137,8 +137,7 @@ def test_dropping_a_managed_table_deletes_its_files_only(client: httpx.Client, s
 
 def test_temporary_credentials_of_file_storage_are_none(client: httpx.Client, table: TableClient) -> None:
     answer = client.post("/temporary-table-credentials", json={"table_id": table.table_id, "operation": "READ"}).json()
-    assert answer.pop("url") == table.location
-    assert set(answer.values()) == {None}
+    assert answer == {"url": table.location}
     unknown = client.post("/temporary-table-credentials", json={"table_id": "x", "operation": "READ"})
     assert unknown.status_code == 404
 

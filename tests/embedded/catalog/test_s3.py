@@ -85,8 +85,6 @@ def test_what_both_apis_vend(client: httpx.Client, schema: str, s3: MotoS3) -> N
                 "secret_access_key": session.secret_access_key,
                 "session_token": session.session_token,
             },
-            "azure_user_delegation_sas": None,
-            "gcp_oauth_token": None,
             "expiration_time": int(session.expiration.timestamp() * 1000),
             "url": table.location,
         }

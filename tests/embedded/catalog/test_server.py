@@ -28,8 +28,8 @@ from tests.embedded.catalog.harness import (
 )
 
 
-def test_routes_ask_for_the_token(server: Server, home: Path) -> None:
-    assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
+def test_routes_ask_for_the_token(server: Server, server_home: Path) -> None:
+    assert stat.S_IMODE((server_home / "token").stat().st_mode) == 0o600
     with httpx.Client(base_url=server.url) as anonymous:
         assert "Unity Catalog" in anonymous.get("/").text
         assert anonymous.get("/health").status_code == 200
