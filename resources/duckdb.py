@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 ALIAS = "uc"
 """The name under which the catalog is attached."""
 
+_CHECKPOINT_EVERY = 20
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
 _RETRY_WAIT_MS = 200
 # How long an attached catalog is used for one append after the other: well below the life of the token that it has.
@@ -241,7 +242,20 @@ class DuckDBSession:
         files = ", ".join(literal(str(staged.parquet)) for staged in group)
         loads = [load for staged in group for load in staged.loads]
         made = self.append(declaration, f"SELECT * FROM read_parquet([{files}])", loads)
+        if made.version % _CHECKPOINT_EVERY == 0:
+            self._checkpoint(declaration)
         return made.version, made.attempts
+
+    def _checkpoint(self, declaration: TableDeclaration) -> None:
+        """Sum up the table's log, for every reader and writer reads all of it that came after the last checkpoint."""
+        import duckdb
+
+        try:
+            self.attach()
+            self.con.execute(f"CALL unity_catalog_checkpoint_table('{ALIAS}.{declaration.layer}.{declaration.name}')")
+        except (duckdb.Error, RatifyError) as error:
+            # The rows are committed, and the next to come by makes one.
+            logger.warning("no checkpoint of %s: %s", declaration.name, error)
 
     def _append_once(
         self, declaration: TableDeclaration, select: str, loads: tuple[str, ...], *, look_up: bool
