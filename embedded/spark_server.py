@@ -101,7 +101,8 @@ def command(server: SparkServer) -> list[str]:
 
 def spark_conf(server: SparkServer) -> dict[str, str]:
     """Return the settings of the server: a few small files, one machine, answers soon."""
-    cores = str(os.cpu_count() or 1)
+    count = os.cpu_count() or 1
+    cores = str(count)
     conf = {
         "spark.master": "local[*]",
         "spark.app.name": "ratify",
@@ -115,6 +116,9 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Rows are thousands here, not billions: the default of 200 shuffle tasks is all overhead.
         "spark.sql.shuffle.partitions": cores,
+        # To plan each stage anew costs a short job on few cores a tenth of its time, and so few tasks gain nothing by it.
+        # A session that has much to join can set it.
+        "spark.sql.adaptive.enabled": str(count > _FEW_CORES).lower(),
         "spark.default.parallelism": cores,
         # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
         "spark.databricks.delta.snapshotPartitions": "1",

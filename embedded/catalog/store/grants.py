@@ -22,7 +22,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.access import ADMIN, Privilege, Standing
 from embedded.catalog.errors import NoSuchCatalogError, NoSuchSchemaError, NoSuchTableError
-from embedded.catalog.store.schema import catalogs, grants, schemas, staging_tables, tables
+from embedded.catalog.store.schema import catalogs, grants, schemas, staging_tables, tables, with_parents
 
 METASTORE = "metastore"
 """The metastore as a securable: there is one."""
@@ -52,9 +52,8 @@ def standing(tx: Connection, principal: str, names: Sequence[str]) -> Standing:
 def standing_by_id(tx: Connection, principal: str, table_id: str) -> Standing:
     """Where a principal stands before a table or staging table. Raises NoSuchTableError."""
     for table in (tables, staging_tables):
-        joined = table.join(schemas, table.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)
         chosen = select(*_columns(catalogs, schemas, table), catalogs.c.name, schemas.c.name, table.c.name)
-        row = tx.execute(chosen.select_from(joined).where(table.c.id == table_id)).one_or_none()
+        row = tx.execute(chosen.select_from(with_parents(table)).where(table.c.id == table_id)).one_or_none()
         if row:
             return _standing(tx, principal, row[6:], _pairs(row[:6]))
     raise NoSuchTableError(f"No table or staging table has the id {table_id}.")

@@ -8,6 +8,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Join,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -159,3 +160,8 @@ grants = Table(
     Index("grants_by_securable", "securable_id"),
     sqlite_with_rowid=False,
 )
+
+
+def with_parents(table: Table) -> Join:
+    """The rows of `tables` or `staging_tables`, with the schema and the catalog of each."""
+    return table.join(schemas, table.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from embedded.catalog.errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
 from embedded.catalog.names import check_managed
 from embedded.catalog.store.database import new_id, now_ms
-from embedded.catalog.store.schema import catalogs, commits, grants, purges, schemas, staging_tables, tables
+from embedded.catalog.store.schema import catalogs, commits, grants, purges, schemas, staging_tables, tables, with_parents
 
 Json = dict[str, Any]
 
@@ -78,9 +78,8 @@ _COLUMNS = [field.name for field in fields(Table) if field.name not in _PARENTS]
 
 
 def _joined() -> Select[Any]:
-    joined = tables.join(schemas, tables.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)
     chosen = select(tables, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
-    return chosen.select_from(joined)
+    return chosen.select_from(with_parents(tables))
 
 
 # Built once: constructing these statements costs more than running it.

@@ -22,7 +22,7 @@ from embedded.catalog.errors import (
 )
 from embedded.catalog.plan import UpdatePlan
 from embedded.catalog.store.database import now_ms
-from embedded.catalog.store.schema import catalogs, commits, schemas, tables
+from embedded.catalog.store.schema import catalogs, commits, schemas, tables, with_parents
 from embedded.catalog.store.tables import Json, Table, get_table, replace_table
 
 # Published commits whose names are kept, so that a writer who lost the answer may still replay a commit that others
@@ -75,8 +75,7 @@ def load(tx: Connection, table: Table) -> Loaded:
 
 def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str], int]]:
     """Full name, and how many ratified commits wait to be published, of each table that has any."""
-    joined = tables.join(schemas, tables.c.schema_id == schemas.c.id).join(catalogs, schemas.c.catalog_id == catalogs.c.id)
-    chosen = select(catalogs.c.name, schemas.c.name, tables.c.name, _UNPUBLISHED).select_from(joined)
+    chosen = select(catalogs.c.name, schemas.c.name, tables.c.name, _UNPUBLISHED).select_from(with_parents(tables))
     for catalog, schema, table, count in tx.execute(chosen.where(_UNPUBLISHED > 0)):
         yield (catalog, schema, table), count
 
