@@ -181,7 +181,11 @@ class DuckDBSession:
         return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
-        """Return those of the loads that the table's log already holds."""
+        """Return those of the loads whose rows are in the table, by its log."""
+        return {load for load, version in self._load_versions(declaration, loads).items() if _is_in(version)}
+
+    def _load_versions(self, declaration: TableDeclaration, loads: Sequence[str]) -> dict[str, int]:
+        """The `txn` versions of those loads that the table's log knows: see `_is_in`."""
         internal = literal(self._internal_name(declaration))
         with understood(f"read the log of {declaration.name}"):
             self._touch(declaration)
@@ -189,7 +193,7 @@ class DuckDBSession:
                 (load, self.con.execute(f"CALL delta_get_transaction_version({internal}, {literal(load)})").fetchone())
                 for load in loads
             )
-            return {load for load, row in found if row and row[0] is not None}
+            return {load: int(row[0]) for load, row in found if row and row[0] is not None}
 
     def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> AppendResult:
         """Append the rows of a query to a table in one commit, exactly once for each load.
@@ -266,15 +270,18 @@ class DuckDBSession:
             self.attach()
         with self._transaction(declaration):
             self._touch(declaration)
-            if look_up and (there := self.loaded(declaration, loads)):
-                raise AlreadyLoaded(full_name, sorted(there))
+            versions = self._load_versions(declaration, loads) if look_up else {}
+            if there := sorted(load for load, version in versions.items() if _is_in(version)):
+                raise AlreadyLoaded(full_name, there)
             if self._catalog.version(full_name) != before:
                 raise CommitConflict(f"{full_name} got a new version while it was being attached.")
             with understood(f"append to {full_name}"):
                 for load in loads:
+                    last = versions.get(load)
+                    expected = "NULL" if last is None else f"{last}::UBIGINT"
                     self.con.execute(
                         f"CALL delta_set_transaction_version({literal(self._internal_name(declaration))}, "
-                        f"{literal(load)}, 1::UBIGINT, NULL)"
+                        f"{literal(load)}, {(last or 0) + 1}::UBIGINT, {expected})"
                     )
                 target = f"{ALIAS}.{declaration.layer}.{declaration.name}"
                 added = self.con.execute(f"INSERT INTO {target} {select}").fetchone()
@@ -343,6 +350,12 @@ class DuckDBSession:
         # DETACH may complain about its internal catalogs and has still taken effect.
         with suppress(duckdb.Error):
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
+
+
+def _is_in(version: int) -> bool:
+    """Whether a load's rows are in the table. A `txn` version can only grow: it is odd from the commit that brings the rows,
+    and even from one that takes them out again."""
+    return version % 2 == 1
 
 
 def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
