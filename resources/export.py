@@ -14,7 +14,7 @@ from resources.catalog import UnityCatalog
 from resources.tables import literal
 
 if TYPE_CHECKING:
-    from databricks.sdk.service.catalog import ColumnInfo, SchemaInfo, TableInfo
+    from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
 
 
 class Part(StrEnum):
@@ -54,9 +54,11 @@ class Export:
         Raises:
             CatalogUnavailable, CatalogDenied, TableMissing: the catalog cannot be read.
         """
+        catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
         if Part.CATALOG in parts:
-            catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
             yield f"CREATE CATALOG IF NOT EXISTS {_quoted(self.name)}{_comment(catalog.comment)}"
+        if Part.TABLES not in parts and Part.ACCESS not in parts:
+            return
         schemas = [schema for schema in self._schemas() if schema.name != "information_schema"]
         tables = [table for schema in schemas for table in self._tables(schema)]
         if Part.TABLES in parts:
@@ -65,7 +67,7 @@ class Export:
             for table in tables:
                 yield self._create(table)
         if Part.ACCESS in parts:
-            yield from self._access(schemas, tables)
+            yield from self._access(catalog, schemas, tables)
 
     @property
     def _old(self) -> str:
@@ -111,9 +113,8 @@ class Export:
             lines.append(f"TBLPROPERTIES ({pairs})")
         return "\n".join(lines)
 
-    def _access(self, schemas: "list[SchemaInfo]", tables: "list[TableInfo]") -> Iterator[str]:
+    def _access(self, catalog: "CatalogInfo", schemas: "list[SchemaInfo]", tables: "list[TableInfo]") -> Iterator[str]:
         metastore = self.source.ask("read the metastore", self.source.client.metastores.summary)
-        catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
         yield from self._granted("metastore", metastore.metastore_id or "", "")
         yield from self._granted("catalog", self._old, self._at())
         for schema in schemas:

@@ -157,6 +157,7 @@ def _column_ddl(column: Column) -> str:
 
 
 def literal(text: str) -> str:
+    """Return a string literal of Spark SQL, which has backslashes to escape."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

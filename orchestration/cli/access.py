@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 principal_app = typer.Typer(no_args_is_help=True, help="Service principals, their tokens and their OAuth secrets.")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Name = Annotated[str, typer.Argument(help="Name of the service principal.")]
 Days = Annotated[int, typer.Option(min=1, max=730, help="Days until it expires.")]
 Words = Annotated[list[str], typer.Argument(metavar="PRIVILEGE[,PRIVILEGE…] on SECURABLE to|from PRINCIPAL")]
@@ -43,14 +42,14 @@ class NotThere(RatifyError):
 
 
 @principal_app.command("create")
-def create(name: Name, as_json: Json = False) -> None:
+def create(name: Name, as_json: session.Json = False) -> None:
     """Make a service principal. It can do nothing until it has a token or secret, and grants."""
     made = _asked(f"make the principal {name}", lambda client: client.service_principals.create(display_name=name))
     session.show("Made", [_principal(made)], as_json=as_json)
 
 
 @principal_app.command("list")
-def list_all(as_json: Json = False) -> None:
+def list_all(as_json: session.Json = False) -> None:
     """List the service principals."""
     found = _asked("list the principals", lambda client: list(client.service_principals.list()))
     session.show("Service principals", [_principal(item) for item in found], as_json=as_json)
@@ -65,7 +64,7 @@ def delete(name: Name) -> None:
 
 
 @principal_app.command("token")
-def token(name: Name, days: Days = 90, comment: str | None = None, as_json: Json = False) -> None:
+def token(name: Name, days: Days = 90, comment: str | None = None, as_json: session.Json = False) -> None:
     """Make a bearer token and print it, this once: for UNITY_TOKEN."""
     application = str(_found(name).application_id)
     made = _asked(
@@ -79,7 +78,7 @@ def token(name: Name, days: Days = 90, comment: str | None = None, as_json: Json
 
 
 @principal_app.command("secret")
-def secret(name: Name, days: Days = 730, as_json: Json = False) -> None:
+def secret(name: Name, days: Days = 730, as_json: session.Json = False) -> None:
     """Make an OAuth client id and secret and print them, this once: for UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."""
     found = _found(name)
     made = _asked(
@@ -91,7 +90,7 @@ def secret(name: Name, days: Days = 730, as_json: Json = False) -> None:
 
 
 @principal_app.command("credentials")
-def credentials(name: Name, as_json: Json = False) -> None:
+def credentials(name: Name, as_json: session.Json = False) -> None:
     """List the tokens and secrets of a principal: their ids, and when they expire."""
     found = _found(name)
     tokens = _asked("list the tokens", lambda client: list(client.token_management.list()))
@@ -126,19 +125,19 @@ def revoke_credential(
     session.out.print(f"revoked {credential}", highlight=False)
 
 
-def grant(words: Words, as_json: Json = False) -> None:
+def grant(words: Words, as_json: session.Json = False) -> None:
     """Grant privileges on a catalog, schema, table or the metastore: `ratify grant SELECT on ratify.bronze to bob`."""
     _change("add", "to", words, as_json=as_json)
 
 
-def revoke(words: Words, as_json: Json = False) -> None:
+def revoke(words: Words, as_json: session.Json = False) -> None:
     """Take privileges back: `ratify revoke SELECT on ratify.bronze from bob`."""
     _change("remove", "from", words, as_json=as_json)
 
 
 def grants(
     securable: Annotated[str, typer.Argument(help="catalog, catalog.schema, catalog.schema.table, or metastore.")],
-    as_json: Json = False,
+    as_json: session.Json = False,
 ) -> None:
     """Show who was granted what on a catalog, schema, table or the metastore itself."""
     kind, name = _securable(None, securable)

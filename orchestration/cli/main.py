@@ -43,8 +43,6 @@ app.add_typer(catalog_app, name="catalog")
 for command in (access.grant, access.revoke, access.grants):
     app.command()(command)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-
 
 @app.command()
 def demo(
@@ -91,7 +89,7 @@ def down() -> None:
 
 
 @app.command()
-def status(as_json: Json = False) -> None:
+def status(as_json: session.Json = False) -> None:
     """Say whether the embedded stack runs, and where; exit code 3 if it does not."""
     state = stack_status(Settings().home)
     if as_json:
@@ -109,7 +107,7 @@ def status(as_json: Json = False) -> None:
 @app.command()
 def land(
     days: Annotated[int, typer.Argument(min=1, help="How many days.")] = 1,
-    as_json: Json = False,
+    as_json: session.Json = False,
 ) -> None:
     """Put the next days of real flights into the landing zone."""
     written = land_days(Settings().landing, days)
@@ -122,7 +120,7 @@ def land(
 def history(
     table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
     limit: Annotated[int, typer.Option(min=1, help="Newest versions to show.")] = 50,
-    as_json: Json = False,
+    as_json: session.Json = False,
 ) -> None:
     """Show a table's commits, engine by engine."""
     with session.engines() as engines:
@@ -146,7 +144,7 @@ def _shown(commit: Commit) -> dict[str, Any]:
 def sql(
     query: Annotated[str, typer.Argument(help="One statement. DuckDB knows the catalog as `uc`.")],
     engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
-    as_json: Json = False,
+    as_json: session.Json = False,
 ) -> None:
     """Run SQL through either engine."""
     with session.engines() as engines:

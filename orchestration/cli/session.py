@@ -8,9 +8,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +26,8 @@ from resources.spark import Spark
 # Tables that go to a file or a pipe, which has no width of its own, are not folded to 80 columns.
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
 err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 _PACKAGE = Path(__file__).parents[1]
 

@@ -25,7 +25,8 @@ def server(server_home: Path) -> Iterator[Server]:
     assert started.stop() == 0
 
 
-@pytest.fixture(scope="session")
+# For a module and not the session, so that a module may have a server of its own.
+@pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
     with server.client() as connected:
         yield connected

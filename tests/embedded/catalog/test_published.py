@@ -56,8 +56,13 @@ NO_FULL_NAME = ("GET /tables/{full_name}", "DELETE /tables/{full_name}")
 
 _ONE = "[^\\x00-\\x20\\x7f-\\x9f./\\u2028\\u2029]{1,255}"
 _NAME = "the prose says name; names.check_name has the rule, which is wider than the reference server's"
-_STORAGE = "the prose says storage, of which this server has but file:"
-_FILE = {"type": "string", "pattern": "^file:///[a-z]{1,9}(/[a-z0-9]{1,9})?$"}
+_STORAGE = "the prose says storage, of which this server has file: and s3:; names.normal_location has what else is refused"
+_PLACE = {
+    "anyOf": [
+        {"type": "string", "pattern": "^file:///[a-z]{1,9}(/[a-z0-9]{1,9})?$"},
+        {"type": "string", "pattern": "^(file|s3):/"},
+    ]
+}
 _DATA_TYPE = {
     "anyOf": [
         {"enum": ["long", "string", "decimal(10,2)"]},
@@ -88,7 +93,7 @@ CORRECTIONS = [
     *at("/schemas/{full_name}?full_name", names("ratify.s"), _NAME),
     *at("/tables/{full_name}?full_name", names("ratify.s.t", "ratify.s.e"), _NAME),
     *at("CreateCatalog.storage_root CreateSchema.storage_root CreateTable.storage_location ?location "
-        "GenerateTemporaryPathCredential.url", _FILE, _STORAGE),
+        "GenerateTemporaryPathCredential.url", _PLACE, _STORAGE),
     *at("?max_results", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
         "the prose refuses what is below 0, and takes the least of this and the server's own bound"),
     *at("?read_streaming_table_as_managed ?read_materialized_view_as_managed", {},

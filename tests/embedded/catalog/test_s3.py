@@ -32,12 +32,6 @@ def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     assert started.stop() == 0
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as connected:
-        yield connected
-
-
 @pytest.fixture
 def schema(client: httpx.Client) -> str:
     name = f"s_{uuid.uuid4().hex[:8]}"
