@@ -18,7 +18,7 @@ TABLE = TableDeclaration(
     columns=(Column("id", "bigint"), Column("v", "string")),
     comment="c",
     writer=Engine.DUCKDB,
-    operations=frozenset({"UNKNOWN"}),
+    operations=frozenset({"WRITE"}),
 )
 
 
