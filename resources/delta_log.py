@@ -15,6 +15,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
@@ -26,6 +27,7 @@ from resources.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
     LogUnreadable,
+    RatifyError,
     StorageUnavailable,
     UnsafeTable,
 )
@@ -244,10 +246,6 @@ class DeltaLog:
         self._state.forget(snapshot.horizon_ms)
         return snapshot
 
-    def latest(self) -> Snapshot:
-        """The last known snapshot, which a commit will find out to be old; taken now if there is none."""
-        return self._snapshot(self._loaded) if self._loaded else self.refresh()
-
     def commit(self, plan: Callable[[Snapshot], Proposal]) -> Committed:
         """Commit what `plan` proposes for the latest version; it is asked again for each version that others make first.
 
@@ -259,9 +257,7 @@ class DeltaLog:
             What `plan` raises.
         """
         for attempt in range(1, self._attempts + 1):
-            snapshot = self.latest() if attempt == 1 else self.refresh()
-            _refuse_unheeded(snapshot)
-            proposal = plan(snapshot)
+            snapshot, proposal = self._planned(plan)
             began = time.monotonic()
             version = self._propose(snapshot, proposal)
             if version is not None:
@@ -271,6 +267,18 @@ class DeltaLog:
             time.sleep(random.uniform(0, min(_MAX_WAIT_S, self._commit_s * 2 ** min(attempt, 8))))  # noqa: S311
         self._loaded = None
         raise CommitConflict(f"Other writers of {self._full_name} won all {self._attempts} attempts; nothing was committed.")
+
+    def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
+        # The snapshot that our last commit left will do: if it is out of date, then the catalog refuses what builds on it.
+        # Only what is refused here has to be looked at again.
+        if self._loaded:
+            with suppress(RatifyError):
+                snapshot = self._snapshot(self._loaded)
+                _refuse_unheeded(snapshot)
+                return snapshot, plan(snapshot)
+        snapshot = self.refresh()
+        _refuse_unheeded(snapshot)
+        return snapshot, plan(snapshot)
 
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
         """Ask for the next version; None where another writer has it."""

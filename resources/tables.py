@@ -226,7 +226,8 @@ def sql_type(delta_type: Any) -> str:
     """Return a type of Delta's schema (a name, or an object with `type`) in Spark SQL's words."""
     if isinstance(delta_type, str):
         return normal_type(delta_type)
-    said = cast("dict[str, Any]", delta_type)
+    # The catalog's API writes `element-type` where Delta's log has `elementType`.
+    said = {key.replace("-t", "T"): value for key, value in cast("dict[str, Any]", delta_type).items()}
     if said["type"] == "array":
         return f"array<{sql_type(said['elementType'])}>"
     if said["type"] == "map":
