@@ -144,6 +144,7 @@ def naive(job: Job, begin: Callable[[], None]) -> list[float]:
         for attempt in range(1000):
             try:
                 with engine.session() as session:
+                    session.attach()
                     session.con.execute(f"INSERT INTO {ALIAS}.bronze.{kind.table.name} {select}")
                 break
             except duckdb.Error:
