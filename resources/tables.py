@@ -13,7 +13,7 @@ from resources.errors import UnsafeDeclaration
 from resources.history import Engine
 from resources.settings import LAYERS
 
-_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 _PLAIN_TYPES = frozenset(
     [
         "boolean",
@@ -123,7 +123,7 @@ class TableDeclaration:
         if self.layer not in LAYERS:
             raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
         for name in (self.name, *self.column_names):
-            if not _IDENTIFIER.fullmatch(name):
+            if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
                     f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
                     "wrong; use letters, digits and _."
@@ -177,7 +177,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     if match := re.match(r"^(array|map|struct)\s*<(.*)>$", text, re.DOTALL):
         kind, inner = match.groups()
-        for part in _split(inner):
+        for part in split_parts(inner):
             is_field = kind == "struct"
             field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
             _check_type(where, field_type, inside_struct=inside_struct or is_field)
@@ -188,7 +188,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
     )
 
 
-def _split(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """Split `a:int,b:map<string,int>` at the commas that are outside of brackets."""
     parts, depth, start = list[str](), 0, 0
     for at, char in enumerate(text):
