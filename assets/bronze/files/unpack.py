@@ -8,9 +8,10 @@ import codecs
 import gzip
 import tempfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from assets.bronze.sources import Format, Source
 from resources.errors import BadFile
@@ -56,29 +57,34 @@ def unpacked(source: Source, file: str, local: Path, scratch: Path | None) -> Ge
     form = source.format_of(file)
     if form is None:
         raise BadFile(file, "its name does not say its format; name it .csv, .jsonl or .parquet, or declare the format")
-    with tempfile.TemporaryDirectory(prefix="ratify-unpack-", dir=scratch) as folder:
-        plain = _plain(file, local, Path(folder) / "plain")
+    with ExitStack() as stack:
+
+        def written(chunks: Iterable[bytes]) -> Path:
+            made = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ratify-unpacked-", dir=scratch))
+            _write(file, chunks, made)
+            return Path(made.name)
+
+        plain = _plain(file, local, written)
         if form is Format.PARQUET:
             _check_parquet(file, plain)
         else:
-            plain = _text(source, form, file, plain, Path(folder) / "text")
+            plain = _text(source, form, file, plain, written)
         yield form, plain
 
 
-def _plain(file: str, local: Path, into: Path) -> Path:
+def _plain(file: str, local: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
     """The file itself, or what it was compressed from."""
     head = _head(local, 4)
     packings = ((_GZIP, "gzip", _gunzipped), (_ZSTD, "Zstandard", _unzstd))
-    found = next(((name, chunks) for magic, name, chunks in packings if head.startswith(magic)), None)
+    plain, found = local, next(((name, chunks) for magic, name, chunks in packings if head.startswith(magic)), None)
     if found:
         name, chunks = found
         try:
-            _write(file, chunks(local), into)
+            plain = written(chunks(local))
         except EOFError as error:
             raise BadFile(file, f"the {name} file is cut off; land the whole file again") from error
         except ValueError as error:
             raise BadFile(file, f"the {name} file is damaged ({error}); land it again") from error
-    plain = into if found else local
     if plain.stat().st_size == 0:
         raise BadFile(file, "the file has zero bytes; land it again")
     return plain
@@ -112,14 +118,14 @@ def _unzstd(local: Path) -> Iterator[bytes]:
         raise EOFError
 
 
-def _write(file: str, chunks: Iterable[bytes], into: Path) -> None:
+def _write(file: str, chunks: Iterable[bytes], into: IO[bytes]) -> None:
     size = 0
-    with into.open("wb") as target:
-        for chunk in chunks:
-            size += len(chunk)
-            if size > _UNPACKED_LIMIT:
-                raise BadFile(file, f"unpacked, the file has more than {_UNPACKED_LIMIT:,} bytes; land it in parts")
-            target.write(chunk)
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _UNPACKED_LIMIT:
+            raise BadFile(file, f"unpacked, the file has more than {_UNPACKED_LIMIT:,} bytes; land it in parts")
+        into.write(chunk)
+    into.flush()
 
 
 def _check_parquet(file: str, plain: Path) -> None:
@@ -134,7 +140,7 @@ def _check_parquet(file: str, plain: Path) -> None:
             raise BadFile(file, "the Parquet file is cut off: its footer is missing; land the whole file again")
 
 
-def _text(source: Source, form: Format, file: str, plain: Path, into: Path) -> Path:
+def _text(source: Source, form: Format, file: str, plain: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
     head = _head(plain, 8)
     if foreign := next((name for magic, name in _FOREIGN if head.startswith(magic)), None):
         raise BadFile(file, f"the file is {foreign}, not {form}; land it as {form}, or under the name of what it is")
@@ -145,8 +151,7 @@ def _text(source: Source, form: Format, file: str, plain: Path, into: Path) -> P
         # DuckDB skips a byte order mark before CSV, and refuses it before JSON.
         encoding = "utf-8-sig" if form is Format.JSONL and head.startswith(codecs.BOM_UTF8) else ""
     if encoding:
-        _write(file, _as_utf8(file, plain, encoding), into)
-        plain = into
+        plain = written(_as_utf8(file, plain, encoding))
     _check_lines(file, plain)
     if form is Format.CSV:
         _check_end(file, plain)

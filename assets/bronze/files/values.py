@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from resources.duckdb import literal
 from resources.tables import split_parts
@@ -56,6 +57,7 @@ class SqlType:
         return self.name
 
 
+@cache
 def sql_type(spark: str) -> SqlType:
     """Return a column's type, given in Spark SQL's words as `resources.tables` accepts them."""
     text = spark.strip()
