@@ -185,7 +185,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     if nested := _NESTED.match(text):
         kind, inner = nested.groups()
-        for part in _split(inner):
+        for part in split_parts(inner):
             is_field = kind == "struct"
             field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
             _check_type(where, field_type, inside_struct=inside_struct or is_field)
@@ -210,7 +210,7 @@ def normal_type(type_: str) -> str:
     """Return a Spark SQL type as `sql_type` spells it."""
     text = type_.strip()
     if nested := _NESTED.match(text):
-        kind, parts = nested[1].lower(), _split(nested[2])
+        kind, parts = nested[1].lower(), split_parts(nested[2])
         if kind == "struct":
             named = [re.split(r"\s*[:\s]\s*", part.strip(), maxsplit=1) for part in parts]
             return f"struct<{','.join(f'{name}:{normal_type(rest)}' for name, rest in named)}>"
@@ -240,7 +240,7 @@ def duckdb_type(type_: str) -> str:
     """Return the DuckDB type of a Spark SQL type."""
     text = normal_type(type_)
     if nested := _NESTED.match(text):
-        kind, parts = nested[1], _split(nested[2])
+        kind, parts = nested[1], split_parts(nested[2])
         if kind == "array":
             return f"{duckdb_type(nested[2])}[]"
         if kind == "map":
@@ -251,7 +251,7 @@ def duckdb_type(type_: str) -> str:
     return _DUCKDB.get(text, text.upper())
 
 
-def _split(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """Split `a:int,b:map<string,int>` at the commas that are outside of brackets."""
     parts, depth, start = list[str](), 0, 0
     for at, char in enumerate(text):
