@@ -6,7 +6,7 @@ DuckDB cannot insert into tables with CHECK constraints, generated, identity or 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from resources.errors import UnsafeDeclaration
 from resources.history import Engine
 from resources.settings import LAYERS
 
-_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 _PLAIN_TYPES = frozenset(
     [
         "boolean",
@@ -123,6 +123,12 @@ class TableDeclaration:
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
+    def ddl_for_missing(self, catalog: str, there: Sequence[str]) -> str | None:
+        """Return the Spark DDL that adds the columns that are not `there`, or None where all are."""
+        known = {name.lower() for name in there}
+        missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
+        return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
+
     def _where(self, column: str) -> str:
         return f"{self.layer}.{self.name}, column {column!r}"
 
@@ -131,7 +137,7 @@ class TableDeclaration:
         if self.layer not in LAYERS:
             raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
         for name in (self.name, *self.column_names):
-            if not _IDENTIFIER.fullmatch(name):
+            if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
                     f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
                     "wrong; use letters, digits and _."
@@ -197,6 +203,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
 
 
 _SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
+_DELTA = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
 _DUCKDB = {
     "int": "INTEGER",
     "float": "FLOAT",
@@ -234,6 +241,25 @@ def sql_type(delta_type: Any) -> str:
         return f"map<{sql_type(said['keyType'])},{sql_type(said['valueType'])}>"
     fields = [f"{inner['name']}:{sql_type(inner['type'])}" for inner in said["fields"]]
     return f"struct<{','.join(fields)}>"
+
+
+def delta_type(type_: str) -> Any:
+    """Return a Spark SQL type as Delta's schema has it: the inverse of `sql_type`."""
+    text = normal_type(type_)
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1], split_parts(nested[2])
+        if kind == "array":
+            return {"type": "array", "elementType": delta_type(parts[0]), "containsNull": True}
+        if kind == "map":
+            key, value = map(delta_type, parts)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        return {"type": "struct", "fields": [delta_field(*part.split(":", 1)) for part in parts]}
+    return _DELTA.get(text, text)
+
+
+def delta_field(name: str, type_: str) -> dict[str, Any]:
+    """Return a column, or a field of a struct, that may be NULL, as Delta's schema has it."""
+    return {"name": name, "type": delta_type(type_), "nullable": True, "metadata": {}}
 
 
 def duckdb_type(type_: str) -> str:
