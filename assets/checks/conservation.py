@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from assets.bronze.csv_file import stage
-from assets.bronze.ingest import STAGE, Status, create_stage
+from assets.bronze.files.read import count_records
+from assets.bronze.ingest import Status
 from assets.bronze.sources import LANDED_FILES, Source
 from assets.checks.history import Finding
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
@@ -67,7 +67,6 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
         loaded = [line for line in _book(session, source) if line.status is Status.LOADED]
         in_bronze = _rows_by_file(session, source)
-        create_stage(session, source)
         again = {
             line.path: rows
             for line in loaded
@@ -132,7 +131,7 @@ def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
 def _read_again(session: DuckDBSession, landing: LandingZone, source: Source, line: Booked, folder: Path) -> int | None:
     fetched = landing.fetch(line.path, folder)
     try:
-        return stage(session.con, source, line.path, fetched.local, STAGE) if fetched.sha256 == line.sha256 else None
+        return count_records(session.con, source, line.path, fetched.local) if fetched.sha256 == line.sha256 else None
     except BadFile:
         return None
     finally:
