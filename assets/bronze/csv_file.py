@@ -35,4 +35,4 @@ def stage(con: "duckdb.DuckDBPyConnection", source: Source, path: str, local: Pa
         parquet = Path(folder) / "parsed.parquet"
         parsed = parse(con, source, columns, path, local, parquet, Load(dt.datetime.now(dt.UTC), ""))
         con.execute(f"INSERT INTO {into} FROM read_parquet({literal(str(parquet))})")
-    return parsed.rows
+    return parsed.written.rows

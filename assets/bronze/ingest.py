@@ -200,19 +200,24 @@ class _Batch:
         if outcome.content_load not in there:
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
-        if not any(line.sha256 == outcome.sha256 for line in of_path) and self._is_in(outcome, there, of_path):
-            # An earlier attempt committed its rows and died before it entered them in the book.
-            return replace(outcome, recovered=True)
+        if not any(line.sha256 == outcome.sha256 for line in of_path) and (
+            batch := self._brought_by(outcome, there, of_path)
+        ):
+            return replace(outcome, recovered=True, batch_id=batch)
         return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
 
-    def _is_in(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> bool:
-        """Whether the bytes that are in bronze came by this file's name."""
-        if self.source.on_rewrite is not Rewrite.APPEND:
-            return outcome.path_load in there
+    def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> str | None:
+        """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the book; None
+        where the bytes came by another name."""
         table = f"{ALIAS}.{self.source.table_name}"
         self.session.attach()
-        rows = int(self.session.rows(f"SELECT count(*) FROM {table} WHERE _source_file = ?", [outcome.path])[0][0])
-        return 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
+        query = f"SELECT count(*), arg_max(_batch_id, _loaded_at) FROM {table} WHERE _source_file = ?"
+        rows, batch = self.session.rows(query, [outcome.path])[0]
+        if self.source.on_rewrite is Rewrite.APPEND:
+            came = 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
+        else:
+            came = outcome.path_load in there
+        return (batch or outcome.batch_id) if came else None
 
 
 def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> FileOutcome:
