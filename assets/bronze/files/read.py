@@ -71,7 +71,7 @@ def reading(
         except duckdb.Error as error:
             if _is_ours(error):
                 raise
-            raise BadFile(file, _reason(form, error)) from error
+            raise BadFile(file, _reason(form, str(error).replace(str(path), file))) from error
         finally:
             # In a transaction that the error has ended this fails too; the next file replaces the table.
             with suppress(duckdb.Error):
@@ -170,13 +170,20 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
     picked = [key for key in keys if wanted is None or key.lower() in wanted]
-    relation = f"(SELECT rowid, json, {opened('json', picked)} AS j FROM {RECORDS})" if picked else RECORDS
-    # Other records may write a key in another case.
-    spellings = {key.lower(): [other for other in picked if other.lower() == key.lower()] for key in picked}
-    fields = {
-        folded: Field(same[0], f"coalesce({', '.join(f'j.{identifier(key)}' for key in same)})", Kind.JSON)
-        for folded, same in spellings.items()
-    }
+    first = {key.lower(): key for key in reversed(picked)}
+    if len(first) == len(picked):
+        record = opened("json", picked) if picked else "NULL"
+        fields = {key.lower(): Field(key, f"j.{identifier(key)}", Kind.JSON) for key in picked}
+    else:
+        # Its objects write a key in several cases, which a struct takes for one field.
+        record = "CAST(json AS MAP(VARCHAR, JSON))"
+        fields = {
+            folded: Field(
+                key, f"coalesce({', '.join(f'j[{literal(k)}]' for k in picked if k.lower() == folded)})", Kind.JSON
+            )
+            for folded, key in first.items()
+        }
+    relation = f"(SELECT rowid, json, {record} AS j FROM {RECORDS})"
     return Raw(relation, "rowid + 1", fields, tuple(key for key in keys if key not in picked), _rest(picked))
 
 
@@ -205,14 +212,14 @@ def _rest(picked: list[str]) -> str:
 
 
 def _parquet(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Collection[str] | None) -> Raw:
-    relation = f"read_parquet({literal(str(path))}, file_row_number = true, hive_partitioning = false)"
-    described = con.execute(f"DESCRIBE FROM {relation}").fetchall()
+    options = f"{literal(str(path))}, hive_partitioning = false"
+    described = con.execute(f"DESCRIBE FROM read_parquet({options})").fetchall()
     names = [str(name) for name, *_ in described]
-    if "file_row_number" in (name.lower() for name in names[:-1]):
+    if "file_row_number" in (name.lower() for name in names):
         raise BadFile(file, "it has a column file_row_number, which is DuckDB's own name for a row's place; rename it")
     check_names(file, names)
-    fields = (Field(name, identifier(name), Kind.TYPED, str(held)) for name, held, *_ in described[:-1])
-    return raw(relation, "file_row_number + 1", fields, wanted)
+    fields = (Field(name, identifier(name), Kind.TYPED, str(held)) for name, held, *_ in described)
+    return raw(f"read_parquet({options}, file_row_number = true)", "file_row_number + 1", fields, wanted)
 
 
 def _is_ours(error: "duckdb.Error") -> bool:
@@ -239,8 +246,7 @@ _CAUSES = (
 )
 
 
-def _reason(form: Format, error: Exception) -> str:
-    text = str(error)
+def _reason(form: Format, text: str) -> str:
     if MISFIT in text:
         return text.partition(MISFIT)[2]
     if form is Format.PARQUET:
