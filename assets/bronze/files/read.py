@@ -163,13 +163,14 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
     keys = [
         str(key)
         for (key,) in con.execute(
-            f"SELECT key FROM (SELECT unnest(json_keys(json)) AS key, rowid AS row FROM {RECORDS}) GROUP BY key "
-            f"ORDER BY min(row), key LIMIT {_KEYS_LIMIT + 1}"
+            "SELECT key FROM (SELECT unnest(json_keys(json)) AS key, generate_subscripts(json_keys(json), 1) AS place, rowid "
+            f"FROM {RECORDS}) GROUP BY key ORDER BY min(rowid), arg_min(place, rowid) LIMIT {_KEYS_LIMIT + 1}"
         ).fetchall()
     ]
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
-    picked = [key for key in keys if wanted is None or key.lower() in wanted]
+    # A struct with an empty name has no names at all.
+    picked = [key for key in keys if key and (wanted is None or key.lower() in wanted)]
     first = {key.lower(): key for key in reversed(picked)}
     if len(first) == len(picked):
         record = opened("json", picked) if picked else "NULL"
