@@ -160,13 +160,12 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
         f"hive_partitioning = false){limit}"
     )
     _check_objects(con, file)
-    keys = [
-        str(key)
-        for (key,) in con.execute(
-            "SELECT key FROM (SELECT unnest(json_keys(json)) AS key, generate_subscripts(json_keys(json), 1) AS place, rowid "
-            f"FROM {RECORDS}) GROUP BY key ORDER BY min(rowid), arg_min(place, rowid) LIMIT {_KEYS_LIMIT + 1}"
-        ).fetchall()
-    ]
+    each = "unnest(json_keys(json)) AS key, generate_subscripts(json_keys(json), 1) AS place"
+    found = con.execute(
+        f"SELECT key FROM (SELECT rowid, {each} FROM {RECORDS}) GROUP BY key "
+        f"ORDER BY min(rowid), arg_min(place, rowid) LIMIT {_KEYS_LIMIT + 1}"
+    ).fetchall()
+    keys = [str(key) for (key,) in found]
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
     # A struct with an empty name has no names at all.
