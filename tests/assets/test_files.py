@@ -314,6 +314,17 @@ def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path
     assert parse(con, source, columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet", LOAD) == Parsed(30_001, 1)
 
 
+def test_inferred_columns_stand_as_in_the_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    for second in ("b", "B"):
+        (tmp_path / "f").write_text('{"z": 1, "b": "x", "a": [2]}\n{"' + second + '": "y", "c": {"k": true}}\n')
+        assert infer(con, RESCUING, "f.jsonl", tmp_path / "f") == (
+            Column("z", "bigint"),
+            Column("b", "string"),
+            Column("a", "array<bigint>"),
+            Column("c", "struct<k:boolean>"),
+        )
+
+
 @pytest.mark.parametrize("content", [b"two words,_batch_id\n1,2\n", b"n,N\n1,2\n", b""])
 def test_no_columns_can_be_inferred(con: duckdb.DuckDBPyConnection, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f").write_bytes(content)

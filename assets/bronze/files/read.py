@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -170,21 +170,24 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
     # A struct with an empty name has no names at all.
     picked = [key for key in keys if key and (wanted is None or key.lower() in wanted)]
-    first = {key.lower(): key for key in reversed(picked)}
-    if len(first) == len(picked):
-        record = opened("json", picked) if picked else "NULL"
-        fields = {key.lower(): Field(key, f"j.{identifier(key)}", Kind.JSON) for key in picked}
-    else:
-        # Its objects write a key in several cases, which a struct takes for one field.
-        record = "CAST(json AS MAP(VARCHAR, JSON))"
-        fields = {
-            folded: Field(
-                key, f"coalesce({', '.join(f'j[{literal(k)}]' for k in picked if k.lower() == folded)})", Kind.JSON
-            )
-            for folded, key in first.items()
-        }
+    record, fields = _json_fields(picked)
     relation = f"(SELECT rowid, json, {record} AS j FROM {RECORDS})"
-    return Raw(relation, "rowid + 1", fields, tuple(key for key in keys if key not in picked), _rest(picked))
+    others = tuple(key for key in keys if key.lower() not in fields)
+    return Raw(relation, "rowid + 1", fields, others, _rest(picked))
+
+
+def _json_fields(keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
+    """SQL of a record `j` with these keys, and the fields in it."""
+    spellings = dict[str, list[str]]()
+    for key in keys:
+        spellings.setdefault(key.lower(), []).append(key)
+    if len(spellings) == len(keys):
+        fields = {key.lower(): Field(key, f"j.{identifier(key)}", Kind.JSON) for key in keys}
+        return (opened("json", keys) if keys else "NULL"), fields
+    # Different objects write a key in different cases, which a struct would take for one field.
+    found = {folded: ", ".join(f"j[{literal(key)}]" for key in same) for folded, same in spellings.items()}
+    fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", Kind.JSON) for folded, sql in found.items()}
+    return "CAST(json AS MAP(VARCHAR, JSON))", fields
 
 
 def _check_objects(con: "duckdb.DuckDBPyConnection", file: str) -> None:
