@@ -6,8 +6,9 @@ DuckDB cannot insert into tables with CHECK constraints, generated, identity or 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
@@ -33,6 +34,8 @@ _PLAIN_TYPES = frozenset(
     ]
 )
 _DECIMAL = re.compile(r"^(decimal|dec|numeric)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?$")
+
+_NESTED = re.compile(r"^(array|map|struct)\s*<(.*)>$", re.DOTALL | re.IGNORECASE)
 
 SAFE_PROPERTIES: Mapping[str, str] = {
     # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
@@ -62,7 +65,7 @@ class TableDeclaration:
         layer: Schema that holds it: bronze, silver, gold or ops.
         keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
         writer: Engine that commits rows to it.
-        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are all `UNKNOWN`).
+        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
         owner: Team that answers for it, shown in the UI and kept as a table property.
 
     Raises:
@@ -86,6 +89,11 @@ class TableDeclaration:
             _check_type(self._where(column.name), column.type)
         for key, value in self.properties.items():
             self._check_property(key, value)
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """Types of the columns by name, as `sql_type` spells them."""
+        return {column.name: normal_type(column.type) for column in self.columns}
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -114,6 +122,12 @@ class TableDeclaration:
             f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA{cluster}\n"
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
+
+    def ddl_for_missing(self, catalog: str, there: Sequence[str]) -> str | None:
+        """Return the Spark DDL that adds the columns that are not `there`, or None where all are."""
+        known = {name.lower() for name in there}
+        missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
+        return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
     def _where(self, column: str) -> str:
         return f"{self.layer}.{self.name}, column {column!r}"
@@ -175,8 +189,8 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     if text in _PLAIN_TYPES:
         return
-    if match := re.match(r"^(array|map|struct)\s*<(.*)>$", text, re.DOTALL):
-        kind, inner = match.groups()
+    if nested := _NESTED.match(text):
+        kind, inner = nested.groups()
         for part in split_parts(inner):
             is_field = kind == "struct"
             field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
@@ -186,6 +200,81 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "
         f"{', '.join(sorted(_PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
     )
+
+
+_SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
+_DELTA = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
+_DUCKDB = {
+    "int": "INTEGER",
+    "float": "FLOAT",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def normal_type(type_: str) -> str:
+    """Return a Spark SQL type as `sql_type` spells it."""
+    text = type_.strip()
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1].lower(), split_parts(nested[2])
+        if kind == "struct":
+            named = [re.split(r"\s*[:\s]\s*", part.strip(), maxsplit=1) for part in parts]
+            return f"struct<{','.join(f'{name}:{normal_type(rest)}' for name, rest in named)}>"
+        return f"{kind}<{','.join(map(normal_type, parts))}>"
+    text = re.sub(r"\s+", "", text.lower())
+    if _DECIMAL.match(text):
+        precision, _, scale = text.partition("(")[2].rstrip(")").partition(",")
+        return f"decimal({precision or 10},{scale or 0})"
+    return _SAME.get(text, text)
+
+
+def sql_type(delta_type: Any) -> str:
+    """Return a type of Delta's schema (a name, or an object with `type`) in Spark SQL's words."""
+    if isinstance(delta_type, str):
+        return normal_type(delta_type)
+    # The catalog's API writes `element-type` where Delta's log has `elementType`.
+    said = {key.replace("-t", "T"): value for key, value in cast("dict[str, Any]", delta_type).items()}
+    if said["type"] == "array":
+        return f"array<{sql_type(said['elementType'])}>"
+    if said["type"] == "map":
+        return f"map<{sql_type(said['keyType'])},{sql_type(said['valueType'])}>"
+    fields = [f"{inner['name']}:{sql_type(inner['type'])}" for inner in said["fields"]]
+    return f"struct<{','.join(fields)}>"
+
+
+def delta_type(type_: str) -> Any:
+    """Return a Spark SQL type as Delta's schema has it: the inverse of `sql_type`."""
+    text = normal_type(type_)
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1], split_parts(nested[2])
+        if kind == "array":
+            return {"type": "array", "elementType": delta_type(parts[0]), "containsNull": True}
+        if kind == "map":
+            key, value = map(delta_type, parts)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        return {"type": "struct", "fields": [delta_field(*part.split(":", 1)) for part in parts]}
+    return _DELTA.get(text, text)
+
+
+def delta_field(name: str, type_: str) -> dict[str, Any]:
+    """Return a column, or a field of a struct, that may be NULL, as Delta's schema has it."""
+    return {"name": name, "type": delta_type(type_), "nullable": True, "metadata": {}}
+
+
+def duckdb_type(type_: str) -> str:
+    """Return the DuckDB type of a Spark SQL type."""
+    text = normal_type(type_)
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1], split_parts(nested[2])
+        if kind == "array":
+            return f"{duckdb_type(nested[2])}[]"
+        if kind == "map":
+            return f"MAP({', '.join(map(duckdb_type, parts))})"
+        named = [part.split(":", 1) for part in parts]
+        fields = ", ".join(f'"{name}" {duckdb_type(rest)}' for name, rest in named)
+        return f"STRUCT({fields})"
+    return _DUCKDB.get(text, text.upper())
 
 
 def split_parts(text: str) -> list[str]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 
+from resources.delta_log import RETENTION
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
 from resources.tables import Column, TableDeclaration
 
-APPEND = frozenset({"UNKNOWN"})
-"""DuckDB names every operation that it commits `UNKNOWN`."""
+APPEND = frozenset({"WRITE"})
 
 LOAD_COLUMNS = (
     Column("_source_file", "string", "Path of the landed file, relative to the landing zone"),
@@ -32,6 +32,10 @@ RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
 """Names of columns that no file fills."""
 
 
+KEPT = {RETENTION: "interval 30 days"}
+"""How long a table's log knows what was loaded: a file that is older is looked up in the book."""
+
+
 class Format(StrEnum):
     """How a landed file is written; any may be compressed as a whole, by gzip or Zstandard."""
 
@@ -50,6 +54,15 @@ class SchemaMode(StrEnum):
     DECLARED = "declared"
     INFERRED = "inferred"
     EVOLVING = "evolving"
+
+
+class Rewrite(StrEnum):
+    """What to do with a file that was loaded and now has other content: refuse it, append its rows to those that it brought
+    before, or put them in the place of those."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+    REPLACE = "replace"
 
 
 class NewColumns(StrEnum):
@@ -100,6 +113,7 @@ class Source:
         csv: How CSV files are written.
         encoding: Of text, by Python's names (`utf-8`, `utf-16`, `latin-1`, …).
         schema: Where the table's columns come from.
+        on_rewrite: What to do with new content under a name that was loaded before.
         new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
 
     Raises:
@@ -114,6 +128,7 @@ class Source:
     encoding: str = "utf-8"
     schema: SchemaMode = SchemaMode.DECLARED
     new_columns: NewColumns = NewColumns.FAIL
+    on_rewrite: Rewrite = Rewrite.REFUSE
 
     def __post_init__(self) -> None:
         try:
@@ -168,6 +183,7 @@ def _source(pattern: str, name: str, comment: str, header: str) -> Source:
         comment=comment,
         writer=Engine.DUCKDB,
         operations=APPEND,
+        properties=KEPT,
     )
     return Source(pattern, columns, table)
 
@@ -207,13 +223,23 @@ LANDED_FILES = TableDeclaration(
         Column("sha256", "string", "SHA-256 of its bytes"),
         Column("bytes", "bigint"),
         Column("table_name", "string", "Bronze table that its rows are for, as schema.table"),
-        Column("status", "string", "loaded, repeated (same bytes were loaded before) or quarantined"),
+        Column(
+            "status",
+            "string",
+            "loaded, repeated (its bytes were loaded before), quarantined or withdrawn (taken out)",
+        ),
         Column("rows", "bigint", "Rows that it brought into bronze"),
         Column("reason", "string", "Why it was not loaded"),
         Column("batch_id", "string"),
-        Column("recorded_at", "timestamp"),
+        Column("recorded_at", "timestamp", "When its batch was read (UTC)"),
+        Column("rescued", "bigint", "Of its rows, those with something in _rescued_data"),
+        Column("version", "bigint", "Version of the bronze table that brought its rows"),
+        Column("attempts", "int", "How often the commit was tried"),
+        Column("seconds", "double", "From the first look at the file to its commit"),
+        Column("landed_at", "timestamp", "When the store last saw it change (UTC)"),
     ),
     comment="The book of the landing zone: what became of each landed file",
     writer=Engine.DUCKDB,
     operations=APPEND,
+    properties=KEPT,
 )

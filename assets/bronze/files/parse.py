@@ -14,6 +14,7 @@ from assets.bronze.files.values import SqlType, identifier, sql_type
 from assets.bronze.sources import RESCUED, RESERVED, NewColumns, Source
 from resources.duckdb import literal
 from resources.errors import BadFile, RatifyError
+from resources.parquet import Written, write_parquet
 from resources.tables import Column
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Rows that were written, and how many of them have something in `_rescued_data`."""
+    """The Parquet file that was written, and how many of its rows have something in `_rescued_data`."""
 
-    rows: int
+    written: Written
     rescued: int
 
 
@@ -85,14 +86,14 @@ def parse(
         with reading(con, source, file, local, into.parent, wanted) as raw:
             if raw.others:
                 _settle_others(source, file, raw, rescues=rescues)
-            written = con.execute(f"COPY ({_select(raw, columns, file, load)}) TO {target} (FORMAT parquet)").fetchone()
+            written = write_parquet(con, _select(raw, columns, file, load), into)
             count = con.execute(f"SELECT count({RESCUED.name}) FROM read_parquet({target})").fetchone() if rescues else None
     except _NewNames as error:
         raise ColumnsToAdd(file, infer(con, source, file, local, error.names)) from None
     except BaseException:
         into.unlink(missing_ok=True)
         raise
-    return Parsed(int(written[0]) if written else 0, int(count[0]) if count else 0)
+    return Parsed(written, int(count[0]) if count else 0)
 
 
 class _NewNames(Exception):
