@@ -166,6 +166,7 @@ CSV_CASES = (
     Case("csv that is not UTF-8", "a.csv", UNICODE.encode("cp1250"), Refused("not UTF-8; .* declare its encoding")),
     Case("csv whose header is not UTF-8", "a.csv", "id,größe\n1,2\n".encode("latin-1"), Refused("header is not UTF-8")),
     Case("csv that is UTF-16", "a.csv", UNICODE.encode("utf-16"), Refused("is UTF-16; land it as UTF-8, or declare")),
+    Case("csv that is UTF-16 without a mark", "a.csv", UNICODE.encode("utf-16-le"), Refused("is UTF-16; land it as UTF-8")),
     Case("csv declared as UTF-16", "a.csv", UNICODE.encode("utf-16"), Ingested(((1, "Žofie Ünal €", A[2]),)), _in("utf-16")),
     Case(
         "csv declared as Windows-1250",
@@ -310,6 +311,14 @@ CSV_CASES = (
         NESTED,
     ),
     Case("strict csv", "a.csv", b"carrier,name\nAA,American\n", Ingested((("AA", "American"),)), AIRLINES),
+    Case(
+        "strict csv is text",
+        "a.csv",
+        b'carrier,name\r\nnot-a-number,1e400\r\nAA,"a, ""b"""\r\n 007 ,\r\n',
+        Ingested((("not-a-number", "1e400"), ("AA", 'a, "b"'), (" 007 ", None))),
+        AIRLINES,
+    ),
+    Case("strict csv of other columns", "a.csv", b"foo,bar\n1,2\n", Refused("not expected: foo, bar; declare"), AIRLINES),
     Case(
         "strict csv with a new column",
         "a.csv",

@@ -78,17 +78,6 @@ def reading(
                 con.execute(f"DROP TABLE IF EXISTS temp.{RECORDS}")
 
 
-def count_records(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> int:
-    """Return how many records a landed file has.
-
-    Raises:
-        BadFile: the file cannot be read.
-    """
-    with reading(con, source, file, local, local.parent) as raw:
-        found = con.execute(f"SELECT count(*) FROM {raw.relation}").fetchone()
-    return int(found[0]) if found else 0
-
-
 def _csv(
     con: "duckdb.DuckDBPyConnection", source: Source, file: str, path: Path, wanted: Collection[str] | None, limit: str
 ) -> Raw:
