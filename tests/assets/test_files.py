@@ -7,7 +7,8 @@ import io
 import json
 import re
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from assets.bronze.files import unpack
 from assets.bronze.files.infer import infer
-from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
+from assets.bronze.files.parse import ColumnsToAdd, Load, parse
 from assets.bronze.files.values import sql_type
 from assets.bronze.sources import AIRLINES, LOAD_COLUMNS, RESCUED, CsvDialect, Format, NewColumns, SchemaMode, Source
 from resources.errors import BadFile, UnsafeDeclaration
@@ -40,10 +41,25 @@ def con() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def landed(con: duckdb.DuckDBPyConnection, case: Case, folder: Path) -> Parsed:
+@dataclass(frozen=True)
+class Counts:
+    """Rows that were written, and how many of them have something rescued."""
+
+    rows: int
+    rescued: int
+
+
+def parsed(
+    con: duckdb.DuckDBPyConnection, source: Source, columns: Sequence[Column], file: str, local: Path, into: Path
+) -> Counts:
+    made = parse(con, source, columns, file, local, into, LOAD)
+    return Counts(made.written.rows, made.rescued)
+
+
+def landed(con: duckdb.DuckDBPyConnection, case: Case, folder: Path) -> Counts:
     (folder / "local").write_bytes(case.content)
     columns = case.source.table.columns
-    return parse(con, case.source, columns, case.file, folder / "local", folder / "out.parquet", LOAD)
+    return parsed(con, case.source, columns, case.file, folder / "local", folder / "out.parquet")
 
 
 def written(con: duckdb.DuckDBPyConnection, source: Source, folder: Path) -> list[dict[str, Any]]:
@@ -69,9 +85,9 @@ def test_every_file_of_the_corpus_ends_as_declared(con: duckdb.DuckDBPyConnectio
                 landed(con, case, tmp_path)
             assert {column.name: column.type for column in new.value.columns} == columns
         case Ingested(rows, rescued):
-            parsed = landed(con, case, tmp_path)
+            counts = landed(con, case, tmp_path)
             found = written(con, case.source, tmp_path)
-            assert parsed == Parsed(len(rows), len(rescued))
+            assert counts == Counts(len(rows), len(rescued))
             data = [tuple(value for name, value in row.items() if name not in OURS) for row in found]
             assert repr(data) == repr(list(rows))
             kept = {row["_source_row"]: json.loads(row[RESCUED.name]) for row in found if row.get(RESCUED.name)}
@@ -89,11 +105,11 @@ def at_work(case: Case, content: bytes, con: duckdb.DuckDBPyConnection) -> None:
         folder = Path(name)
         out = folder / "out.parquet"
         try:
-            parsed = landed(con, replace(case, content=content), folder)
+            counts = landed(con, replace(case, content=content), folder)
         except (BadFile, ColumnsToAdd):
             assert not out.exists()
         else:
-            assert con.execute(f"SELECT count(*) FROM '{out}'").fetchone() == (parsed.rows,)
+            assert con.execute(f"SELECT count(*) FROM '{out}'").fetchone() == (counts.rows,)
         assert {path.name for path in folder.iterdir()} <= {"local", "out.parquet"}
 
 
@@ -207,7 +223,7 @@ def test_a_file_that_many_threads_read_keeps_its_order(con: duckdb.DuckDBPyConne
     (tmp_path / "local").write_text("carrier,name\n" + "".join(f"{n},n {n}\n" for n in range(1, rows + 1)))
     assert (tmp_path / "local").stat().st_size > 2 * (8 << 20)
     columns = AIRLINES.table.columns
-    assert parse(con, AIRLINES, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet", LOAD) == Parsed(rows, 0)
+    assert parsed(con, AIRLINES, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == Counts(rows, 0)
     found = con.execute(
         f"SELECT count(*) FILTER (carrier::BIGINT = _source_row), count(*) FILTER (_source_row = file_row_number + 1) "
         f"FROM read_parquet('{tmp_path}/out.parquet', file_row_number = true)"
@@ -223,7 +239,7 @@ def test_a_hundred_megabytes_on_one_line_are_refused(con: duckdb.DuckDBPyConnect
                 file.write(b"x" * 1_000_000)
             file.write(b"\n")
         with pytest.raises(BadFile, match=f"line {line}: a line is longer than"):
-            parse(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet", LOAD)
+            parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet")
 
 
 def test_lines_within_the_limit_are_read_wherever_they_lie(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
@@ -231,7 +247,7 @@ def test_lines_within_the_limit_are_read_wherever_they_lie(con: duckdb.DuckDBPyC
     lines = [unpack.LINE_LIMIT - 1, 10, unpack.LINE_LIMIT // 2 + 7, unpack.LINE_LIMIT - 1]
     (tmp_path / "f").write_bytes(b"carrier,name\n" + b"".join(b"a," + b"x" * (size - 2) + b"\n" for size in lines))
     out = tmp_path / "out.parquet"
-    assert parse(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", out, LOAD) == Parsed(len(lines), 0)
+    assert parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", out) == Counts(len(lines), 0)
 
 
 def test_what_is_unpacked_is_bounded(
@@ -262,7 +278,7 @@ def test_paths_are_no_patterns(con: duckdb.DuckDBPyConnection, tmp_path: Path) -
             (tmp_path / folder).mkdir(exist_ok=True)
             local, out = tmp_path / folder / f"f?.{suffix}", tmp_path / folder / "o?.parquet"
             local.write_bytes(content)
-            assert parse(con, RESCUING, RESCUING.table.columns, local.name, local, out, LOAD) == Parsed(1, 0)
+            assert parsed(con, RESCUING, RESCUING.table.columns, local.name, local, out) == Counts(1, 0)
             local.unlink()
 
 
@@ -274,11 +290,11 @@ def test_new_columns_are_added_and_then_filled(con: duckdb.DuckDBPyConnection, t
     ) as new:
         landed(con, case, tmp_path)
     columns = (*ADDING.table.columns, *new.value.columns)
-    parse(con, ADDING, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet", LOAD)
+    parsed(con, ADDING, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet")
     assert con.execute(f"SELECT n, note FROM '{tmp_path}/out.parquet'").fetchall() == [(2, "a"), (3, "b")]
     # A later file's values that do not fit the type then found are rescued.
     (tmp_path / "local").write_bytes(content)
-    assert parse(con, ADDING, columns, "b.csv", tmp_path / "local", tmp_path / "out.parquet", LOAD).rescued == 1
+    assert parsed(con, ADDING, columns, "b.csv", tmp_path / "local", tmp_path / "out.parquet").rescued == 1
 
 
 READABLE = [case for case in CASES if isinstance(case.fate, Ingested) and case.content.strip()]
@@ -292,8 +308,8 @@ def test_what_can_be_read_can_be_made_a_table(con: duckdb.DuckDBPyConnection, tm
     columns = infer(con, source, case.file, tmp_path / "local")
     table = source.inferred_table(columns)
     assert isinstance(table, TableDeclaration)
-    parsed = parse(con, source, table.columns, case.file, tmp_path / "local", tmp_path / "out.parquet", LOAD)
-    assert parsed.rows == len(case.fate.rows)
+    counts = parsed(con, source, table.columns, case.file, tmp_path / "local", tmp_path / "out.parquet")
+    assert counts.rows == len(case.fate.rows)
     described = con.execute(f"DESCRIBE FROM '{tmp_path}/out.parquet'").fetchall()
     assert [duckdb.sqltype(row[1]) for row in described] == [duckdb.sqltype(sql_type(c.type).sql) for c in table.columns]
     named = {column.name.lower() for column in columns}
@@ -311,7 +327,7 @@ def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path
     assert infer(con, source, "f.csv", tmp_path / "f") == (Column("n", "bigint"), Column("never", "string"))
     # What the sample did not show is rescued.
     columns = source.inferred_table(infer(con, source, "f.csv", tmp_path / "f")).columns
-    assert parse(con, source, columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet", LOAD) == Parsed(30_001, 1)
+    assert parsed(con, source, columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet") == Counts(30_001, 1)
 
 
 def test_inferred_columns_stand_as_in_the_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
