@@ -22,7 +22,7 @@ from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
 from assets.bronze.sources import Rewrite, SchemaMode, Source
 from resources.delta_log import RETENTION, retention_seconds
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
-from resources.errors import AlreadyLoaded, BadFile
+from resources.errors import AlreadyLoaded, BadFile, UnsafeTable
 from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
 from resources.parquet import Written, write_parquet
@@ -117,8 +117,11 @@ class _Batch:
     parsed: dict[str, tuple[Path, Written]] = field(default_factory=dict[str, tuple[Path, Written]])
 
     def __post_init__(self) -> None:
+        self.columns = self._columns_now()
+
+    def _columns_now(self) -> tuple[Column, ...]:
         declared = self.source.schema is SchemaMode.DECLARED
-        self.columns = self.source.table.columns if declared else self.session.columns(self.source.table)
+        return self.source.table.columns if declared else self.session.columns(self.source.table)
 
     def parse(self, file: LandedFile) -> FileOutcome:
         """Fetch a landed file and write its rows as Parquet."""
@@ -158,6 +161,11 @@ class _Batch:
                 logger.info("%s", error)
                 loads = [load for outcome in fresh for load in (outcome.content_load, outcome.path_load)]
                 outcomes = self._settled(outcomes, self.session.loaded(self.source.table, loads))
+            except UnsafeTable:
+                # Another writer's file has brought a column meanwhile: ours have NULL there.
+                if self.source.schema is not SchemaMode.EVOLVING or self.columns == (now := self._columns_now()):
+                    raise
+                self.columns = now
             else:
                 return [_committed(outcome, ratified, time.monotonic() - began) for outcome in outcomes], ratified.version
         return list(outcomes), None
