@@ -33,7 +33,8 @@ from resources.errors import (
 )
 from resources.sql import literal
 from resources.table_storage import TableStorage
-from resources.tables import Column, delta_field, normal_type, sql_type
+from resources.tables import Column
+from resources.types import delta_field, sql_type, type_of_delta
 
 logger = logging.getLogger(__name__)
 
@@ -204,17 +205,19 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
         UnsafeTable: it has one of them, with another type.
         NothingToCommit: it has all of them.
     """
-    there = {field["name"].lower(): sql_type(field["type"]) for field in snapshot.fields}
+    there = {field["name"].lower(): type_of_delta(field["type"]) for field in snapshot.fields}
     for column in columns:
-        if there.get(column.name.lower(), wanted := normal_type(column.type)) != wanted:
+        if there.get(column.name.lower(), wanted := sql_type(column.type)) != wanted:
             found = there[column.name.lower()]
-            raise UnsafeTable(f"{snapshot.full_name}, column {column.name}: it is {found}, and {wanted} is to be added.")
+            raise UnsafeTable(
+                f"{snapshot.full_name}, column {column.name}: it is {found.spark}, and {wanted.spark} is to be added."
+            )
     new = [column for column in columns if column.name.lower() not in there]
     if not new:
         raise NothingToCommit
     schema = json.loads(snapshot.metadata["schemaString"])
-    schema["fields"] += [delta_field(column.name, column.type) for column in new]
-    for_catalog = [*snapshot.fields, *(_with_dashes(delta_field(column.name, column.type)) for column in new)]
+    schema["fields"] += [delta_field(column.name, sql_type(column.type)) for column in new]
+    for_catalog = [*snapshot.fields, *(_with_dashes(delta_field(column.name, sql_type(column.type))) for column in new)]
     return Proposal(
         operation="ADD COLUMNS",
         parameters={"columns": json.dumps([{"column": {"name": column.name, "type": column.type}} for column in new])},

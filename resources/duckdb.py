@@ -36,7 +36,8 @@ from resources.group_commit import CommitQueue, Ratified, Staged
 from resources.parquet import write_parquet
 from resources.settings import Settings
 from resources.sql import identifier, literal
-from resources.tables import Column, TableDeclaration, duckdb_type, sql_type
+from resources.tables import Column, TableDeclaration
+from resources.types import sql_type, type_of_delta
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -183,7 +184,10 @@ class DuckDBSession:
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
         """Return the columns that a table has now, in its order."""
         snapshot = self._engine.log(self._full_name(declaration)).refresh()
-        return tuple(Column(field["name"], sql_type(field["type"]), nullable=field["nullable"]) for field in snapshot.fields)
+        return tuple(
+            Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
+            for field in snapshot.fields
+        )
 
     def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Add those columns that a table lacks, after its own, and return all that it has then.
@@ -226,7 +230,7 @@ class DuckDBSession:
             raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
         names = ", ".join(identifier(column.name) for column in declaration.columns)
         typed = ", ".join(
-            f"CAST({identifier(column.name)} AS {duckdb_type(column.type)}) AS {identifier(column.name)}"
+            f"CAST({identifier(column.name)} AS {sql_type(column.type).sql}) AS {identifier(column.name)}"
             for column in declaration.columns
         )
         parquet = folder / f"{uuid4().hex}.parquet"
@@ -365,7 +369,7 @@ def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
     there = {field["name"].lower(): field for field in snapshot.fields}
     for name, type_ in staged.columns.items():
         field = there.pop(name.lower(), None)
-        found = sql_type(field["type"]) if field else None
+        found = type_of_delta(field["type"]).spark if field else None
         if field is None or found != type_:
             is_ = f"has {found}" if found else "has no such column"
             raise UnsafeTable(
@@ -376,8 +380,8 @@ def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
             raise AppendFailed(f"{snapshot.full_name}, column {name}: must not be NULL, and is in {nulls:,} rows.")
     if more := sorted(field["name"] for field in there.values()):
         raise UnsafeTable(
-            f"{snapshot.full_name} has columns {', '.join(more)} that are not written. Alter the table or the declaration so "
-            "that both agree."
+            f"{snapshot.full_name} has columns {', '.join(more)} that are not written. Alter the table or the declaration "
+            "so that both agree."
         )
 
 

@@ -8,35 +8,13 @@ DuckDB cannot insert into tables with CHECK constraints, generated, identity or 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
 from resources.settings import LAYERS
+from resources.types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
-_PLAIN_TYPES = frozenset(
-    [
-        "boolean",
-        "tinyint",
-        "smallint",
-        "int",
-        "integer",
-        "bigint",
-        "long",
-        "float",
-        "real",
-        "double",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-    ]
-)
-_DECIMAL = re.compile(r"^(decimal|dec|numeric)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?$")
-
-_NESTED = re.compile(r"^(array|map|struct)\s*<(.*)>$", re.DOTALL | re.IGNORECASE)
-
 SAFE_PROPERTIES: Mapping[str, str] = {
     # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
     "delta.columnMapping.mode": "none",
@@ -93,7 +71,7 @@ class TableDeclaration:
     @property
     def column_types(self) -> dict[str, str]:
         """Types of the columns by name, as `sql_type` spells them."""
-        return {column.name: normal_type(column.type) for column in self.columns}
+        return {column.name: sql_type(column.type).spark for column in self.columns}
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -181,15 +159,15 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         raise UnsafeDeclaration(f"{where}: TIMESTAMP_NTZ hides its whole schema from DuckDB; use timestamp (UTC).")
     if text == "variant":
         raise UnsafeDeclaration(f"{where}: VARIANT hides its whole schema from DuckDB; keep the JSON as string.")
-    if _DECIMAL.match(text):
+    if DECIMAL.match(text):
         if inside_struct:
             raise UnsafeDeclaration(
                 f"{where}: a DECIMAL inside a struct hides its whole schema from DuckDB; move it to a column of its own."
             )
         return
-    if text in _PLAIN_TYPES:
+    if text in PLAIN_TYPES:
         return
-    if nested := _NESTED.match(text):
+    if nested := NESTED.match(text):
         kind, inner = nested.groups()
         for part in split_parts(inner):
             is_field = kind == "struct"
@@ -198,91 +176,5 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     raise UnsafeDeclaration(
         f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "
-        f"{', '.join(sorted(_PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
+        f"{', '.join(sorted(PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
     )
-
-
-_SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
-_DELTA = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
-_DUCKDB = {
-    "int": "INTEGER",
-    "float": "FLOAT",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-}
-
-
-def normal_type(type_: str) -> str:
-    """Return a Spark SQL type as `sql_type` spells it."""
-    text = type_.strip()
-    if nested := _NESTED.match(text):
-        kind, parts = nested[1].lower(), split_parts(nested[2])
-        if kind == "struct":
-            named = [re.split(r"\s*[:\s]\s*", part.strip(), maxsplit=1) for part in parts]
-            return f"struct<{','.join(f'{name}:{normal_type(rest)}' for name, rest in named)}>"
-        return f"{kind}<{','.join(map(normal_type, parts))}>"
-    text = re.sub(r"\s+", "", text.lower())
-    if _DECIMAL.match(text):
-        precision, _, scale = text.partition("(")[2].rstrip(")").partition(",")
-        return f"decimal({precision or 10},{scale or 0})"
-    return _SAME.get(text, text)
-
-
-def sql_type(delta_type: Any) -> str:
-    """Return a type of Delta's schema (a name, or an object with `type`) in Spark SQL's words."""
-    if isinstance(delta_type, str):
-        return normal_type(delta_type)
-    # The catalog's API writes `element-type` where Delta's log has `elementType`.
-    said = {key.replace("-t", "T"): value for key, value in cast("dict[str, Any]", delta_type).items()}
-    if said["type"] == "array":
-        return f"array<{sql_type(said['elementType'])}>"
-    if said["type"] == "map":
-        return f"map<{sql_type(said['keyType'])},{sql_type(said['valueType'])}>"
-    fields = [f"{inner['name']}:{sql_type(inner['type'])}" for inner in said["fields"]]
-    return f"struct<{','.join(fields)}>"
-
-
-def delta_type(type_: str) -> Any:
-    """Return a Spark SQL type as Delta's schema has it: the inverse of `sql_type`."""
-    text = normal_type(type_)
-    if nested := _NESTED.match(text):
-        kind, parts = nested[1], split_parts(nested[2])
-        if kind == "array":
-            return {"type": "array", "elementType": delta_type(parts[0]), "containsNull": True}
-        if kind == "map":
-            key, value = map(delta_type, parts)
-            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-        return {"type": "struct", "fields": [delta_field(*part.split(":", 1)) for part in parts]}
-    return _DELTA.get(text, text)
-
-
-def delta_field(name: str, type_: str) -> dict[str, Any]:
-    """Return a column, or a field of a struct, that may be NULL, as Delta's schema has it."""
-    return {"name": name, "type": delta_type(type_), "nullable": True, "metadata": {}}
-
-
-def duckdb_type(type_: str) -> str:
-    """Return the DuckDB type of a Spark SQL type."""
-    text = normal_type(type_)
-    if nested := _NESTED.match(text):
-        kind, parts = nested[1], split_parts(nested[2])
-        if kind == "array":
-            return f"{duckdb_type(nested[2])}[]"
-        if kind == "map":
-            return f"MAP({', '.join(map(duckdb_type, parts))})"
-        named = [part.split(":", 1) for part in parts]
-        fields = ", ".join(f'"{name}" {duckdb_type(rest)}' for name, rest in named)
-        return f"STRUCT({fields})"
-    return _DUCKDB.get(text, text.upper())
-
-
-def split_parts(text: str) -> list[str]:
-    """Split `a:int,b:map<string,int>` at the commas that are outside of brackets."""
-    parts, depth, start = list[str](), 0, 0
-    for at, char in enumerate(text):
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    return [*parts, text[start:]]

@@ -27,7 +27,8 @@ from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
 from resources.parquet import Written, write_parquet
 from resources.sql import literal
-from resources.tables import Column, normal_type
+from resources.tables import Column
+from resources.types import sql_type
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ class _Batch:
 
     def _staged(self, fresh: Sequence[FileOutcome]) -> Staged:
         loads = tuple(load for outcome in fresh for load in self._loads(outcome))
-        types = {column.name: normal_type(column.type) for column in self.columns}
+        types = {column.name: sql_type(column.type).spark for column in self.columns}
         if len(fresh) == 1:
             parquet, written = self.parsed[fresh[0].path]
         else:

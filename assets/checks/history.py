@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.history import Commit
-from resources.tables import TableDeclaration, normal_type
+from resources.tables import TableDeclaration
+from resources.types import sql_type
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
 UPKEEP = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY"})
@@ -114,8 +115,8 @@ def nothing_taken_back(history: Sequence[Commit]) -> Finding:
 
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
     """Judge whether a table's columns (name, Spark type) are the declared ones, in order."""
-    declared = [(column.name, normal_type(column.type)) for column in declaration.columns]
-    found = [(name, normal_type(type_)) for name, type_ in actual]
+    declared = [(column.name, sql_type(column.type).spark) for column in declaration.columns]
+    found = [(name, sql_type(type_).spark) for name, type_ in actual]
     missing = [f"{name} {type_}" for name, type_ in declared if (name, type_) not in found]
     extra = [f"{name} {type_}" for name, type_ in found if (name, type_) not in declared]
     numbers = {"columns": len(found), "missing or changed": len(missing), "not declared": len(extra)}

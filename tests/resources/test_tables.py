@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
-from resources.tables import _PLAIN_TYPES, Column, TableDeclaration, split_parts
+from resources.tables import Column, TableDeclaration
+from resources.types import PLAIN_TYPES, split_parts
 
 
 def declare(*columns: Column, **changes: Any) -> TableDeclaration:
@@ -30,7 +31,7 @@ def of_type(type_: str) -> TableDeclaration:
 @pytest.mark.parametrize(
     "type_",
     [
-        *sorted(_PLAIN_TYPES),
+        *sorted(PLAIN_TYPES),
         "BIGINT",
         "decimal(10,2)",
         "DECIMAL(10, 2)",

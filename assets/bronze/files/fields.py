@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from assets.bronze.files.values import SqlType, from_json, from_number, from_text, is_number
+from assets.bronze.files.values import from_json, from_number, from_text, is_number
 from resources.duckdb import literal
 from resources.errors import BadFile
+from resources.types import SqlType
 
 
 class Kind(Enum):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from assets.bronze.files.fields import Field, Kind, Raw
 from assets.bronze.files.read import reading
-from assets.bronze.files.values import sql_type
 from assets.bronze.sources import RESERVED, Source
 from resources.duckdb import literal
 from resources.errors import BadFile
 from resources.tables import IDENTIFIER, Column
+from resources.types import sql_type
 
 if TYPE_CHECKING:
     import duckdb

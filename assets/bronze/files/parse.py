@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from assets.bronze.files.fields import Field, Raw, pair
 from assets.bronze.files.infer import infer, is_plain
 from assets.bronze.files.read import MISFIT, reading
-from assets.bronze.files.values import SqlType, identifier, sql_type
 from assets.bronze.sources import RESCUED, RESERVED, NewColumns, Source
-from resources.duckdb import literal
 from resources.errors import BadFile, RatifyError
 from resources.parquet import Written, write_parquet
+from resources.sql import identifier, literal
 from resources.tables import Column
+from resources.types import SqlType, sql_type
 
 if TYPE_CHECKING:
     import duckdb

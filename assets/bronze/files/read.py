@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from assets.bronze.files.fields import Field, Kind, Raw, check_names, raw
 from assets.bronze.files.unpack import LINE_LIMIT, unpacked
-from assets.bronze.files.values import identifier, opened
+from assets.bronze.files.values import opened
 from assets.bronze.sources import CsvDialect, Format, Source
 from resources.duckdb import literal
 from resources.errors import BadFile
+from resources.sql import identifier
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,74 +8,15 @@ like a value of the type before it is cast.
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache
 
-from resources.duckdb import literal
-from resources.tables import split_parts
+from resources.sql import identifier, literal
+from resources.types import SqlType
 
-_DUCKDB_NAMES = {
-    "boolean": "BOOLEAN",
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "int": "INTEGER",
-    "integer": "INTEGER",
-    "bigint": "BIGINT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "real": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-}
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _NOT_FINITE = r"(?i)nan|[+-]?inf(inity)?"
 _DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
 _ZONE = " ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
-
-
-@dataclass(frozen=True)
-class SqlType:
-    """A type, by the name that DuckDB has for it: a plain one, or LIST (one part), MAP (two) or STRUCT (its fields)."""
-
-    name: str
-    parts: tuple[tuple[str, "SqlType"], ...] = ()
-
-    @property
-    def sql(self) -> str:
-        """The type in DuckDB's SQL."""
-        match self.name:
-            case "LIST":
-                return f"{self.parts[0][1].sql}[]"
-            case "MAP":
-                return f"MAP({self.parts[0][1].sql}, {self.parts[1][1].sql})"
-            case "STRUCT":
-                return f"STRUCT({', '.join(f'{identifier(name)} {part.sql}' for name, part in self.parts)})"
-        return self.name
-
-
-@cache
-def sql_type(spark: str) -> SqlType:
-    """Return a column's type, given in Spark SQL's words as `resources.tables` accepts them."""
-    text = spark.strip()
-    if match := re.match(r"^(array|map|struct)\s*<(.*)>$", text, re.DOTALL | re.IGNORECASE):
-        kind, inner = match.group(1).lower(), split_parts(match.group(2))
-        if kind == "struct":
-            pairs = (re.split(r"[:\s]", part.strip(), maxsplit=1) for part in inner)
-            return SqlType("STRUCT", tuple((name.strip(), sql_type(type_text)) for name, type_text in pairs))
-        return SqlType("LIST" if kind == "array" else "MAP", tuple(("", sql_type(part)) for part in inner))
-    if match := re.match(r"^(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?$", text, re.IGNORECASE):
-        # Spark's own default.
-        return SqlType(f"DECIMAL({match.group(1) or 10},{match.group(2) or 0})")
-    return SqlType(_DUCKDB_NAMES[text.lower()])
-
-
-def identifier(name: str) -> str:
-    """Return a name as SQL takes it, whatever it is made of."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def from_text(text: str, wanted: SqlType) -> str:
