@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from assets.bronze.files import unpack
 from assets.bronze.files.infer import infer
 from assets.bronze.files.parse import ColumnsToAdd, Load, parse
-from assets.bronze.files.values import sql_type
 from assets.bronze.sources import AIRLINES, LOAD_COLUMNS, RESCUED, CsvDialect, Format, NewColumns, SchemaMode, Source
 from resources.errors import BadFile, UnsafeDeclaration
 from resources.tables import Column, TableDeclaration
+from resources.types import sql_type
 from tests.assets.corpus import ADDING, CASES, FAILING, RESCUING, Adds, Case, Ingested, Refused
 
 LOAD = Load(dt.datetime(2024, 1, 31, 10, tzinfo=dt.UTC), "corpus-1")
