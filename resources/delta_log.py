@@ -410,11 +410,12 @@ class DeltaLog:
         name = f"{version:020d}.{uuid4()}.json"
         content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
         self.storage.write(f"{_STAGED}/{name}", content)
-        ratified, uncertain = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
+        ratified = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
         if ratified is None:
             self._loaded = None
-            # The catalog remembers only so many commits: of one that was answered late the log itself tells.
-            if uncertain and (made := self._made(txn_id)):
+            # Also the client below us sends requests again, and the catalog remembers only so many commits: whether this one
+            # was accepted and its answer lost, the log itself tells.
+            if made := self._made(version, txn_id):
                 return made
             self.storage.remove(f"{_STAGED}/{name}")
             return None
@@ -425,12 +426,21 @@ class DeltaLog:
         self._loaded = ratified if ratified.get("latest-table-version") == version else None
         return version
 
-    def _made(self, txn_id: str) -> int | None:
-        self.refresh()
+    def _made(self, version: int, txn_id: str) -> int | None:
+        try:
+            self.refresh()
+        except RatifyError as error:
+            raise self._unknown(version) from error
         return self._state.ids.get(txn_id)
 
-    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> tuple[Json | None, bool]:
-        """The catalog's answer, None where it refused; and whether an earlier request may have been accepted."""
+    def _unknown(self, version: int) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            f"The catalog stopped answering while version {version} of {self._full_name} was being committed. Start it "
+            "again and repeat the load: its id tells whether it was ratified, so it cannot be written twice."
+        )
+
+    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> Json | None:
+        """The catalog's answer; None where the version is taken, perhaps by an earlier request of ours."""
         commit = {
             "version": snapshot.version + 1,
             "timestamp": timestamp,
@@ -446,22 +456,18 @@ class DeltaLog:
         deadline, uncertain = time.monotonic() + self._patience, False
         while True:
             try:
-                return self._catalog.update_table(self._full_name, requirements, updates), uncertain
+                return self._catalog.update_table(self._full_name, requirements, updates)
             except CommitConflict:
-                return None, uncertain
-            except CatalogUnavailable as error:
-                uncertain = True
-                if time.monotonic() > deadline:
-                    raise CommitOutcomeUnknown(
-                        f"The catalog stopped answering while version {snapshot.version + 1} of {self._full_name} was being "
-                        "committed. Start it again and repeat the load: its id tells whether it was ratified, so it cannot "
-                        "be written twice."
-                    ) from error
+                return None
+            except RatifyError as error:
+                # A refusal says nothing of the requests before it that were not answered.
+                uncertain = uncertain or isinstance(error, CatalogUnavailable)
+                passing = isinstance(error, CatalogUnavailable | CatalogBusy)
+                if not passing or time.monotonic() > deadline:
+                    if not uncertain:
+                        raise
+                    raise self._unknown(snapshot.version + 1) from error
                 logger.warning("asking again: %s", error)
-            except CatalogBusy:
-                uncertain = True
-                if time.monotonic() > deadline:
-                    raise
             time.sleep(_RESEND_S * (0.5 + random.random()))  # noqa: S311
 
     def _actions(self, snapshot: Snapshot, proposal: Proposal, txn_id: str) -> list[Json]:
