@@ -138,6 +138,7 @@ class Proposal:
         txns: Delta app ids with the version that each gets.
         operation: As DESCRIBE HISTORY shows it.
         parameters: Likewise.
+        metrics: Of DESCRIBE HISTORY, beside or in place of those that the files tell.
         metadata: A new `metaData` action and the `updates` by which the catalog hears of it, where the schema changes.
     """
 
@@ -146,6 +147,7 @@ class Proposal:
     txns: Mapping[str, int] = field(default_factory=dict[str, int])
     operation: str = "WRITE"
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
 
 
@@ -487,6 +489,7 @@ class DeltaLog:
                 "numOutputRows": str(sum(file.rows for file in proposal.adds)),
                 "numOutputBytes": str(sum(file.size for file in proposal.adds)),
                 **({"numRemovedFiles": str(len(proposal.removes))} if proposal.removes else {}),
+                **{name: str(value) for name, value in proposal.metrics.items()},
             },
             "engineInfo": _engine_info(),
             "txnId": txn_id,

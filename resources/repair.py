@@ -4,8 +4,8 @@ A table is unreadable for every engine once its log names a file that its storag
 this: it deletes its file when it never learns the outcome of a commit, even of one that the catalog accepted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from posixpath import dirname
 
 from resources.delta_log import DeltaLog, LiveFile, NothingToCommit, Proposal, Snapshot
@@ -45,10 +45,10 @@ class Repaired:
     """
 
     version: int | None
-    missing: Sequence[Missing]
-    removed: Sequence[str]
-    loads: Sequence[str]
-    lost: Sequence[Missing]
+    missing: tuple[Missing, ...]
+    removed: tuple[str, ...]
+    loads: tuple[str, ...]
+    lost: tuple[Missing, ...]
 
 
 def missing_files(log: DeltaLog, files: Iterable[LiveFile]) -> list[LiveFile]:
@@ -115,10 +115,10 @@ def repair(log: DeltaLog) -> Repaired | None:
 class _Damage:
     """What is wrong at one version of a table, and how it is mended."""
 
-    missing: Sequence[Missing]
-    removed: Sequence[LiveFile]
-    txns: dict[str, int]
-    lost: Sequence[Missing]
+    missing: tuple[Missing, ...]
+    removed: tuple[LiveFile, ...]
+    txns: Mapping[str, int]
+    lost: tuple[Missing, ...]
 
     @classmethod
     def of(cls, log: DeltaLog, snapshot: Snapshot) -> "_Damage | None":
@@ -139,13 +139,14 @@ class _Damage:
                 txns |= {load: version + 1 for load, version in origin.txns.items()}
             else:
                 lost.append(found)
-        return cls(missing, list(removed.values()), txns, lost)
+        return cls(tuple(missing), tuple(removed.values()), txns, tuple(lost))
 
     def proposal(self) -> Proposal:
         return Proposal(removes=self.removed, txns=self.txns, operation="FSCK", parameters={"dryRun": "false"})
 
     def repaired(self, version: int | None) -> Repaired:
-        return Repaired(version, self.missing, [file.path for file in self.removed], sorted(self.txns), self.lost)
+        removed = tuple(file.path for file in self.removed)
+        return Repaired(version, self.missing, removed, tuple(sorted(self.txns)), self.lost)
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class _Origin:
 
     writer: str = ""
     brought: frozenset[tuple[str, str]] = frozenset()
-    txns: dict[str, int] | None = None
+    txns: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def of(cls, log: DeltaLog, snapshot: Snapshot, version: int | None) -> "_Origin":

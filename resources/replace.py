@@ -119,8 +119,9 @@ class _Replacement:
         touched = [(file, rest) for file in self._candidates(snapshot) if (rest := self._rest(snapshot, file)).gone]
         if touched:
             refuse_removes(snapshot, [file for file, _ in touched])
+        kept = [rest.kept for _, rest in touched if rest.kept]
         self.gone = sum(rest.gone for _, rest in touched)
-        self.proposed = [*appended.adds, *(rest.kept for _, rest in touched if rest.kept)]
+        self.proposed = [*appended.adds, *kept]
         stays = {load: versions.get(load, 0) for load in self._stays}
         return replace(
             appended,
@@ -132,6 +133,12 @@ class _Replacement:
                 **{load: version + (2 if version % 2 else 1) for load, version in stays.items()},
             },
             parameters={"mode": "Overwrite", "partitionBy": "[]", "predicate": self._condition("=")},
+            # As Spark's INSERT … REPLACE WHERE counts them.
+            metrics={
+                "numOutputRows": sum(file.rows for file in appended.adds),
+                "numDeletedRows": self.gone,
+                "numCopiedRows": sum(file.rows for file in kept),
+            },
         )
 
     def withdraw(self, but: Sequence[DataFile] = ()) -> None:

@@ -1,0 +1,87 @@
+"""The files of a snapshot, as the log has them in all its forms."""
+
+import pytest
+
+from resources.delta_log import LiveFile, Proposal
+from resources.tables import TableDeclaration
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs(properties={"delta.checkpointInterval": "3"})
+    assert lake.spark.ensure_table(made)
+    return made
+
+
+def files(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
+    """As a writer has them that reads the log for the first time."""
+    log = lake.another_duckdb().log(lake.full(table))
+    return sorted(log.files(log.refresh()), key=lambda file: file.path)
+
+
+def agree_with_spark(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
+    found = files(lake, table)
+    by_spark = lake.run(
+        f"SELECT DISTINCT _metadata.file_path AS path, count(*) AS rows FROM {lake.full(table)} GROUP BY 1 ORDER BY 1"
+    )
+    read = {row["path"].rpartition("/")[2]: row["rows"] for row in by_spark}
+    assert {file.path: file.rows for file in found if file.rows} == read
+    return found
+
+
+def test_files_by_commits_and_checkpoints_and_deletion_vectors(lake: Lakehouse, table: TableDeclaration) -> None:
+    assert files(lake, table) == []
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    assert [file.version for file in agree_with_spark(lake, table)] in ([1, 2], [2, 1])
+
+    # Spark deletes by vectors, and sums up the log at every third version.
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id IN (0, 1, 15)")
+    found = agree_with_spark(lake, table)
+    assert [file.has_deletion_vector for file in found] == [True, True]
+    assert sorted((file.rows, file.version) for file in found) == [(8, 1), (9, 2)]
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 2")
+    assert sorted(file.rows or 0 for file in agree_with_spark(lake, table)) == [7, 9]
+    log = lake.duckdb.log(lake.full(table))
+    storage = log.storage
+    assert any("checkpoint" in name for name in storage.names("_delta_log"))
+    before = files(lake, table)
+
+    # DuckDB sums it up in its way.
+    with lake.duckdb.session() as session:
+        session.attach()
+        session.con.execute(f"CALL unity_catalog_checkpoint_table('uc.bronze.{table.name}')")
+    assert any(name.startswith(f"{4:020d}.checkpoint") for name in storage.names("_delta_log"))
+    after = files(lake, table)
+    assert [(file.key, file.rows, file.version) for file in after] == [(f.key, f.rows, f.version) for f in before]
+    lake.run(f"UPDATE {lake.full(table)} SET v = 'new' WHERE id = 10")
+    assert len(agree_with_spark(lake, table)) == 3
+
+
+def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lakehouse, table: TableDeclaration) -> None:
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
+    log = lake.duckdb.log(lake.full(table))
+    (deleted,) = [file for file in log.files(log.refresh()) if file.has_deletion_vector]
+    made = log.commit(lambda snapshot: Proposal(removes=[deleted], operation="WRITE"))
+    (remove,) = [action["remove"] for action in lake.commit(table, made.version) if "remove" in action]
+    said = {key: value for key, value in remove.items() if key not in {"deletionTimestamp", "deletionVector"}}
+    assert said == {
+        "path": deleted.add["path"],
+        "partitionValues": {},
+        "size": deleted.add["size"],
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "baseRowId": 0,
+        "defaultRowCommitVersion": 1,
+    }
+    assert remove["deletionVector"]["cardinality"] == 1
+    assert lake.rows(table) == [(id_, "r") for id_ in range(10, 20)]
+    with lake.duckdb.session() as session:
+        session.attach()
+        assert session.count(table) == 10
+    assert [file.version for file in agree_with_spark(lake, table)] == [2]
