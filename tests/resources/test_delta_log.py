@@ -1,8 +1,15 @@
 """The files of a snapshot, as the log has them in all its forms."""
 
+import json
+from pathlib import Path
+from uuid import uuid4
+
 import pytest
+from duckdb import connect
 
 from resources.delta_log import LiveFile, Proposal
+from resources.parquet import write_parquet
+from resources.sql import literal
 from resources.tables import TableDeclaration
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
@@ -85,3 +92,48 @@ def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lake
         session.attach()
         assert session.count(table) == 10
     assert [file.version for file in agree_with_spark(lake, table)] == [2]
+
+
+@pytest.mark.parametrize("kind", ["v2 json", "v2 parquet", "v1", "v1 in parts"])
+def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp_path: Path, kind: str) -> None:
+    """Made by hand by PROTOCOL.md, and read in place of the commits before it, which are cleaned away."""
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    before = files(lake, table)
+    storage = lake.duckdb.log(lake.full(table)).storage
+
+    def parquet(path: str, select: str) -> None:
+        write_parquet(con, select, tmp_path / "made.parquet")
+        storage.write(path, (tmp_path / "made.parquet").read_bytes())
+
+    def add(file: LiveFile) -> str:
+        said = {
+            key: literal(str(file.add[key])) for key in ("path", "stats", "size", "baseRowId", "defaultRowCommitVersion")
+        }
+        fields = ", ".join(
+            f"{key} := {value if key in {'path', 'stats'} else value + '::BIGINT'}" for key, value in said.items()
+        )
+        return f"SELECT struct_pack({fields}, partitionValues := MAP {{}}::MAP(VARCHAR, VARCHAR)) AS add"
+
+    name = f"_delta_log/{2:020d}.checkpoint"
+    with connect() as con:
+        if kind == "v1":
+            parquet(f"{name}.parquet", " UNION ALL ".join(map(add, before)))
+        elif kind == "v1 in parts":
+            for part, file in enumerate(before, 1):
+                parquet(f"{name}.{part:010d}.{len(before):010d}.parquet", add(file))
+        else:
+            sidecars = [f"{uuid4()}.parquet" for _ in before]
+            for sidecar, file in zip(sidecars, before, strict=True):
+                parquet(f"_delta_log/_sidecars/{sidecar}", add(file))
+            if kind == "v2 json":
+                lines = [json.dumps({"sidecar": {"path": sidecar, "sizeInBytes": 1}}) for sidecar in sidecars]
+                storage.write(f"{name}.{uuid4()}.json", "\n".join(lines).encode())
+            else:
+                parquet(f"{name}.{uuid4()}.parquet", f"SELECT struct_pack(path := unnest({sidecars})) AS sidecar")
+    for version in range(2):
+        storage.remove(f"_delta_log/{version:020d}.json")
+    assert files(lake, table) == before
+    assert sorted(file.version or 0 for file in before) == [1, 2]
+    append(lake.duckdb, table, "SELECT 20, 'r'", "2")
+    assert len(files(lake, table)) == 3
