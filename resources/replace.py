@@ -106,6 +106,8 @@ class _Replacement:
 
     def proposal(self, snapshot: Snapshot) -> Proposal:
         """What to commit on top of a snapshot."""
+        # First, for whoever repeats a replacement is to hear that it was made.
+        appended = self._incoming.proposal(snapshot)
         versions = snapshot.txn_versions([*self._out, *self._stays])
         # One that the log does not know, or has forgotten, may well have been in.
         if taken := sorted(load for load in self._out if versions.get(load, 1) % 2 == 0):
@@ -115,7 +117,6 @@ class _Replacement:
             )
         if self._table != snapshot.uuid:
             self._table, self._rests = snapshot.uuid, {}
-        appended = self._incoming.proposal(snapshot)
         touched = [(file, rest) for file in self._candidates(snapshot) if (rest := self._rest(snapshot, file)).gone]
         if touched:
             refuse_removes(snapshot, [file for file, _ in touched])
