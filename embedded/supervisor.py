@@ -83,11 +83,10 @@ class Supervisor:
         if config.unity_host:
             self._catalog = CatalogState(url=config.unity_host, name=config.catalog, token_file=_unity_token(config))
         else:
-            port = claim_port(config.catalog_port, "catalog server")
-            self._start(Server("catalog server", lambda: _launch_catalog(config, port), self._catalog_ready))
+            catalog_port = claim_port(config.catalog_port, "catalog server")
+            self._start(Server("catalog server", lambda: _launch_catalog(config, catalog_port), self._catalog_ready))
         if runtime:
-            port = claim_port(config.spark_port, "Spark Connect server")
-            server = self._spark_server(runtime, port)
+            server = self._spark_server(runtime, claim_port(config.spark_port, "Spark Connect server"))
             log = config.home / "logs" / "spark-jvm.log"
             self._start(
                 Server(

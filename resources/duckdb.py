@@ -361,7 +361,7 @@ class Incoming:
 
 
 def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
-    """Columns are known by name: a table may have them in another order, and more of them where they may be NULL."""
+    """Columns are known by name: a table may have them in another order, but no more and no less."""
     there = {field["name"].lower(): field for field in snapshot.fields}
     for name, type_ in staged.columns.items():
         field = there.pop(name.lower(), None)
@@ -374,10 +374,10 @@ def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
             )
         if not field["nullable"] and (nulls := staged.stats.get("nullCount", {}).get(name)):
             raise AppendFailed(f"{snapshot.full_name}, column {name}: must not be NULL, and is in {nulls:,} rows.")
-    if needed := sorted(field["name"] for field in there.values() if not field["nullable"] and staged.rows):
+    if more := sorted(field["name"] for field in there.values()):
         raise UnsafeTable(
-            f"{snapshot.full_name} has columns {', '.join(needed)}, which must not be NULL and are not written. Add them to "
-            "the declaration."
+            f"{snapshot.full_name} has columns {', '.join(more)} that are not written. Alter the table or the declaration so "
+            "that both agree."
         )
 
 

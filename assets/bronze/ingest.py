@@ -22,7 +22,7 @@ from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
 from assets.bronze.sources import Rewrite, SchemaMode, Source
 from resources.delta_log import RETENTION, retention_seconds
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
-from resources.errors import AlreadyLoaded, BadFile
+from resources.errors import AlreadyLoaded, BadFile, UnsafeTable
 from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
 from resources.parquet import Written, write_parquet
@@ -117,8 +117,11 @@ class _Batch:
     parsed: dict[str, tuple[Path, Written]] = field(default_factory=dict[str, tuple[Path, Written]])
 
     def __post_init__(self) -> None:
+        self.columns = self._columns_now()
+
+    def _columns_now(self) -> tuple[Column, ...]:
         declared = self.source.schema is SchemaMode.DECLARED
-        self.columns = self.source.table.columns if declared else self.session.columns(self.source.table)
+        return self.source.table.columns if declared else self.session.columns(self.source.table)
 
     def parse(self, file: LandedFile) -> FileOutcome:
         """Fetch a landed file and write its rows as Parquet."""
@@ -158,6 +161,11 @@ class _Batch:
                 logger.info("%s", error)
                 loads = [load for outcome in fresh for load in (outcome.content_load, outcome.path_load)]
                 outcomes = self._settled(outcomes, self.session.loaded(self.source.table, loads))
+            except UnsafeTable:
+                # Another writer's file has brought a column meanwhile: ours have NULL there.
+                if self.source.schema is not SchemaMode.EVOLVING or self.columns == (now := self._columns_now()):
+                    raise
+                self.columns = now
             else:
                 return [_committed(outcome, ratified, time.monotonic() - began) for outcome in outcomes], ratified.version
         return list(outcomes), None
@@ -200,19 +208,24 @@ class _Batch:
         if outcome.content_load not in there:
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
-        if not any(line.sha256 == outcome.sha256 for line in of_path) and self._is_in(outcome, there, of_path):
-            # An earlier attempt committed its rows and died before it entered them in the book.
-            return replace(outcome, recovered=True)
+        if not any(line.sha256 == outcome.sha256 for line in of_path) and (
+            batch := self._brought_by(outcome, there, of_path)
+        ):
+            return replace(outcome, recovered=True, batch_id=batch)
         return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
 
-    def _is_in(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> bool:
-        """Whether the bytes that are in bronze came by this file's name."""
-        if self.source.on_rewrite is not Rewrite.APPEND:
-            return outcome.path_load in there
+    def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> str | None:
+        """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the book; None
+        where the bytes came by another name."""
         table = f"{ALIAS}.{self.source.table_name}"
         self.session.attach()
-        rows = int(self.session.rows(f"SELECT count(*) FROM {table} WHERE _source_file = ?", [outcome.path])[0][0])
-        return 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
+        query = f"SELECT count(*), arg_max(_batch_id, _loaded_at) FROM {table} WHERE _source_file = ?"
+        rows, batch = self.session.rows(query, [outcome.path])[0]
+        if self.source.on_rewrite is Rewrite.APPEND:
+            came = 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
+        else:
+            came = outcome.path_load in there
+        return (batch or outcome.batch_id) if came else None
 
 
 def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> FileOutcome:

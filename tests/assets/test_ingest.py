@@ -132,7 +132,7 @@ def test_a_crash_between_the_rows_and_the_book(landing: Landing, monkeypatch: py
 
     landing.put("1.csv", HEADER + "AA,American\nUA,United\n")
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "_record", dies)
+        patch.setattr(ingest, "record", dies)
         with pytest.raises(KeyboardInterrupt):
             landing.load()
     assert (landing.version(), landing.book()) == (1, [])

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -71,22 +71,11 @@ def reading(
         except duckdb.Error as error:
             if _is_ours(error):
                 raise
-            raise BadFile(file, _reason(form, error)) from error
+            raise BadFile(file, _reason(form, str(error).replace(str(path), file))) from error
         finally:
             # In a transaction that the error has ended this fails too; the next file replaces the table.
             with suppress(duckdb.Error):
                 con.execute(f"DROP TABLE IF EXISTS temp.{RECORDS}")
-
-
-def count_records(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> int:
-    """Return how many records a landed file has.
-
-    Raises:
-        BadFile: the file cannot be read.
-    """
-    with reading(con, source, file, local, local.parent) as raw:
-        found = con.execute(f"SELECT count(*) FROM {raw.relation}").fetchone()
-    return int(found[0]) if found else 0
 
 
 def _csv(
@@ -160,24 +149,34 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
         f"hive_partitioning = false){limit}"
     )
     _check_objects(con, file)
-    keys = [
-        str(key)
-        for (key,) in con.execute(
-            f"SELECT key FROM (SELECT unnest(json_keys(json)) AS key, rowid AS row FROM {RECORDS}) GROUP BY key "
-            f"ORDER BY min(row), key LIMIT {_KEYS_LIMIT + 1}"
-        ).fetchall()
-    ]
+    each = "unnest(json_keys(json)) AS key, generate_subscripts(json_keys(json), 1) AS place"
+    found = con.execute(
+        f"SELECT key FROM (SELECT rowid, {each} FROM {RECORDS}) GROUP BY key "
+        f"ORDER BY min(rowid), arg_min(place, rowid) LIMIT {_KEYS_LIMIT + 1}"
+    ).fetchall()
+    keys = [str(key) for (key,) in found]
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
-    picked = [key for key in keys if wanted is None or key.lower() in wanted]
-    relation = f"(SELECT rowid, json, {opened('json', picked)} AS j FROM {RECORDS})" if picked else RECORDS
-    # Other records may write a key in another case.
-    spellings = {key.lower(): [other for other in picked if other.lower() == key.lower()] for key in picked}
-    fields = {
-        folded: Field(same[0], f"coalesce({', '.join(f'j.{identifier(key)}' for key in same)})", Kind.JSON)
-        for folded, same in spellings.items()
-    }
-    return Raw(relation, "rowid + 1", fields, tuple(key for key in keys if key not in picked), _rest(picked))
+    # A struct with an empty name has no names at all.
+    picked = [key for key in keys if key and (wanted is None or key.lower() in wanted)]
+    record, fields = _json_fields(picked)
+    relation = f"(SELECT rowid, json, {record} AS j FROM {RECORDS})"
+    others = tuple(key for key in keys if key.lower() not in fields)
+    return Raw(relation, "rowid + 1", fields, others, _rest(picked))
+
+
+def _json_fields(keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
+    """SQL of a record `j` with these keys, and the fields in it."""
+    spellings = dict[str, list[str]]()
+    for key in keys:
+        spellings.setdefault(key.lower(), []).append(key)
+    if len(spellings) == len(keys):
+        fields = {key.lower(): Field(key, f"j.{identifier(key)}", Kind.JSON) for key in keys}
+        return (opened("json", keys) if keys else "NULL"), fields
+    # Different objects write a key in different cases, which a struct would take for one field.
+    found = {folded: ", ".join(f"j[{literal(key)}]" for key in same) for folded, same in spellings.items()}
+    fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", Kind.JSON) for folded, sql in found.items()}
+    return "CAST(json AS MAP(VARCHAR, JSON))", fields
 
 
 def _check_objects(con: "duckdb.DuckDBPyConnection", file: str) -> None:
@@ -205,14 +204,14 @@ def _rest(picked: list[str]) -> str:
 
 
 def _parquet(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Collection[str] | None) -> Raw:
-    relation = f"read_parquet({literal(str(path))}, file_row_number = true, hive_partitioning = false)"
-    described = con.execute(f"DESCRIBE FROM {relation}").fetchall()
+    options = f"{literal(str(path))}, hive_partitioning = false"
+    described = con.execute(f"DESCRIBE FROM read_parquet({options})").fetchall()
     names = [str(name) for name, *_ in described]
-    if "file_row_number" in (name.lower() for name in names[:-1]):
+    if "file_row_number" in (name.lower() for name in names):
         raise BadFile(file, "it has a column file_row_number, which is DuckDB's own name for a row's place; rename it")
     check_names(file, names)
-    fields = (Field(name, identifier(name), Kind.TYPED, str(held)) for name, held, *_ in described[:-1])
-    return raw(relation, "file_row_number + 1", fields, wanted)
+    fields = (Field(name, identifier(name), Kind.TYPED, str(held)) for name, held, *_ in described)
+    return raw(f"read_parquet({options}, file_row_number = true)", "file_row_number + 1", fields, wanted)
 
 
 def _is_ours(error: "duckdb.Error") -> bool:
@@ -239,8 +238,7 @@ _CAUSES = (
 )
 
 
-def _reason(form: Format, error: Exception) -> str:
-    text = str(error)
+def _reason(form: Format, text: str) -> str:
     if MISFIT in text:
         return text.partition(MISFIT)[2]
     if form is Format.PARQUET:
