@@ -7,7 +7,7 @@ from assets.checks.definitions import all_checks
 from assets.gold.tables import gold_assets
 from assets.silver.tables import silver_assets
 from orchestration.automation import automation_sensor, with_policies
-from orchestration.jobs import ingest_job, medallion_job, nightly
+from orchestration.jobs import files_job, hourly, ingest_job, medallion_job, nightly
 from orchestration.sensors import landed_files_sensor
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
@@ -21,8 +21,8 @@ tables = dg.map_asset_specs(with_policies, [*bronze_assets, *silver_assets, *gol
 defs = dg.Definitions(
     assets=[*landing_assets, *tables, landed_files],
     asset_checks=all_checks,
-    jobs=[ingest_job, medallion_job],
-    schedules=[nightly],
+    jobs=[files_job, ingest_job, medallion_job],
+    schedules=[hourly, nightly],
     sensors=[landed_files_sensor, automation_sensor],
     resources={
         "catalog": catalog,

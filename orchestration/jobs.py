@@ -3,6 +3,7 @@
 import dagster as dg
 
 from assets.bronze.sources import SOURCES
+from assets.checks.definitions import files_checks
 from assets.tables import asset_key
 
 ingest_job = dg.define_asset_job(
@@ -24,4 +25,19 @@ nightly = dg.ScheduleDefinition(
     execution_timezone="America/New_York",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="After the last departures of the day: catches what no sensor saw.",
+)
+
+files_job = dg.define_asset_job(
+    "files",
+    selection=dg.AssetSelection.checks(*files_checks),
+    description="Look whether every file that a table is made of exists in storage.",
+)
+
+hourly = dg.ScheduleDefinition(
+    name="hourly",
+    job=files_job,
+    cron_schedule="30 * * * *",
+    execution_timezone="America/New_York",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Finds tables that others have made unreadable, also between materializations.",
 )

@@ -14,10 +14,11 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from resources.catalog import UnityCatalog
@@ -45,6 +46,7 @@ RETENTION = "delta.setTransactionRetentionDuration"
 
 _LOG = "_delta_log"
 _STAGED = f"{_LOG}/_staged_commits"
+_SIDECARS = f"{_LOG}/_sidecars"
 _ROW_TRACKING = "delta.rowTracking"
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
 # What a writer of rows must heed and this one does: whatever else a table asks for, it refuses to write.
@@ -88,23 +90,65 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class LiveFile:
+    """A data file of a snapshot.
+
+    Attributes:
+        add: The action that brought it, as the log has it.
+        version: The commit that wrote the file, or None where the log no longer tells.
+    """
+
+    add: Json
+    version: int | None
+
+    @property
+    def path(self) -> str:
+        """Where it is, relative to the table's location; the log's own paths are URL-encoded."""
+        return unquote(self.add["path"])
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from the other files of a snapshot (PROTOCOL.md, action reconciliation)."""
+        return _key(self.add)
+
+    @property
+    def has_deletion_vector(self) -> bool:
+        """Whether some of its rows are deleted."""
+        return bool(self.key[1])
+
+    @property
+    def stats(self) -> Json:
+        """Delta's statistics; empty where its writer kept none."""
+        return json.loads(self.add.get("stats") or "{}")
+
+    @property
+    def rows(self) -> int | None:
+        """Rows that are not deleted, or None where its writer did not say."""
+        count = self.stats.get("numRecords")
+        vector: Json | None = self.add.get("deletionVector")
+        return None if count is None else count - ((vector or {}).get("cardinality") or 0)
+
+
+@dataclass(frozen=True)
 class Proposal:
     """What a commit is to bring.
 
     Attributes:
         adds: Files whose rows come in.
-        removes: Paths, as they stand in the log, of files whose rows go.
+        removes: Files of the snapshot whose rows go.
         txns: Delta app ids with the version that each gets.
         operation: As DESCRIBE HISTORY shows it.
         parameters: Likewise.
+        metrics: Of DESCRIBE HISTORY, beside or in place of those that the files tell.
         metadata: A new `metaData` action and the `updates` by which the catalog hears of it, where the schema changes.
     """
 
     adds: Sequence[DataFile] = ()
-    removes: Sequence[str] = ()
+    removes: Sequence[LiveFile] = ()
     txns: Mapping[str, int] = field(default_factory=dict[str, int])
     operation: str = "WRITE"
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
 
 
@@ -282,17 +326,53 @@ class DeltaLog:
         except FileNotFoundError:
             # Versions that a checkpoint holds may be cleaned away.
             self._state = _State()
-            try:
+            with self._readable():
                 self._catch_up(loaded)
-            except FileNotFoundError as error:
-                raise LogUnreadable(
-                    f"The log of {self._full_name} lacks {error.filename or error}: RESTORE the table to a version that can "
-                    "be read, or bring the file back."
-                ) from error
         self._loaded = loaded
         snapshot = self._snapshot(loaded)
         self._state.forget(snapshot.horizon_ms)
         return snapshot
+
+    def files(self, snapshot: Snapshot) -> list[LiveFile]:
+        """Return the data files that make up the table at the snapshot that this log gave last.
+
+        Raises:
+            StorageUnavailable, LogUnreadable.
+            UnsafeTable: it names files outside of its folder, as clones do.
+        """
+        live = dict[tuple[str, str], LiveFile]()
+
+        def apply(action: Json, version: int | None) -> None:
+            if add := action.get("add"):
+                # With deletion vectors the same file is added again and again.
+                live[_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
+            elif remove := action.get("remove"):
+                live.pop(_key(remove), None)
+
+        with self._readable():
+            summed_up, paths = self._newest_checkpoint(snapshot.version)
+            while paths:
+                for action in self._checkpoint_actions(paths.pop(), ("add", "sidecar")):
+                    apply(action, None)
+                    if sidecar := action.get("sidecar"):
+                        paths.append(f"{_SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
+            for version in range(summed_up + 1, snapshot.version + 1):
+                for action in self.actions(version):
+                    apply(action, version)
+        if outside := next((path for path, _ in live if path.startswith("/") or urlsplit(path).scheme), None):
+            raise UnsafeTable(
+                f"{self._full_name} names a file outside of its folder, {outside}: read and write it with Spark."
+            )
+        return list(live.values())
+
+    def actions(self, version: int) -> list[Json]:
+        """Return the actions of one ratified version, up to the last that was seen.
+
+        Raises:
+            FileNotFoundError: the log no longer has it.
+            StorageUnavailable.
+        """
+        return self._read_commit(version, self._loaded)
 
     def commit(self, plan: Callable[[Snapshot], Proposal]) -> Committed:
         """Commit what `plan` proposes for the latest version; it is asked again for each version that others make first.
@@ -335,11 +415,12 @@ class DeltaLog:
         name = f"{version:020d}.{uuid4()}.json"
         content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
         self.storage.write(f"{_STAGED}/{name}", content)
-        ratified, uncertain = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
+        ratified = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
         if ratified is None:
             self._loaded = None
-            # The catalog remembers only so many commits: of one that was answered late the log itself tells.
-            if uncertain and (made := self._made(txn_id)):
+            # Also the client below us sends requests again, and the catalog remembers only so many commits: whether this one
+            # was accepted and its answer lost, the log itself tells.
+            if made := self._made(version, txn_id):
                 return made
             self.storage.remove(f"{_STAGED}/{name}")
             return None
@@ -350,12 +431,21 @@ class DeltaLog:
         self._loaded = ratified if ratified.get("latest-table-version") == version else None
         return version
 
-    def _made(self, txn_id: str) -> int | None:
-        self.refresh()
+    def _made(self, version: int, txn_id: str) -> int | None:
+        try:
+            self.refresh()
+        except RatifyError as error:
+            raise self._unknown(version) from error
         return self._state.ids.get(txn_id)
 
-    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> tuple[Json | None, bool]:
-        """The catalog's answer, None where it refused; and whether an earlier request may have been accepted."""
+    def _unknown(self, version: int) -> CommitOutcomeUnknown:
+        return CommitOutcomeUnknown(
+            f"The catalog stopped answering while version {version} of {self._full_name} was being committed. Start it "
+            "again and repeat the load: its id tells whether it was ratified, so it cannot be written twice."
+        )
+
+    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> Json | None:
+        """The catalog's answer; None where the version is taken, perhaps by an earlier request of ours."""
         commit = {
             "version": snapshot.version + 1,
             "timestamp": timestamp,
@@ -371,22 +461,18 @@ class DeltaLog:
         deadline, uncertain = time.monotonic() + self._patience, False
         while True:
             try:
-                return self._catalog.update_table(self._full_name, requirements, updates), uncertain
+                return self._catalog.update_table(self._full_name, requirements, updates)
             except CommitConflict:
-                return None, uncertain
-            except CatalogUnavailable as error:
-                uncertain = True
-                if time.monotonic() > deadline:
-                    raise CommitOutcomeUnknown(
-                        f"The catalog stopped answering while version {snapshot.version + 1} of {self._full_name} was being "
-                        "committed. Start it again and repeat the load: its id tells whether it was ratified, so it cannot "
-                        "be written twice."
-                    ) from error
+                return None
+            except RatifyError as error:
+                # A refusal says nothing of the requests before it that were not answered.
+                uncertain = uncertain or isinstance(error, CatalogUnavailable)
+                passing = isinstance(error, CatalogUnavailable | CatalogBusy)
+                if not passing or time.monotonic() > deadline:
+                    if not uncertain:
+                        raise
+                    raise self._unknown(snapshot.version + 1) from error
                 logger.warning("asking again: %s", error)
-            except CatalogBusy:
-                uncertain = True
-                if time.monotonic() > deadline:
-                    raise
             time.sleep(_RESEND_S * (0.5 + random.random()))  # noqa: S311
 
     def _actions(self, snapshot: Snapshot, proposal: Proposal, txn_id: str) -> list[Json]:
@@ -406,6 +492,7 @@ class DeltaLog:
                 "numOutputRows": str(sum(file.rows for file in proposal.adds)),
                 "numOutputBytes": str(sum(file.size for file in proposal.adds)),
                 **({"numRemovedFiles": str(len(proposal.removes))} if proposal.removes else {}),
+                **{name: str(value) for name, value in proposal.metrics.items()},
             },
             "engineInfo": _engine_info(),
             "txnId": txn_id,
@@ -414,7 +501,7 @@ class DeltaLog:
         if proposal.metadata:
             actions.append({"metaData": proposal.metadata[0]})
         actions += [{"txn": {"appId": id_, "version": v, "lastUpdated": now}} for id_, v in proposal.txns.items()]
-        actions += [{"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in proposal.removes]
+        actions += [_remove(file, now) for file in proposal.removes]
         for file in proposal.adds:
             add: Json = {
                 "path": file.path,
@@ -449,15 +536,40 @@ class DeltaLog:
             self._read_checkpoint(latest)
         # Their writers may have died before they did it.
         self._publish(unpublished)
-        staged = {commit["version"]: f"{_STAGED}/{commit['file-name']}" for commit in unpublished}
         for version in range(self._state.version + 1, latest + 1):
-            content = self.storage.read(staged.get(version, f"{_LOG}/{version:020d}.json"))
+            actions = self._read_commit(version, loaded)
             self._state.version = version
-            for line in content.splitlines():
-                self._state.apply(json.loads(line))
+            for action in actions:
+                self._state.apply(action)
+
+    def _read_commit(self, version: int, loaded: Json | None) -> list[Json]:
+        unpublished: list[Json] = (loaded or {}).get("commits") or []
+        staged = {commit["version"]: f"{_STAGED}/{commit['file-name']}" for commit in unpublished}
+        content = self.storage.read(staged.get(version, f"{_LOG}/{version:020d}.json"))
+        return [json.loads(line) for line in content.splitlines()]
+
+    @contextmanager
+    def _readable(self) -> Generator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise LogUnreadable(
+                f"The log of {self._full_name} lacks {error.filename or error}: RESTORE the table to a version that can "
+                "be read, or bring the file back."
+            ) from error
 
     def _read_checkpoint(self, latest: int) -> None:
-        """Begin with the newest checkpoint, of all kinds that PROTOCOL.md knows."""
+        """Begin with the newest checkpoint."""
+        version, paths = self._newest_checkpoint(latest)
+        for path in paths:
+            for action in self._checkpoint_actions(path, ("txn", "domainMetadata", "metaData")):
+                self._state.apply(action)
+        # A checkpoint has no commitInfo: if none comes after it, the time of its version is in the version itself.
+        self._state.version = version if version < latest else version - 1
+
+    def _newest_checkpoint(self, latest: int) -> tuple[int, list[str]]:
+        """The version of the newest checkpoint up to `latest` and its files, of all kinds that PROTOCOL.md knows; version -1
+        where there is none."""
         found = dict[int, list[tuple[str, int]]]()
         for name in self.storage.names(_LOG):
             if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
@@ -466,14 +578,10 @@ class DeltaLog:
             parts = max(parts for _, parts in names)
             if len(names) < parts:
                 continue
-            for name, _ in names if parts > 1 else names[:1]:
-                for action in self._checkpoint_actions(f"{_LOG}/{name}"):
-                    self._state.apply(action)
-            # A checkpoint has no commitInfo: if none comes after it, the time of its version is in the version itself.
-            self._state.version = version if version < latest else version - 1
-            return
+            return version, [f"{_LOG}/{name}" for name, _ in (names if parts > 1 else names[:1])]
+        return -1, []
 
-    def _checkpoint_actions(self, path: str) -> list[Json]:
+    def _checkpoint_actions(self, path: str, kinds: Sequence[str]) -> list[Json]:
         if path.endswith(".json"):
             return [json.loads(line) for line in self.storage.read(path).splitlines()]
         import duckdb
@@ -483,7 +591,7 @@ class DeltaLog:
             there = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
             return [
                 {name: {key: value for key, value in action.items() if value is not None}}
-                for name in ("txn", "domainMetadata", "metaData")
+                for name in kinds
                 if name in there
                 for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
             ]
@@ -518,6 +626,20 @@ def _refuse_unheeded(snapshot: Snapshot) -> None:
         raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
     if any("delta.invariants" in (field.get("metadata") or {}) for field in snapshot.fields):
         raise UnsafeTable(f"{snapshot.full_name} has invariants on its columns: write it with Spark.")
+
+
+def _key(action: Json) -> tuple[str, str]:
+    vector: Json | None = action.get("deletionVector")
+    if not vector:
+        return action["path"], ""
+    at = "" if vector.get("offset") is None else f"@{vector['offset']}"
+    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{at}"
+
+
+def _remove(file: LiveFile, now: int) -> Json:
+    kept = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    said = {name: file.add[name] for name in kept if file.add.get(name) is not None}
+    return {"remove": {**said, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
 
 
 def _engine_info() -> str:

@@ -179,7 +179,7 @@ class DuckDBSession:
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads whose rows are in the table, by its log."""
         snapshot = self._engine.log(self._full_name(declaration)).refresh()
-        return _loads_in(snapshot.txn_versions(loads))
+        return loads_in(snapshot.txn_versions(loads))
 
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
         """Return the columns that a table has now, in its order."""
@@ -261,7 +261,7 @@ class DuckDBSession:
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
         log = self._engine.log(self._full_name(declaration))
-        incoming = _Incoming(self.con, log, group)
+        incoming = Incoming(self.con, log, group)
         try:
             committed = log.commit(incoming.proposal)
         except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
@@ -307,7 +307,7 @@ class DuckDBSession:
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
 
 
-class _Incoming:
+class Incoming:
     """What a group of writers appends: brought into the table's storage once, however often the commit is tried."""
 
     def __init__(self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged]) -> None:
@@ -325,7 +325,7 @@ class _Incoming:
             AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
         """
         versions = snapshot.txn_versions(self._loads)
-        if there := _loads_in(versions):
+        if there := loads_in(versions):
             raise AlreadyLoaded(snapshot.full_name, sorted(there))
         for staged in self._group:
             _check_columns(snapshot, staged)
@@ -385,7 +385,7 @@ def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
         )
 
 
-def _loads_in(versions: Mapping[str, int]) -> set[str]:
+def loads_in(versions: Mapping[str, int]) -> set[str]:
     """Loads whose rows are in the table. A `txn` version can only grow: it is odd from the commit that brings the rows, and
     even from one that takes them out again."""
     return {load for load, version in versions.items() if version % 2 == 1}

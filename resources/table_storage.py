@@ -60,13 +60,13 @@ class TableStorage:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in any order; none where there is no such folder."""
-        if self.local:
-            with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
+            if self.local:
                 return [path.name for path in (self.local / folder).iterdir()]
-            return []
-        with self._store("list", folder) as (fs, name):
-            fs.invalidate_cache(name)
-            return [found.rsplit("/", 1)[-1] for found in fs.ls(name, detail=False)]
+            with self._store("list", folder) as (fs, name):
+                fs.invalidate_cache(name)
+                return [found.rsplit("/", 1)[-1] for found in fs.ls(name, detail=False)]
+        return []
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file that is there whole, and stays there when the machine fails, or is not there."""

@@ -185,10 +185,11 @@ def test_every_table_is_checked_against_its_history() -> None:
     for key in checks:
         by_asset[key.asset_key.to_user_string()].add(key.name)
     tables = {name for name in GRAPH if name.split("/")[1] in {"bronze", "silver", "gold"} and name.startswith("ratify/")}
-    assert set(by_asset) == tables
+    assert set(by_asset) == {*tables, "ratify/ops/landed_files"}
+    assert all("files_present" in found for found in by_asset.values())
     history = {"committed_as_declared", "rows_as_reported", "no_foreign_versions", "schema_as_declared"}
     for name, found in by_asset.items():
-        assert history <= found, name
+        assert (history <= found) == (name in tables), name
         assert ({"nothing_taken_back", "files_loaded_once", "csv_rows_in_bronze"} <= found) == ("/bronze/" in name), name
     assert len(checks) == len(set(checks))
 
@@ -199,4 +200,7 @@ def test_everything_runs_without_being_switched_on() -> None:
         "automation": "RUNNING",
         "landed_files_sensor": "RUNNING",
     }
-    assert {s.name: s.default_status.value for s in repository.schedule_defs} == {"nightly": "RUNNING"}
+    assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
+        "hourly": "RUNNING",
+        "nightly": "RUNNING",
+    }

@@ -5,15 +5,18 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.sources import FLIGHTS_RAW, SOURCES, Source
+from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES, SOURCES, Source
 from assets.checks import history as judge
 from assets.checks.conservation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_conserved
+from assets.checks.files import files_present
 from assets.checks.history import Claim, Finding
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
 from assets.tables import VERSIONS, asset_key
 from resources.duckdb import ALIAS, DuckDB
+from resources.errors import TableMissing
 from resources.landing import LandingZone
+from resources.repair import missing_files
 from resources.spark import Spark
 from resources.tables import TableDeclaration
 
@@ -97,6 +100,33 @@ def _result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResul
     )
 
 
+def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
+    """Return the check that a table's storage has every file that the table is made of."""
+    key = asset_key(declaration)
+
+    @dg.multi_asset_check(
+        name=f"{declaration.name}_files",
+        specs=[
+            dg.AssetCheckSpec(
+                "files_present", asset=key, blocking=True, description="Every file of the table exists in storage."
+            )
+        ],
+    )
+    def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        yield _result(key, "files_present", _files_finding(duckdb, declaration))
+
+    return check
+
+
+def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
+    log = duckdb.log(declaration.full_name(duckdb.catalog.connection.name))
+    try:
+        files = log.files(log.refresh())
+    except TableMissing:
+        return Finding(True, "Not made yet.", {"files": 0, "missing": 0})
+    return files_present(f"{declaration.layer}.{declaration.name}", files, missing_files(log, files))
+
+
 def landing_check(
     source: Source, name: str, judged: Callable[[LandingZone, DuckDB, Source], Finding], description: str
 ) -> dg.AssetChecksDefinition:
@@ -145,7 +175,10 @@ DECLARATIONS = (
 )
 """Every table that an asset materializes, bronze to gold."""
 
+files_checks = [files_check(declaration) for declaration in (*DECLARATIONS, LANDED_FILES)]
+
 all_checks: list[dg.AssetChecksDefinition] = [
+    *files_checks,
     *(history_checks(declaration) for declaration in DECLARATIONS),
     *(
         landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once.")

@@ -9,8 +9,8 @@ from resources.tables import TableDeclaration
 from resources.types import sql_type
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
-UPKEEP = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY"})
-"""Operations that change a table but none of its rows, which Spark alone makes."""
+UPKEEP = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY", "FSCK"})
+"""Operations that change a table but none of the rows that can be read from it."""
 
 REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"})
 """Operations that take back or change rows that were there."""
@@ -133,4 +133,6 @@ def _net_rows(commit: Commit) -> int | None:
         return None
     if commit.operation == "MERGE":
         return commit.metrics["numTargetRowsInserted"] - commit.metrics["numTargetRowsDeleted"]
-    return commit.rows_added
+    if commit.rows_added is None:
+        return None
+    return commit.rows_added - commit.metrics.get("numDeletedRows", 0)

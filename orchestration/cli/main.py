@@ -14,6 +14,7 @@ from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.nycflights import land_days
+from orchestration.cli.repair import repair
 from resources.errors import RatifyError
 from resources.history import Commit
 from resources.settings import Settings
@@ -40,7 +41,7 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
-for command in (access.grant, access.revoke, access.grants):
+for command in (access.grant, access.revoke, access.grants, repair):
     app.command()(command)
 
 
@@ -124,7 +125,7 @@ def history(
 ) -> None:
     """Show a table's commits, engine by engine."""
     with session.engines() as engines:
-        full_name = table if table.count(".") == 2 else f"{engines.catalog.connection.name}.{table}"
+        full_name = engines.full_name(table)
         commits = engines.spark.history(full_name, limit)
     session.show(f"History of {full_name}", [_shown(commit) for commit in commits], as_json=as_json)
 

@@ -40,6 +40,10 @@ class Engines:
     spark: Spark
     duckdb: DuckDB
 
+    def full_name(self, table: str) -> str:
+        """Return the three-part name of a table that was given as schema.table or catalog.schema.table."""
+        return table if table.count(".") == 2 else f"{self.catalog.connection.name}.{table}"
+
     def close(self) -> None:
         """Close what was opened."""
         self.spark.close()

@@ -8,9 +8,10 @@ import pytest
 
 from assets.bronze.assets import bronze_table
 from assets.checks.conservation import csv_rows_in_bronze, files_loaded_once
-from assets.checks.definitions import history_checks, landing_check
+from assets.checks.definitions import files_check, history_checks, landing_check
 from assets.tables import VERSIONS, asset_key
 from resources.landing import LandingZone
+from resources.repair import repair
 from tests.assets.test_ingest import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
 
@@ -27,6 +28,7 @@ class Table:
         self.key = asset_key(self.source.table)
         self.asset = bronze_table(self.source)
         self.checks = [
+            files_check(self.source.table),
             history_checks(self.source.table),
             landing_check(self.source, "files_loaded_once", files_loaded_once, "once"),
             landing_check(self.source, "csv_rows_in_bronze", csv_rows_in_bronze, "rows"),
@@ -64,6 +66,7 @@ class Table:
 
 
 ALL = {
+    "files_present",
     "committed_as_declared",
     "rows_as_reported",
     "no_foreign_versions",
@@ -112,3 +115,42 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         table.landing.put("5.csv", HEADER + "C,c\n")
         assert not table.run(dg.AssetSelection.assets(table.key)).success
         assert lake.version(table.source.table) == 5
+
+
+def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = Table(lake, tmp_path, instance)
+        files_present = dg.AssetSelection.checks(table.checks[0])
+
+        def found() -> dg.AssetCheckEvaluation:
+            (evaluation,) = table.run(files_present).get_asset_check_evaluations()
+            return evaluation
+
+        name = f"bronze.{table.source.table.name}"
+        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
+        table.materialize()
+        assert found().passed
+        log = lake.another_duckdb().log(f"ratify.{name}")
+        (file,) = log.files(log.refresh())
+        log.storage.remove(file.path)
+        harm = found()
+        assert (harm.passed, harm.severity, harm.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
+        assert {key: value.value for key, value in harm.metadata.items()} == {
+            "files": 1,
+            "missing": 1,
+            "missing files": file.path,
+            "repair": f"ratify repair {name}",
+        }
+        assert repair(log) is not None
+        assert found().passed
+        said, verdicts = table.materialize(files=[f"{table.landing.folder}/1.csv"])
+        assert (said["rows added"], said["dagster/row_count"], verdicts["files_loaded_once"]) == (2, 2, True)
+
+
+def test_a_table_that_is_not_made_yet_lacks_nothing(lake: Lakehouse) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        check = files_check(new_source("carrier", "name").table)
+        done = dg.materialize(
+            [check], selection=dg.AssetSelection.checks(check), instance=instance, resources={"duckdb": lake.duckdb}
+        )
+        assert [evaluation.passed for evaluation in done.get_asset_check_evaluations()] == [True]

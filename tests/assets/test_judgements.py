@@ -3,6 +3,7 @@
 import datetime as dt
 
 from assets.checks.conservation import flights_conserved
+from assets.checks.files import files_present
 from assets.checks.history import (
     Claim,
     committed_as_declared,
@@ -11,6 +12,7 @@ from assets.checks.history import (
     rows_as_reported,
     schema_as_declared,
 )
+from resources.delta_log import LiveFile
 from resources.history import Commit, Engine
 from resources.tables import Column, TableDeclaration
 
@@ -34,6 +36,7 @@ def test_committed_as_declared() -> None:
     assert committed_as_declared(TABLE, [created]).passed
     assert committed_as_declared(TABLE, [merged(1, 2), created]).passed
     assert committed_as_declared(TABLE, [commit(2, "SET TBLPROPERTIES"), merged(1, 2), created]).passed
+    assert committed_as_declared(TABLE, [commit(2, "FSCK", Engine.DUCKDB), merged(1, 2), created]).passed
     other = committed_as_declared(TABLE, [commit(1, "UNKNOWN", Engine.DUCKDB), created])
     assert not other.passed
     assert other.numbers == {"version": 1, "engine": "DuckDB", "operation": "UNKNOWN", "versions": 2}
@@ -48,6 +51,10 @@ def test_rows_as_reported() -> None:
     by_duckdb = [commit(1, "UNKNOWN", Engine.DUCKDB), commit(0, "CREATE TABLE")]
     assert rows_as_reported(Claim((0, 1), 6, 1, 6), by_duckdb, counted=lambda: 6).passed
     assert not rows_as_reported(Claim((0, 1), 6, 1, 6), by_duckdb, counted=lambda: 5).passed
+    replaced = [commit(1, "WRITE", Engine.DUCKDB, numOutputRows=5, numDeletedRows=3, numCopiedRows=7)]
+    assert rows_as_reported(Claim((1,), 2, 1, 12), replaced, counted=lambda: 99).passed
+    # A repair takes out what nobody could read.
+    assert rows_as_reported(Claim((2,), 3, 2, 13), [commit(3, "FSCK", Engine.DUCKDB), *history], counted=lambda: 99).passed
 
 
 def test_no_foreign_versions() -> None:
@@ -77,6 +84,15 @@ def test_schema_as_declared() -> None:
         [("b", "string"), ("a", "int")],
     ):
         assert not schema_as_declared(TABLE, columns).passed
+
+
+def test_files_present() -> None:
+    files = [LiveFile({"path": f"{number}%20.parquet"}, 1) for number in range(8)]
+    assert files_present("silver.t", files, []).passed
+    found = files_present("silver.t", files, files[1:7])
+    assert not found.passed
+    shown = "1 .parquet, 2 .parquet, 3 .parquet, 4 .parquet, 5 .parquet"
+    assert found.numbers == {"files": 8, "missing": 6, "missing files": shown, "repair": "ratify repair silver.t"}
 
 
 def test_flights_conserved() -> None:

@@ -13,6 +13,7 @@ import pytest
 from embedded.state import StackState
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
+from resources.group_commit import Ratified
 from resources.history import Engine
 from resources.spark import Spark
 from resources.tables import Column, TableDeclaration
@@ -67,6 +68,11 @@ def pairs(writer: Engine = Engine.DUCKDB, **more: Any) -> TableDeclaration:
         "operations": frozenset({"WRITE" if writer is Engine.DUCKDB else "MERGE"}),
     }
     return TableDeclaration(**values | more)
+
+
+def append(duckdb: DuckDB, table: TableDeclaration, select: str, *loads: str) -> Ratified:
+    with duckdb.session() as session:
+        return session.append(table, select, loads)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from resources.errors import (
 from resources.group_commit import Ratified
 from resources.tables import Column, TableDeclaration
 from tests.embedded.catalog.harness import READ, Principal, Server, TableClient, outlive
-from tests.resources.lakehouse import Lakehouse, pairs
+from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
 
@@ -37,11 +37,6 @@ def table(lake: Lakehouse) -> TableDeclaration:
     made = pairs()
     assert lake.spark.ensure_table(made)
     return made
-
-
-def append(duckdb: DuckDB, table: TableDeclaration, select: str, *loads: str) -> Ratified:
-    with duckdb.session() as session:
-        return session.append(table, select, loads)
 
 
 def test_a_load_is_written_once(lake: Lakehouse, table: TableDeclaration) -> None:

@@ -1,0 +1,143 @@
+"""The files of a snapshot, as the log has them in all its forms."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from duckdb import connect
+
+from resources.delta_log import LiveFile, Proposal
+from resources.parquet import write_parquet
+from resources.sql import literal
+from resources.tables import TableDeclaration
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs(properties={"delta.checkpointInterval": "3"})
+    assert lake.spark.ensure_table(made)
+    return made
+
+
+def files(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
+    """As a writer has them that reads the log for the first time."""
+    log = lake.another_duckdb().log(lake.full(table))
+    return sorted(log.files(log.refresh()), key=lambda file: file.path)
+
+
+def told(found: list[LiveFile]) -> list[tuple[object, ...]]:
+    return [(file.key, file.rows, file.version, file.add["size"]) for file in found]
+
+
+def agree_with_spark(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
+    found = files(lake, table)
+    by_spark = lake.run(
+        f"SELECT DISTINCT _metadata.file_path AS path, count(*) AS rows FROM {lake.full(table)} GROUP BY 1 ORDER BY 1"
+    )
+    read = {row["path"].rpartition("/")[2]: row["rows"] for row in by_spark}
+    assert {file.path: file.rows for file in found if file.rows} == read
+    return found
+
+
+def test_files_by_commits_and_checkpoints_and_deletion_vectors(lake: Lakehouse, table: TableDeclaration) -> None:
+    assert files(lake, table) == []
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    assert [file.version for file in agree_with_spark(lake, table)] in ([1, 2], [2, 1])
+
+    # Spark deletes by vectors, and sums up the log at every third version.
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id IN (0, 1, 15)")
+    found = agree_with_spark(lake, table)
+    assert [file.has_deletion_vector for file in found] == [True, True]
+    assert sorted((file.rows, file.version) for file in found) == [(8, 1), (9, 2)]
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 2")
+    assert sorted(file.rows or 0 for file in agree_with_spark(lake, table)) == [7, 9]
+    log = lake.duckdb.log(lake.full(table))
+    storage = log.storage
+    assert any("checkpoint" in name for name in storage.names("_delta_log"))
+    before = files(lake, table)
+
+    # DuckDB sums it up in its way.
+    with lake.duckdb.session() as session:
+        session.attach()
+        session.con.execute(f"CALL unity_catalog_checkpoint_table('uc.bronze.{table.name}')")
+    assert any(name.startswith(f"{4:020d}.checkpoint") for name in storage.names("_delta_log"))
+    after = files(lake, table)
+    assert told(after) == told(before)
+    lake.run(f"UPDATE {lake.full(table)} SET v = 'new' WHERE id = 10")
+    assert len(agree_with_spark(lake, table)) == 3
+
+
+def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lakehouse, table: TableDeclaration) -> None:
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
+    log = lake.duckdb.log(lake.full(table))
+    (deleted,) = [file for file in log.files(log.refresh()) if file.has_deletion_vector]
+    made = log.commit(lambda snapshot: Proposal(removes=[deleted], operation="WRITE"))
+    (remove,) = [action["remove"] for action in lake.commit(table, made.version) if "remove" in action]
+    said = {key: value for key, value in remove.items() if key not in {"deletionTimestamp", "deletionVector"}}
+    assert said == {
+        "path": deleted.add["path"],
+        "partitionValues": {},
+        "size": deleted.add["size"],
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "baseRowId": 0,
+        "defaultRowCommitVersion": 1,
+    }
+    assert remove["deletionVector"]["cardinality"] == 1
+    assert lake.rows(table) == [(id_, "r") for id_ in range(10, 20)]
+    with lake.duckdb.session() as session:
+        session.attach()
+        assert session.count(table) == 10
+    assert [file.version for file in agree_with_spark(lake, table)] == [2]
+
+
+@pytest.mark.parametrize("kind", ["v2 json", "v2 parquet", "v1", "v1 in parts"])
+def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp_path: Path, kind: str) -> None:
+    """Made by hand by PROTOCOL.md, and read in place of the commits before it, which are cleaned away."""
+    for number in range(2):
+        append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
+    before = files(lake, table)
+    storage = lake.duckdb.log(lake.full(table)).storage
+
+    def parquet(path: str, select: str) -> None:
+        write_parquet(con, select, tmp_path / "made.parquet")
+        storage.write(path, (tmp_path / "made.parquet").read_bytes())
+
+    def add(file: LiveFile) -> str:
+        said = {
+            key: literal(str(file.add[key])) for key in ("path", "stats", "size", "baseRowId", "defaultRowCommitVersion")
+        }
+        fields = ", ".join(
+            f"{key} := {value if key in {'path', 'stats'} else value + '::BIGINT'}" for key, value in said.items()
+        )
+        return f"SELECT struct_pack({fields}, partitionValues := MAP {{}}::MAP(VARCHAR, VARCHAR)) AS add"
+
+    name = f"_delta_log/{2:020d}.checkpoint"
+    with connect() as con:
+        if kind == "v1":
+            parquet(f"{name}.parquet", " UNION ALL ".join(map(add, before)))
+        elif kind == "v1 in parts":
+            for part, file in enumerate(before, 1):
+                parquet(f"{name}.{part:010d}.{len(before):010d}.parquet", add(file))
+        else:
+            sidecars = [f"{uuid4()}.parquet" for _ in before]
+            for sidecar, file in zip(sidecars, before, strict=True):
+                parquet(f"_delta_log/_sidecars/{sidecar}", add(file))
+            if kind == "v2 json":
+                lines = [json.dumps({"sidecar": {"path": sidecar, "sizeInBytes": 1}}) for sidecar in sidecars]
+                storage.write(f"{name}.{uuid4()}.json", "\n".join(lines).encode())
+            else:
+                parquet(f"{name}.{uuid4()}.parquet", f"SELECT struct_pack(path := unnest({sidecars})) AS sidecar")
+    for version in range(2):
+        storage.remove(f"_delta_log/{version:020d}.json")
+    assert told(files(lake, table)) == told(before)
+    assert sorted(file.version or 0 for file in before) == [1, 2]
+    append(lake.duckdb, table, "SELECT 20, 'r'", "2")
+    assert len(files(lake, table)) == 3
