@@ -1,7 +1,7 @@
 """What is done with landed files afterwards: archived, deleted, or put aside with the reason.
 
 A move is a copy, a look at the copy, and the deletion: after a crash in between there are both, and the same call made again
-ends it. A file that was rewritten since is left alone. Between the last look and the deletion are some milliseconds, in which
+ends it. A file that was rewritten since is left alone. Between the last look and the deletion are milliseconds, in which
 not every store can hold writers off: files should land under new names.
 """
 
