@@ -135,21 +135,17 @@ class FileIndex:
     def observe(self, look: Look, page: Sequence[Listed], after: str, through: str) -> None:
         """Take in all that a listing shows between two paths: what is new or has changed, and what is gone."""
         between = "path > ? AND path <= ?"
-        known = {
-            path: (size, stamp)
-            for path, size, stamp in self._con.execute(
-                f"SELECT path, size, stamp FROM seen WHERE {between}", (after, through)
-            )
-        }
-        changed = [file for file in page if known.pop(file.path, None) != (file.size, file.stamp)]
+        rows = self._con.execute(f"SELECT path, size, stamp, NULL FROM seen WHERE {between} ORDER BY path", (after, through))
+        # Nearly always nothing has changed: comparing the lists at once takes a third of the time.
+        changed, gone = ([], []) if (seen := rows.fetchall()) == page else _differences(seen, page)
         settling = f"{between} AND request IS NULL AND NOT complete AND observed - since < ?"
         bounds = (after, through, look.settle_seconds)
         unsettled = look.settle_seconds and self._con.execute(f"SELECT 1 FROM work WHERE {settling}", bounds).fetchone()
-        if not (changed or known or unsettled):
+        if not (changed or gone or unsettled):
             return
         with self.transaction():
-            self._con.executemany("DELETE FROM seen WHERE path = ?", ((path,) for path in known))
-            self._con.executemany("DELETE FROM work WHERE path = ?", ((path,) for path in known))
+            self._con.executemany("DELETE FROM seen WHERE path = ?", ((path,) for path in gone))
+            self._con.executemany("DELETE FROM work WHERE path = ?", ((path,) for path in gone))
             self._con.execute(f"UPDATE work SET observed = ? WHERE {settling}", (look.now, *bounds))
             for file in changed:
                 if source := look.source_of(file.path):
@@ -265,6 +261,15 @@ class FileIndex:
         """Keep where the listing is."""
         row = (listing.scope, listing.started, listing.at, listing.baseline)
         self._con.execute("UPDATE listing SET scope = ?, started = ?, at = ?, baseline = ?", row)
+
+
+def _differences(
+    seen: Sequence[tuple[str, int, str | float, None]], page: Sequence[Listed]
+) -> tuple[list[Listed], list[str]]:
+    """Return the files that are new or have changed, and the paths of those that are gone."""
+    known = {path: (size, stamp) for path, size, stamp, _ in seen}
+    changed = [file for file in page if known.pop(file.path, None) != (file.size, file.stamp)]
+    return changed, list(known)
 
 
 def _lost(path: Path) -> IndexLost:

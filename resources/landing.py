@@ -14,7 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.errors import LandingUnavailable, RatifyError
-from resources.listing import Listed, look, pages
+from resources.listing import Listed, is_data, look, pages
 from resources.settings import Settings
 
 _CHUNK = 1 << 20
@@ -67,7 +67,12 @@ class LandingZone(dg.ConfigurableResource[Any]):
             LandingUnavailable: the listing failed. That is not the same as "no files".
         """
         matches = matcher(pattern)
-        return [landed(file) for page in self.pages(folder_of(pattern)) for file in page if matches(file.path)]
+        return [
+            landed(file)
+            for page in self.pages(folder_of(pattern))
+            for file in page
+            if is_data(file.path) and matches(file.path)
+        ]
 
     def pages(self, folder: str = "", after: str = "") -> Generator[list[Listed]]:
         """List the files below a folder in pages, sorted by path, those that sort after `after`; see `listing.pages`.

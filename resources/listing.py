@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 PAGE = 1000
@@ -29,18 +29,23 @@ class Listed(NamedTuple):
     Attributes:
         path: Relative to the root, with `/`.
         size: Bytes.
-        stamp: The store's ETag, else the modification time: differs when the file differs.
-        modified: Seconds since 1970 at which the store last saw it change, where the store says.
+        stamp: The store's ETag, else the modification time (seconds since 1970): differs when the file differs.
+        changed: Beside an ETag, when the store last saw the file change (seconds since 1970), where it says.
     """
 
     path: str
     size: int
     stamp: str | float
-    modified: float | None
+    changed: float | None = None
+
+    @property
+    def modified(self) -> float | None:
+        """When the store last saw it change (seconds since 1970), where it says."""
+        return self.stamp if isinstance(self.stamp, float) else self.changed
 
 
 def is_data(path: str) -> bool:
-    """Whether a file of this path is listed: one that can hold rows, in no hidden folder, under no hidden name.
+    """Whether a file of this path can hold rows: of a known suffix, in no hidden folder, under no hidden name.
 
     Hidden is what begins with `.` or `_`, as for Spark.
     """
@@ -48,7 +53,7 @@ def is_data(path: str) -> bool:
 
 
 def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAGE) -> Iterator[list[Listed]]:
-    """List the data files below a folder, sorted by path, in pages of at most `size`.
+    """List the files below a folder, sorted by path, in pages of at most `size`; which are data, the caller judges.
 
     Args:
         fs: fsspec's file system; local disks and S3 are listed without a look at what comes before `after`.
@@ -59,15 +64,22 @@ def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAG
     if "s3" in _protocols(fs):
         yield from _of_s3(fs, root, folder, after, size)
         return
-    files = (file for file in _walk(fs, root, folder, after) if is_data(file.path))
-    while page := list(islice(files, size)):
+    walked = _walk_local(root, folder, after) if is_local(fs) else _walk(fs, root, folder, after)
+    page = list[Listed]()
+    for run in walked:
+        page += run
+        while len(page) >= size:
+            yield page[:size]
+            del page[:size]
+    if page:
         yield page
 
 
 def look(fs: Any, root: str, path: str) -> Listed | None:
     """Return a file as a listing would show it at this moment; None where there is none."""
     try:
-        return _local(f"{root}/{path}", path) if is_local(fs) else _shown(fs.info(f"{root}/{path}"), path)
+        found = _stated(root, "", [path]) if is_local(fs) else [_shown(fs.info(f"{root}/{path}"), path)]
+        return found[0] if found else None
     except OSError as error:
         if isinstance(error, FileNotFoundError) or error.errno in _NO_FILE:
             return None
@@ -83,36 +95,76 @@ def is_local(fs: Any) -> bool:
     return "file" in _protocols(fs)
 
 
-def _walk(fs: Any, root: str, folder: str, after: str) -> Iterator[Listed]:
-    for name, file in _entries(fs, root, folder):
-        path = folder + name
-        if name.startswith((".", "_")) or (path <= after and not (file is None and after.startswith(path))):
-            continue
-        if file is None:
-            yield from _walk(fs, root, path, after)
-        elif listed := _local(file, path) if isinstance(file, str) else _shown(file, path):
-            yield listed
-
-
-def _entries(fs: Any, root: str, folder: str) -> list[tuple[str, str | dict[str, Any] | None]]:
-    """The names in a folder, sorted, each with the place or fsspec's info of the file; folders end with `/`, with None."""
+def _walk(fs: Any, root: str, folder: str, after: str) -> Iterator[list[Listed]]:
     try:
-        found = _scanned(f"{root}/{folder}") if is_local(fs) else _named(fs.ls(f"{root}/{folder}".rstrip("/"), detail=True))
-        return sorted(found, key=lambda entry: entry[0])
+        infos: list[dict[str, Any]] = fs.ls(f"{root}/{folder}".rstrip("/"), detail=True)
+    except FileNotFoundError:
+        if not fs.exists(root):
+            raise
+        infos = []
+    named = ((_name(info) + ("/" if info["type"] == "directory" else ""), info) for info in infos)
+    for name, info in sorted(named, key=lambda one: one[0]):
+        if name[0] in "._" or not _wanted(folder + name, after):
+            continue
+        if name.endswith("/"):
+            yield from _walk(fs, root, folder + name, after)
+        elif listed := _shown(info, folder + name):
+            yield [listed]
+
+
+def _name(info: dict[str, Any]) -> str:
+    return str(info["name"]).rstrip("/").rpartition("/")[2]
+
+
+def _wanted(path: str, after: str) -> bool:
+    """Whether a file sorts after a path, or a folder has files that may."""
+    return path > after or (path.endswith("/") and after.startswith(path))
+
+
+def _walk_local(root: str, folder: str, after: str) -> Iterator[list[Listed]]:
+    """Walk in runs of files that no folder is between: for a million files, each call counts."""
+    names = list[str]()
+    for name in _entries(root, folder):
+        if after and not _wanted(folder + name, after):
+            continue
+        if name[-1] == "/":
+            yield _stated(root, folder, names)
+            names = []
+            yield from _walk_local(root, folder + name, after)
+            continue
+        names.append(name)
+        if len(names) == PAGE:
+            yield _stated(root, folder, names)
+            names = []
+    yield _stated(root, folder, names)
+
+
+def _entries(root: str, folder: str) -> list[str]:
+    """The names in a folder that are no hidden ones, sorted; those of folders end with `/`."""
+    try:
+        with os.scandir(f"{root}/{folder}") as entries:
+            return sorted(
+                name + "/" if entry.is_dir(follow_symlinks=False) else name
+                for entry in entries
+                if (name := entry.name)[0] not in "._" and (name.isascii() or is_text(name))
+            )
     except FileNotFoundError:
         # It may have gone since its parent was read. Were the whole zone gone, that would be no empty folder.
-        if not fs.exists(root):
+        if not Path(root).exists():
             raise
         return []
 
 
-def _scanned(folder: str) -> Iterable[tuple[str, str | None]]:
-    with os.scandir(folder) as entries:
-        readable = (entry for entry in entries if entry.name.isascii() or is_text(entry.name))
-        return [
-            (entry.name + "/", None) if entry.is_dir(follow_symlinks=False) else (entry.name, entry.path)
-            for entry in readable
-        ]
+def _stated(root: str, folder: str, names: Iterable[str]) -> list[Listed]:
+    place, listed, is_file = f"{root}/{folder}", list[Listed](), stat.S_ISREG
+    for name in names:
+        try:
+            seen = os.stat(place + name)  # noqa: PTH116 half the time of Path.stat, for each of a million files
+        except FileNotFoundError:
+            continue
+        if is_file(seen.st_mode):
+            listed.append(Listed(folder + name, seen.st_size, seen.st_mtime))
+    return listed
 
 
 def is_text(name: str) -> bool:
@@ -124,20 +176,6 @@ def is_text(name: str) -> bool:
     return True
 
 
-def _named(infos: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    for info in infos:
-        name = str(info["name"]).rstrip("/").rpartition("/")[2]
-        yield (name + "/", None) if info["type"] == "directory" else (name, info)
-
-
-def _local(place: str, path: str) -> Listed | None:
-    try:
-        seen = os.stat(place)  # noqa: PTH116 half the time of Path.stat, for each of a million files
-    except FileNotFoundError:
-        return None
-    return Listed(path, seen.st_size, seen.st_mtime, seen.st_mtime) if stat.S_ISREG(seen.st_mode) else None
-
-
 def _of_s3(fs: Any, root: str, folder: str, after: str, size: int) -> Iterator[list[Listed]]:
     bucket, _, base = root.partition("/")
     base = f"{base}/" if base else ""
@@ -146,7 +184,7 @@ def _of_s3(fs: Any, root: str, folder: str, after: str, size: int) -> Iterator[l
     while True:
         answer = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=base + folder, MaxKeys=min(size, PAGE), **more)
         listed = (_shown(item, item["Key"][len(base) :]) for item in answer.get("Contents", ()))
-        if page := [file for file in listed if file and is_data(file.path)]:
+        if page := [file for file in listed if file]:
             yield page
         if not answer.get("IsTruncated"):
             return
@@ -160,7 +198,5 @@ def _shown(info: dict[str, Any], path: str) -> Listed | None:
     modified = info.get("LastModified") or info.get("mtime") or info.get("created")
     if isinstance(modified, datetime):
         modified = (modified if modified.tzinfo else modified.replace(tzinfo=UTC)).timestamp()
-    size = info.get("size", info.get("Size")) or 0
-    return Listed(
-        path, int(size), stamp if isinstance(stamp, float) else str(stamp), float(modified) if modified is not None else None
-    )
+    size = int(info.get("size", info.get("Size")) or 0)
+    return Listed(path, size, stamp if isinstance(stamp, float) else str(stamp), modified)
