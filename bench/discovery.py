@@ -23,7 +23,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from orchestration.discovery import Area, discover
+from orchestration.discovery import discover
 from resources.file_index import FileIndex
 from resources.landing import LandingZone
 from resources.settings import Discovery
@@ -61,8 +61,8 @@ def walk(zone: Path) -> int:
 
 def look(index: FileIndex, zone: Path) -> None:
     """One tick's look, with no end to its time."""
-    area = Area({"flights_raw": "trips/**/*.csv"})
-    discover(index, LandingZone(url=str(zone)), Discovery(), area, None, zone / "bad_messages", 0, seconds=3600)
+    patterns = {"flights_raw": "trips/**/*.csv"}
+    discover(index, LandingZone(url=str(zone)), Discovery(), patterns, None, zone / "bad_messages", 0, seconds=3600)
 
 
 class Zone:

@@ -65,7 +65,7 @@ def discover(
     index: FileIndex,
     landing: LandingZone,
     options: Discovery,
-    area: Area,
+    patterns: Mapping[str, str],
     queue: Queue | None,
     bad_messages: Path,
     started_at: float,
@@ -74,6 +74,7 @@ def discover(
     """Look once, for about so many seconds at most; the next look goes on where this one stopped.
 
     Args:
+        patterns: Glob of each source, by its name.
         queue: Where notifications come from; None: files are found by listing.
         bad_messages: Folder that keeps messages which are no notifications.
         started_at: When discovery began (seconds since 1970); without `include_existing`, older files are left out.
@@ -84,6 +85,7 @@ def discover(
         IndexLost: the index is damaged.
     """
     now, deadline = time.time(), time.monotonic() + seconds
+    area = Area(patterns, options.prefix, options.glob)
     progress = index.listing
     first = not options.include_existing and progress.baseline != str(area)
     look = Look(now, options.settle_seconds, area.source_of(), existing_before=started_at if first else None)

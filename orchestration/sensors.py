@@ -8,7 +8,7 @@ import dagster as dg
 from assets.bronze.assets import MAX_BYTES, MAX_FILES
 from assets.bronze.sources import SOURCES
 from assets.tables import asset_key
-from orchestration.discovery import Area, discover
+from orchestration.discovery import discover
 from orchestration.ingestion import Cursor, Limits, Outcome, plan
 from resources.errors import LandingUnavailable
 from resources.file_index import Counts, FileIndex, IndexLost, Request
@@ -51,12 +51,12 @@ def _tick(
 ) -> dg.SensorResult:
     settings = Settings()
     options = settings.discovery
-    area = Area({name: source.pattern for name, source in _SOURCES.items()}, options.prefix, options.glob)
+    patterns = {name: source.pattern for name, source in _SOURCES.items()}
     now = time.time()
     cursor = cursor.model_copy(update={"index": index.name, "started_at": cursor.started_at or now})
     try:
         queue = queue_of(settings.queue) if options.mode == "notification" else None
-        discover(index, landing, options, area, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
+        discover(index, landing, options, patterns, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
     except (LandingUnavailable, QueueUnavailable) as error:
         # Not "no files": what is known stays so, and the tick does not count.
         return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor.model_dump_json())
