@@ -40,7 +40,7 @@ class Hook:
 @pytest.fixture
 def hook(tmp_path: Path) -> Iterator[Hook]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestration.cli.main", "hook", "--port", "0"],
+        [sys.executable, "-c", "from orchestration.cli.main import app; app()", "hook", "--port", "0"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "RATIFY_HOME": str(tmp_path), "COLUMNS": "500"},
         stdout=subprocess.PIPE,
