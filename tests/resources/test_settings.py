@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from resources.catalog import UnityCatalog
 from resources.errors import NotConfigured
