@@ -39,6 +39,21 @@ def test_files_in_the_making_are_left_out(root: str) -> None:
     assert [file.path for file in LandingZone(url=root).files("trips/*")] == ["trips/good.csv"]
 
 
+def test_moved_and_hidden_folders_are_left_out(root: str) -> None:
+    for path in ("_archive/trips/1.csv", "trips/_dead/2.csv", ".x/3.csv", "trips/4.csv", "trips/5.jsonl.gz"):
+        put(root, path)
+    assert [file.path for file in LandingZone(url=root).files()] == ["trips/4.csv", "trips/5.jsonl.gz"]
+
+
+def test_named_files_are_shown_as_in_the_listing(root: str) -> None:
+    for path in ("trips/1.csv", "trips/2.csv"):
+        put(root, path)
+    zone = LandingZone(url=root)
+    assert zone.look(["trips/2.csv", "trips/none.csv", "trips/1.csv"]) == zone.files("trips/*.csv")[::-1]
+    with pytest.raises(LandingUnavailable, match="does not exist"):
+        LandingZone(url=f"{root}/none").look(["trips/1.csv"])
+
+
 def test_a_missing_zone_is_no_empty_zone(root: str) -> None:
     with pytest.raises(LandingUnavailable, match=r"does not exist: create it, or set LANDING_URL"):
         LandingZone(url=root).files()
@@ -101,13 +116,13 @@ def test_modification_times_are_utc(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
 def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
     put(str(tmp_path), "trips/1.csv")
-    put(str(tmp_path), "closed/2.csv")
-    (tmp_path / "closed").chmod(0)
+    put(str(tmp_path), "trips/closed/2.csv")
+    (tmp_path / "trips" / "closed").chmod(0)
     try:
         with pytest.raises(LandingUnavailable, match="PermissionError"):
-            LandingZone(url=str(tmp_path)).files("trips/*.csv")
+            LandingZone(url=str(tmp_path)).files("trips/**/*.csv")
     finally:
-        (tmp_path / "closed").chmod(0o755)
+        (tmp_path / "trips" / "closed").chmod(0o755)
 
 
 def test_a_store_that_is_not_installed_or_known() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from resources.catalog import UnityCatalog
 from resources.errors import NotConfigured
@@ -129,3 +129,34 @@ def test_settings_in_a_file_of_the_working_directory(tmp_path: Path, monkeypatch
     assert Settings().unity_catalog == "from_file"
     monkeypatch.setenv("UNITY_CATALOG", "from_environment")
     assert Settings().unity_catalog == "from_environment"
+
+
+def test_discovery_is_set_by_single_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "MODE": "notification",
+        "SETTLE_SECONDS": "2.5",
+        "INCLUDE_EXISTING": "false",
+        "ARCHIVE": "_old/",
+    }.items():
+        monkeypatch.setenv(f"DISCOVERY_{name}", value)
+    found = Settings().discovery
+    assert (found.mode, found.settle_seconds, found.include_existing, found.archive) == ("notification", 2.5, False, "_old")
+    assert found.dead_letter == "_dead_letter"
+
+
+@pytest.mark.parametrize(("name", "value"), [("ARCHIVE", "old"), ("MODE", "guess"), ("SETTLE_SECONDS", "-1"), ("TYPO", "1")])
+def test_wrong_discovery_settings_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(f"DISCOVERY_{name}", value)
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_the_queue_is_a_folder_of_the_home_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
+    assert Settings().queue == str(tmp_path / "queue")
+    monkeypatch.setenv("DISCOVERY_QUEUE", "https://sqs.us-east-1.amazonaws.com/1/q")
+    assert Settings().queue == "https://sqs.us-east-1.amazonaws.com/1/q"
