@@ -2,9 +2,11 @@
 
 import datetime as dt
 import hashlib
+import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -73,6 +75,19 @@ class LandingZone(dg.ConfigurableResource[Any]):
         listed = (_landed_file(info, root) for info in found)
         return sorted(file for file in listed if _is_csv(file.path) and PurePosixPath(file.path).match(pattern))
 
+    def look_up(self, path: str) -> LandedFile | None:
+        """Return one file as the listing shows it, or None where there is none, without listing the others.
+
+        Raises:
+            LandingUnavailable: the store does not answer, or refuses.
+        """
+        with self._opened() as (fs, root):
+            try:
+                info = fs.info(f"{root}/{path}")
+            except FileNotFoundError:
+                return None
+        return _landed_file(info, root) if info["type"] == "file" else None
+
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
 
@@ -98,23 +113,63 @@ class LandingZone(dg.ConfigurableResource[Any]):
         return FetchedFile(path, local, digest.hexdigest(), size)
 
     @contextmanager
-    def _opened(self) -> Generator[tuple[Any, str]]:
+    def _opened(self, place: str = "") -> Generator[tuple[Any, str]]:
         import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
 
+        place = place or self.root
         try:
-            fs, root = cast("tuple[Any, str]", fsspec.url_to_fs(self.root))  # pyright: ignore[reportUnknownMemberType]
+            fs, root = cast("tuple[Any, str]", fsspec.url_to_fs(place))  # pyright: ignore[reportUnknownMemberType]
             # A cached listing would hide files that landed since.
             fs.invalidate_cache()
             yield fs, root.rstrip("/")
         except LandingUnavailable:
             raise
         except ImportError as error:
-            raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify[s3]).") from error
+            raise LandingUnavailable(f"{place}: {error} (for S3, install ratify[s3]).") from error
         except Exception as error:
             raise LandingUnavailable(
-                f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
+                f"The landing zone {place} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
                 "network and the permissions."
             ) from error
+
+
+class NamedFiles(LandingZone):
+    """The landing zone, and files elsewhere by their full URL: one name for a file, however a person wrote it."""
+
+    def named(self, place: str) -> list[LandedFile]:
+        """Return what a path, glob, folder or URL stands for, sorted; of folders and globs, what a listing would show.
+
+        Files in the landing zone keep their relative path, all others have their URL (`file:///…`, `s3://…`) as path.
+
+        Raises:
+            LandingUnavailable: there is nothing of that name, or the store does not answer.
+        """
+        if "://" not in place:
+            place = os.path.normpath(Path(place).absolute())
+        with self._opened(place) as (fs, name):
+            if _GLOB.search(name):
+                found = [info for path, info in fs.glob(name, detail=True).items() if _is_csv(path)]
+            elif fs.isdir(name):
+                found = [info for path, info in fs.find(name, detail=True).items() if _is_csv(path)]
+            elif fs.exists(name):
+                found = [fs.info(name)]
+            else:
+                raise LandingUnavailable(f"There is no {place}: check the name.")
+            urls = [fs.unstrip_protocol(info["name"]) for info in found]
+        with self._opened() as (fs, root):
+            home = f"{fs.unstrip_protocol(root)}/"
+        named = zip((url.removeprefix(home) for url in urls), found, strict=True)
+        return sorted(replace(_landed_file(info, ""), path=path) for path, info in named if info["type"] == "file")
+
+    def fetch(self, path: str, into: Path) -> FetchedFile:
+        """Copy a file into a local folder, as LandingZone.fetch; a URL is copied from where it is."""
+        if "://" not in path:
+            return super().fetch(path, into)
+        folder, _, name = path.rpartition("/")
+        return replace(LandingZone(url=folder).fetch(name, into), path=path)
+
+
+_GLOB = re.compile(r"[*?\[]")
 
 
 def _is_csv(path: str) -> bool:
