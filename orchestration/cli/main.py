@@ -13,6 +13,7 @@ from orchestration.cli import access, session
 from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
 from orchestration.cli.dev import run_dev
+from orchestration.cli.ingest import ingest
 from orchestration.cli.nycflights import land_days
 from resources.errors import RatifyError
 from resources.history import Commit
@@ -40,7 +41,7 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
-for command in (access.grant, access.revoke, access.grants):
+for command in (access.grant, access.revoke, access.grants, ingest):
     app.command()(command)
 
 
