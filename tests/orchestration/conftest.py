@@ -28,9 +28,9 @@ class LoadTarget:
         return {"UNITY_HOST": self.server.url, "UNITY_TOKEN": self.server.token}
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(DuckDB(catalog=UnityCatalog(host=self.server.url, token=self.server.token))) as duckdb:
-            with duckdb.session() as session:
-                return session.rows(sql)
+        catalog = UnityCatalog(host=self.server.url, token=self.server.token)
+        with closing(DuckDB(catalog=catalog)) as duckdb, duckdb.session() as session:
+            return session.rows(sql)
 
     def names(self) -> dict[str, int]:
         """How often each name is in bronze.airlines."""

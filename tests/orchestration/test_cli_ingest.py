@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.embedded.catalog.harness import READ, Principal
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import RATIFY, environment, ratify
 
@@ -178,13 +179,15 @@ def test_a_command_that_is_killed_is_made_good_by_the_next(target: LoadTarget, f
     assert target.ledger() == {f"{name}.csv": ("loaded", 1) for name in started.names}
 
 
-def test_a_catalog_that_goes_away_ends_it(target: LoadTarget, files: Path, tmp_path: Path) -> None:
-    started = Started(target, files, tmp_path)
-    started.until_a_batch_is_in()
-    target.server.kill()
-    out, err = started.process.communicate(timeout=120)
-    said = json.loads(out)
-    assert started.process.returncode == 1
-    assert said["failed"].startswith(("Catalog", "CommitOutcomeUnknown"))
-    assert said["loaded"] < 600
-    assert "Traceback" not in err
+def test_a_batch_that_fails_ends_it(target: LoadTarget, files: Path, tmp_path: Path) -> None:
+    """With a token that may read and not write: no batch is begun after the first that failed."""
+    put(files, *(f"n{number:03}" for number in range(200)))
+    with target.server.client() as admin:
+        reader = Principal.create(admin, *READ).token()
+    asked = ratify(tmp_path, *command(files), **{**target.environment, "UNITY_TOKEN": reader})
+    said = json.loads(asked.stdout)
+    assert asked.returncode == 1
+    assert said["failed"].startswith("CatalogDenied")
+    assert (said["loaded"], said["not begun"], said["interrupted"]) == (0, 200, False)
+    assert "Traceback" not in asked.stderr
+    assert target.names() == {}
