@@ -1,18 +1,16 @@
-"""Which landed files to load next: a pure function of the listing and of what was asked for before.
+"""Which runs to ask for: a function of the index, and of how the runs ended that were asked for before.
 
-The cursor holds what the listing showed, never a time: a file that arrives late, with an old modification time, or again
-under its old name differs from what was seen and is found. It also holds the requests whose runs have not succeeded yet,
-because Dagster never repeats a run key, not even after a failure: a failed request is made again under a new attempt.
+Dagster never repeats a run key, not even after a failure: a failed request is made again under a new attempt.
 """
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import zip_longest
 
 from pydantic import BaseModel
 
 from assets.bronze.ingest import batches
+from resources.file_index import FileIndex, Request
 from resources.landing import LandedFile
 
 MAX_ATTEMPTS = 3
@@ -26,91 +24,91 @@ class Outcome(StrEnum):
     RUNNING = "running"
 
 
-class Request(BaseModel):
-    """A run that is asked for: files by source name, and which attempt it is."""
-
-    files: dict[str, list[str]]
-    attempt: int = 1
-
-    @property
-    def count(self) -> int:
-        """Number of files."""
-        return sum(len(paths) for paths in self.files.values())
-
-
 class Cursor(BaseModel):
-    """What the sensor remembers.
+    """What Dagster keeps for the sensor, however many files there are.
 
     Attributes:
-        seen: Fingerprint by path, of the files that were asked for.
-        open: Requests by id whose runs are not known to have succeeded.
-        given_up: Requests that failed in every attempt.
+        index: Name of the index.
+        started_at: When discovery began (seconds since 1970).
+        tick: Number of the last tick whose requests were handed over to Dagster.
     """
 
-    seen: dict[str, str] = {}
-    open: dict[str, Request] = {}
-    given_up: dict[str, Request] = {}
+    index: str | None = None
+    started_at: float | None = None
+    tick: int = 0
 
 
-class Plan(BaseModel):
-    """What to ask for now, by request id, and what to remember."""
+class Limits(BaseModel):
+    """Bounds of what is asked for.
 
-    requests: dict[str, Request]
-    cursor: Cursor
+    Attributes:
+        files: Of one source in one request.
+        size: Bytes of one source in one request; a file over it is a batch of its own.
+        requests: New ones in one tick.
+        open: Requests whose runs have not succeeded; the other files wait.
+    """
+
+    files: int
+    size: int
+    requests: int
+    open: int
 
 
 def plan(
-    cursor: Cursor,
-    listing: Mapping[str, Sequence[LandedFile]],
-    outcomes: Mapping[str, Outcome],
+    index: FileIndex,
+    sources: Sequence[str],
+    outcome: Callable[[Request], Outcome],
+    limits: Limits,
     *,
-    max_files: int,
-    max_bytes: int,
-    max_requests: int,
-) -> Plan:
-    """Decide which load batches to ask for.
+    handed_over: int,
+    settle_seconds: float,
+    now: float,
+) -> list[Request]:
+    """Decide which runs to ask for now, and note it in the index.
 
     Args:
-        cursor: As the last tick left it.
-        listing: All landed files, by source name.
-        outcomes: How the open requests ended, by request id.
-        max_files: Files of one source in one request at most.
-        max_bytes: Bytes of one source in one request at most.
-        max_requests: New requests in one tick at most; the other files stay unseen, for the next tick.
+        index: Of the landing zone.
+        sources: Names of the sources.
+        outcome: How the run of a request ended.
+        limits: Bounds of what is asked for.
+        handed_over: The last tick of which Dagster kept the cursor; it never saw what a later one asked for.
+        settle_seconds: As in `Look`.
+        now: Seconds since 1970.
     """
-    requests, still_open, given_up = _repeated(cursor, outcomes)
-    new = {
-        source: [file for file in files if cursor.seen.get(file.path) != file.fingerprint]
-        for source, files in listing.items()
-    }
-    in_batches = [[(source, batch) for batch in batches(files, max_files, max_bytes)] for source, files in new.items()]
-    present = {file.path for files in listing.values() for file in files}
-    seen = {path: fingerprint for path, fingerprint in cursor.seen.items() if path in present}
-    for together in list(zip_longest(*in_batches))[:max_requests]:
-        chosen = dict(filter(None, together))
-        files = [file for batch in chosen.values() for file in batch]
-        request = Request(files={source: [file.path for file in batch] for source, batch in chosen.items()})
-        requests[_request_id(files)] = request
-        seen |= {file.path: file.fingerprint for file in files}
-    return Plan(requests=requests, cursor=Cursor(seen=seen, open={**still_open, **requests}, given_up=given_up))
+    tick = handed_over + 1
+    with index.transaction():
+        asked = list[Request]()
+        for request in index.requests():
+            asked += _repeated(index, request, outcome, tick, now)
+        room = min(limits.requests, limits.open - index.counts().requests)
+        new = [
+            [(source, batch) for batch in batches(files, limits.files, limits.size)]
+            for source in sources
+            if (files := index.ready(source, settle_seconds, limits.files * max(room, 0)))
+        ]
+        for together in list(zip_longest(*new))[: max(room, 0)]:
+            chosen: dict[str, list[LandedFile]] = dict(filter(None, together))
+            asked.append(index.ask(chosen, tick, now))
+    return asked
 
 
 def _repeated(
-    cursor: Cursor, outcomes: Mapping[str, Outcome]
-) -> tuple[dict[str, Request], dict[str, Request], dict[str, Request]]:
-    """Split the open requests into those to repeat, those to go on waiting for, and those that failed for good."""
-    again, waiting, given_up = dict[str, Request](), dict[str, Request](), dict(cursor.given_up)
-    for key, request in cursor.open.items():
-        outcome = outcomes.get(key, Outcome.RUNNING)
-        if outcome is Outcome.RUNNING:
-            waiting[key] = request
-        elif outcome is Outcome.FAILED and request.attempt < MAX_ATTEMPTS:
-            again[key] = request.model_copy(update={"attempt": request.attempt + 1})
-        elif outcome is Outcome.FAILED:
-            given_up[key] = request
-    return again, waiting, given_up
-
-
-def _request_id(files: Sequence[LandedFile]) -> str:
-    content = "\n".join(f"{file.path}@{file.fingerprint}" for file in files)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    index: FileIndex, request: Request, outcome: Callable[[Request], Outcome], tick: int, now: float
+) -> list[Request]:
+    """Settle a request, give it up, go on waiting for it, or ask for it again."""
+    if not request.files:
+        # All have gone, or have changed and are asked for anew.
+        index.settle(request)
+        return []
+    if request.tick >= tick:
+        return [index.ask_again(request, request.attempt, tick, now)]
+    ended = outcome(request)
+    if ended is Outcome.RUNNING:
+        return []
+    if ended is Outcome.SUCCEEDED:
+        index.settle(request)
+    elif request.attempt < MAX_ATTEMPTS:
+        return [index.ask_again(request, request.attempt + 1, tick, now)]
+    else:
+        index.give_up(request)
+    return []

@@ -1,17 +1,30 @@
 """The sensor that finds new files in the landing zone."""
 
+import time
+from pathlib import Path
+
 import dagster as dg
 
 from assets.bronze.assets import MAX_BYTES, MAX_FILES
 from assets.bronze.sources import SOURCES
 from assets.tables import asset_key
-from orchestration.ingestion import Cursor, Outcome, Plan, Request, plan
+from orchestration.discovery import Area, discover
+from orchestration.ingestion import Cursor, Limits, Outcome, plan
 from resources.errors import LandingUnavailable
+from resources.file_index import Counts, FileIndex, IndexLost, Request
 from resources.landing import LandingZone
+from resources.notifications import QueueUnavailable, queue_of
+from resources.settings import Settings
 
 REQUEST_TAG = "ratify/request"
 ATTEMPT_TAG = "ratify/attempt"
-MAX_REQUESTS_A_TICK = 10
+
+LIMITS = Limits(files=MAX_FILES, size=MAX_BYTES, requests=10, open=50)
+LOOK_SECONDS = 25.0
+"""A tick is ended by Dagster after 60 s; the rest is for its requests."""
+
+LOST_AFTER_SECONDS = 3600.0
+"""A request that has no run by then never gets one: its process died in between, or the run was deleted."""
 
 _SOURCES = {source.table.name: source for source in SOURCES}
 
@@ -24,52 +37,77 @@ _SOURCES = {source.table.name: source for source in SOURCES}
 )
 def landed_files_sensor(context: dg.SensorEvaluationContext, landing: LandingZone) -> dg.SensorResult | dg.SkipReason:
     """Ask for a run for each load batch of new files, and again for those whose run failed."""
+    home = Settings().home / "discovery"
     cursor = Cursor.model_validate_json(context.cursor) if context.cursor else Cursor()
     try:
-        listing = {name: landing.files(source.pattern) for name, source in _SOURCES.items()}
-    except LandingUnavailable as error:
-        # Not "no files": the cursor stays as it is.
+        with FileIndex.opened(home, cursor.index) as index:
+            return _tick(context.instance, landing, index, cursor, home)
+    except IndexLost as error:
         return dg.SkipReason(str(error))
-    made = plan(
-        cursor,
-        listing,
-        {key: _outcome(context.instance, key, request) for key, request in cursor.open.items()},
-        max_files=MAX_FILES,
-        max_bytes=MAX_BYTES,
-        max_requests=MAX_REQUESTS_A_TICK,
+
+
+def _tick(
+    instance: dg.DagsterInstance, landing: LandingZone, index: FileIndex, cursor: Cursor, home: Path
+) -> dg.SensorResult:
+    settings = Settings()
+    options = settings.discovery
+    area = Area({name: source.pattern for name, source in _SOURCES.items()}, options.prefix, options.glob)
+    now = time.time()
+    cursor = cursor.model_copy(update={"index": index.name, "started_at": cursor.started_at or now})
+    try:
+        queue = queue_of(settings.queue) if options.mode == "notification" else None
+        discover(index, landing, options, area, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
+    except (LandingUnavailable, QueueUnavailable) as error:
+        # Not "no files": what is known stays so, and the tick does not count.
+        return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor.model_dump_json())
+    asked = plan(
+        index,
+        list(_SOURCES),
+        lambda request: _outcome(instance, index.name, request),
+        LIMITS,
+        handed_over=cursor.tick,
+        settle_seconds=options.settle_seconds,
+        now=now,
     )
-    runs = [_run_request(key, request) for key, request in made.requests.items()]
-    reason = None if runs else dg.SkipReason(_why_nothing(made))
-    return dg.SensorResult(run_requests=runs, skip_reason=reason, cursor=made.cursor.model_dump_json())
+    return dg.SensorResult(
+        run_requests=[_run_request(index.name, request) for request in asked],
+        skip_reason=None if asked else dg.SkipReason(_why_nothing(index.counts())),
+        cursor=cursor.model_copy(update={"tick": cursor.tick + 1}).model_dump_json(),
+    )
 
 
-def _run_request(key: str, request: Request) -> dg.RunRequest:
+def _tags(index: str, request: Request) -> dict[str, str]:
+    return {REQUEST_TAG: f"{index}-{request.id}", ATTEMPT_TAG: str(request.attempt)}
+
+
+def _run_request(index: str, request: Request) -> dg.RunRequest:
+    tags = _tags(index, request)
     return dg.RunRequest(
-        run_key=f"{key}:{request.attempt}",
+        run_key=":".join(tags.values()),
         asset_selection=[asset_key(_SOURCES[name].table) for name in request.files],
         run_config={"ops": {name: {"config": {"files": files}} for name, files in request.files.items()}},
-        tags={REQUEST_TAG: key, ATTEMPT_TAG: str(request.attempt)},
+        tags=tags,
     )
 
 
-def _outcome(instance: dg.DagsterInstance, key: str, request: Request) -> Outcome:
-    tags = {REQUEST_TAG: key, ATTEMPT_TAG: str(request.attempt)}
-    runs = instance.get_runs(dg.RunsFilter(tags=tags))
+def _outcome(instance: dg.DagsterInstance, index: str, request: Request) -> Outcome:
+    runs = instance.get_runs(dg.RunsFilter(tags=_tags(index, request)))
     if any(run.status is dg.DagsterRunStatus.SUCCESS for run in runs):
         return Outcome.SUCCEEDED
-    if not runs or any(not run.is_finished for run in runs):
+    if any(not run.is_finished for run in runs):
         return Outcome.RUNNING
-    return Outcome.FAILED
+    return Outcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else Outcome.RUNNING
 
 
-def _why_nothing(made: Plan) -> str:
-    said = [f"No new files; {len(made.cursor.seen)} are known."]
-    if made.cursor.open:
-        said.append(f"{len(made.cursor.open)} requested runs are not finished.")
-    if failed := made.cursor.given_up:
-        count = sum(request.count for request in failed.values())
+def _why_nothing(counts: Counts) -> str:
+    said = [f"No new files; {counts.known} are known."]
+    if counts.waiting:
+        said.append(f"{counts.waiting} wait until they have settled, or until other runs have ended.")
+    if counts.requests:
+        said.append(f"{counts.requests} requested runs are not finished.")
+    if counts.given_up:
         said.append(
-            f"{count} files were given up after failed runs: mend the cause, then materialize their bronze tables, "
-            "which loads all files that are waiting."
+            f"{counts.given_up} files were given up after failed runs: mend the cause, then materialize their bronze "
+            "tables, which loads all files that are waiting."
         )
     return " ".join(said)

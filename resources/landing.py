@@ -2,21 +2,23 @@
 
 import datetime as dt
 import hashlib
-import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import dagster as dg
 from pydantic import Field
 
-from resources.errors import LandingUnavailable
+from resources.errors import LandingUnavailable, RatifyError
+from resources.listing import Listed, look, pages
 from resources.settings import Settings
 
 _CHUNK = 1 << 20
+_LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, order=True)
@@ -57,36 +59,44 @@ class LandingZone(dg.ConfigurableResource[Any]):
         return self.url or Settings().landing
 
     def files(self, pattern: str = "**") -> list[LandedFile]:
-        """List the landed CSV files whose relative path matches a glob, sorted by path.
+        """List the landed files whose path matches a glob (`**` is any number of folders), sorted by path.
 
-        Names that begin with `.` or `_` are files in the making and are left out.
+        Left out is what begins with `.` or `_`, files as well as folders, and what cannot hold rows (`SUFFIXES`).
 
         Raises:
             LandingUnavailable: the listing failed. That is not the same as "no files".
         """
-        with self._opened() as (fs, root):
-            if not fs.exists(root):
-                raise LandingUnavailable(
-                    f"The landing zone {self.root} does not exist: create it, or set LANDING_URL to where files land."
-                )
-            # on_error: a folder that cannot be read must not pass for an empty one.
-            walked = fs.walk(root, detail=True, on_error="raise")
-            found = [info for _, _, files in walked for info in files.values()]
-        listed = (_landed_file(info, root) for info in found)
-        return sorted(file for file in listed if _is_csv(file.path) and PurePosixPath(file.path).match(pattern))
+        matches = matcher(pattern)
+        return [landed(file) for page in self.pages(folder_of(pattern)) for file in page if matches(file.path)]
 
-    def look_up(self, path: str) -> LandedFile | None:
-        """Return one file as the listing shows it, or None where there is none, without listing the others.
+    def pages(self, folder: str = "", after: str = "") -> Generator[list[Listed]]:
+        """List the files below a folder in pages, sorted by path, those that sort after `after`; see `listing.pages`.
 
         Raises:
-            LandingUnavailable: the store does not answer, or refuses.
+            LandingUnavailable: the listing failed.
         """
-        with self._opened() as (fs, root):
-            try:
-                info = fs.info(f"{root}/{path}")
-            except FileNotFoundError:
-                return None
-        return _landed_file(info, root) if info["type"] == "file" else None
+        with self.opened() as (fs, root):
+            self._require(fs, root)
+            yield from pages(fs, root, folder, after)
+
+    def look(self, paths: Iterable[str]) -> list[LandedFile]:
+        """Return those of the named files that are there, as `files` would show them at this moment.
+
+        Raises:
+            LandingUnavailable: the landing zone cannot be looked at.
+        """
+        return [landed(file) for file in self.listed(paths)]
+
+    def listed(self, paths: Iterable[str]) -> list[Listed]:
+        """Return those of the named files that are there, as `pages` would show them at this moment.
+
+        Raises:
+            LandingUnavailable: the landing zone cannot be looked at.
+        """
+        with self.opened() as (fs, root), ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+            self._require(fs, root)
+            looks = [pool.submit(look, fs, root, path) for path in paths]
+            return [file for done in looks if (file := done.result())]
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
@@ -94,7 +104,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         Raises:
             LandingUnavailable: the file cannot be read.
         """
-        with self._opened() as (fs, root):
+        with self.opened() as (fs, root):
             return bytes(fs.cat_file(f"{root}/{path}"))
 
     def fetch(self, path: str, into: Path) -> FetchedFile:
@@ -105,7 +115,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         """
         digest, size = hashlib.sha256(), 0
         local = into / hashlib.sha256(path.encode()).hexdigest()[:16]
-        with self._opened() as (fs, root), fs.open(f"{root}/{path}", "rb") as source, local.open("wb") as target:
+        with self.opened() as (fs, root), fs.open(f"{root}/{path}", "rb") as source, local.open("wb") as target:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
@@ -113,80 +123,52 @@ class LandingZone(dg.ConfigurableResource[Any]):
         return FetchedFile(path, local, digest.hexdigest(), size)
 
     @contextmanager
-    def _opened(self, place: str = "") -> Generator[tuple[Any, str]]:
+    def opened(self) -> Generator[tuple[Any, str]]:
+        """The file system (fsspec) and the landing zone's root as that knows it.
+
+        Raises:
+            LandingUnavailable: for whatever goes wrong in the block.
+        """
         import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
 
-        place = place or self.root
         try:
-            fs, root = cast("tuple[Any, str]", fsspec.url_to_fs(place))  # pyright: ignore[reportUnknownMemberType]
+            fs, root = cast("tuple[Any, str]", fsspec.url_to_fs(self.root))  # pyright: ignore[reportUnknownMemberType]
             # A cached listing would hide files that landed since.
             fs.invalidate_cache()
             yield fs, root.rstrip("/")
-        except LandingUnavailable:
+        except RatifyError:
             raise
         except ImportError as error:
-            raise LandingUnavailable(f"{place}: {error} (for S3, install ratify[s3]).") from error
+            raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify[s3]).") from error
         except Exception as error:
             raise LandingUnavailable(
-                f"The landing zone {place} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
+                f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
                 "network and the permissions."
             ) from error
 
-
-class NamedFiles(LandingZone):
-    """The landing zone, and files elsewhere by their full URL: one name for a file, however a person wrote it."""
-
-    def named(self, place: str) -> list[LandedFile]:
-        """Return what a path, glob, folder or URL stands for, sorted; of folders and globs, what a listing would show.
-
-        Files in the landing zone keep their relative path, all others have their URL (`file:///…`, `s3://…`) as path.
-
-        Raises:
-            LandingUnavailable: there is nothing of that name, or the store does not answer.
-        """
-        if "://" not in place:
-            place = os.path.normpath(Path(place).absolute())
-        with self._opened(place) as (fs, name):
-            if _GLOB.search(name):
-                found = [info for path, info in fs.glob(name, detail=True).items() if _is_csv(path)]
-            elif fs.isdir(name):
-                found = [info for path, info in fs.find(name, detail=True).items() if _is_csv(path)]
-            elif fs.exists(name):
-                found = [fs.info(name)]
-            else:
-                raise LandingUnavailable(f"There is no {place}: check the name.")
-            urls = [fs.unstrip_protocol(info["name"]) for info in found]
-        with self._opened() as (fs, root):
-            home = f"{fs.unstrip_protocol(root)}/"
-        named = zip((url.removeprefix(home) for url in urls), found, strict=True)
-        return sorted(replace(_landed_file(info, ""), path=path) for path, info in named if info["type"] == "file")
-
-    def fetch(self, path: str, into: Path) -> FetchedFile:
-        """Copy a file into a local folder, as LandingZone.fetch; a URL is copied from where it is."""
-        if "://" not in path:
-            return super().fetch(path, into)
-        folder, _, name = path.rpartition("/")
-        return replace(LandingZone(url=folder).fetch(name, into), path=path)
+    def _require(self, fs: Any, root: str) -> None:
+        if not fs.exists(root):
+            raise LandingUnavailable(
+                f"The landing zone {self.root} does not exist: create it, or set LANDING_URL to where files land."
+            )
 
 
-_GLOB = re.compile(r"[*?\[]")
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return whether a whole path matches a glob: `*` stays within a folder, `**` is any number of folders."""
+    from fsspec.utils import glob_translate  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    compiled = re.compile(glob_translate(pattern))
+    return lambda path: compiled.match(path) is not None
 
 
-def _is_csv(path: str) -> bool:
-    name = PurePosixPath(path).name
-    return name.lower().endswith(".csv") and not name.startswith((".", "_"))
+def folder_of(pattern: str) -> str:
+    """Return the folder, empty or ending with `/`, below which all matches of a glob are."""
+    plain = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return plain.rpartition("/")[0] + "/" if "/" in plain else ""
 
 
-def _landed_file(info: dict[str, Any], root: str) -> LandedFile:
-    stamp = info.get("ETag") or info.get("etag") or info.get("mtime") or info.get("LastModified") or ""
-    size = int(info.get("size") or 0)
-    fingerprint = hashlib.sha256(f"{stamp}:{size}".encode()).hexdigest()[:12]
-    modified = info.get("LastModified") or info.get("mtime")
-    if isinstance(modified, int | float):
-        modified = dt.datetime.fromtimestamp(modified, dt.UTC)
-    return LandedFile(
-        path=str(info["name"])[len(root) :].lstrip("/"),
-        size=size,
-        fingerprint=fingerprint,
-        modified_at=modified if isinstance(modified, dt.datetime) else None,
-    )
+def landed(file: Listed) -> LandedFile:
+    """Return what a store shows of a file as a landed file."""
+    modified = None if file.modified is None else dt.datetime.fromtimestamp(file.modified, dt.UTC)
+    fingerprint = hashlib.sha256(f"{file.stamp}:{file.size}".encode()).hexdigest()[:12]
+    return LandedFile(file.path, file.size, fingerprint, modified)

@@ -7,9 +7,9 @@ that any process started in the same folder joins the running stack.
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from resources.errors import NotConfigured
@@ -28,10 +28,45 @@ class CatalogConnection(BaseModel):
     client_secret: SecretStr | None = None
 
 
+class Discovery(BaseModel):
+    """How landed files are found, and what is done with them afterwards; `DISCOVERY_MODE` sets `mode`, and so on.
+
+    All holds for both modes, which may be switched at any time.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Literal["listing", "notification"] = "listing"
+    queue: str = Field(default="", description="Folder of messages, or URL of an SQS queue; empty: RATIFY_HOME/queue")
+    prefix: str = Field(default="", description="Only files whose path in the landing zone begins so")
+    glob: str = Field(default="**", description="Only files whose whole path matches; ** is any number of folders")
+    settle_seconds: float = Field(default=0, ge=0, description="A listed file is taken when it has not changed for so long")
+    include_existing: bool = Field(default=True, description="Take the files that landed before the first look, too")
+    relist_seconds: float = Field(default=3600, gt=0, description="In mode notification, list again after so long")
+    after_success: Literal["keep", "archive", "delete"] = "keep"
+    archive: str = Field(default="_archive", description="Folder in the landing zone for files that were loaded")
+    dead_letter: str = Field(default="_dead_letter", description="The same for files that cannot be loaded; empty: no move")
+
+    @field_validator("archive", "dead_letter")
+    @classmethod
+    def _hidden(cls, folder: str) -> str:
+        # Whatever is configured later, a file that was moved there is never found again.
+        if folder and not folder.startswith(("_", ".")):
+            raise ValueError(f"the name of the folder {folder!r} has to begin with _ or ., so that no listing shows it")
+        return folder.rstrip("/")
+
+
 class Settings(BaseSettings):
     """Environment variables, `.env.example` lists them with their meaning."""
 
-    model_config = SettingsConfigDict(env_file=".env", extra="ignore")
+    # DISCOVERY_SETTLE_SECONDS is the field settle_seconds of discovery: split once.
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        extra="ignore",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        nested_model_default_partial_update=True,
+    )
 
     ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 to use for the embedded Spark")
@@ -48,6 +83,7 @@ class Settings(BaseSettings):
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
+    discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
 
     @property
     def home(self) -> Path:
@@ -58,6 +94,11 @@ class Settings(BaseSettings):
     def landing(self) -> str:
         """The landing zone's URL; a folder of RATIFY_HOME when LANDING_URL is not set."""
         return self.landing_url or str(self.home / "landing")
+
+    @property
+    def queue(self) -> str:
+        """The folder or the URL of the queue of notifications; a folder of RATIFY_HOME when DISCOVERY_QUEUE is not set."""
+        return self.discovery.queue or str(self.home / "queue")
 
     @cached_property
     def _stack(self) -> dict[str, Any]:

@@ -31,7 +31,8 @@ from orchestration.cli import session
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.errors import RatifyError
-from resources.landing import LandedFile, NamedFiles
+from resources.landing import LandedFile
+from resources.named_files import NamedFiles
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
