@@ -39,11 +39,12 @@ from assets.bronze.sources import LANDED_FILES, LOAD_COLUMNS, Source
 from embedded.stack import running
 from embedded.state import StackConfig
 from resources.catalog import UnityCatalog
-from resources.duckdb import ALIAS, DuckDB, literal
+from resources.duckdb import ALIAS, DuckDB
 from resources.history import Engine
 from resources.landing import LandedFile, LandingZone
 from resources.settings import LAYERS, Settings
 from resources.spark import Spark
+from resources.sql import literal
 from resources.tables import Column, TableDeclaration
 
 HEADER = ("id", "name", "city", "amount", "at")
@@ -89,7 +90,7 @@ def source(table: str) -> Source:
         columns=columns,
         comment="bench",
         writer=Engine.DUCKDB,
-        operations=frozenset({"UNKNOWN"}),
+        operations=frozenset({"WRITE"}),
     )
     return Source("*.csv", HEADER, declaration)
 
@@ -143,6 +144,7 @@ def naive(job: Job, begin: Callable[[], None]) -> list[float]:
         for attempt in range(1000):
             try:
                 with engine.session() as session:
+                    session.attach()
                     session.con.execute(f"INSERT INTO {ALIAS}.bronze.{kind.table.name} {select}")
                 break
             except duckdb.Error:

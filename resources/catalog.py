@@ -13,11 +13,10 @@ from resources.errors import (
     CatalogDenied,
     CatalogError,
     CatalogUnavailable,
+    CommitConflict,
     TableMissing,
-    UnsafeTable,
 )
 from resources.settings import CatalogConnection, Settings
-from resources.tables import TableDeclaration
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -137,40 +136,47 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             TableMissing: there is no such table.
         """
-        return int(self._load(full_name)["latest-table-version"])
+        return int(self.load_table(full_name)["latest-table-version"])
 
-    def version_for_duckdb(self, declaration: TableDeclaration) -> int:
-        """Return the latest ratified version of a table that DuckDB is about to write.
+    def load_table(self, full_name: str) -> dict[str, Any]:
+        """Return what the catalog's `delta/v1` loadTable says (DeltaLoadTableResponse).
 
         Raises:
-            UnsafeTable: DuckDB would write it wrong: the table has column mapping, or its columns are not the declared ones
-                in the declared order (DuckDB inserts by position).
             TableMissing: there is no such table.
         """
-        full_name = declaration.full_name(self.connection.name)
-        loaded = self._load(full_name)
-        metadata = loaded["metadata"]
-        mode = metadata["properties"].get("delta.columnMapping.mode", "none")
-        if mode != "none":
-            raise UnsafeTable(
-                f"{full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
-                f"Run ALTER TABLE {full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
-                "DuckDB's first write, or drop the table and let it be created again."
-            )
-        columns = tuple(field["name"] for field in metadata["columns"]["fields"])
-        if columns != declaration.column_names:
-            raise UnsafeTable(
-                f"{full_name} has columns {', '.join(columns)} but {', '.join(declaration.column_names)} are declared: "
-                "DuckDB inserts by position. Alter the table or the declaration so that both agree."
-            )
-        return int(loaded["latest-table-version"])
+        return self._do("GET", f"load {full_name}", _table_path(full_name))
 
-    def _load(self, full_name: str) -> dict[str, Any]:
-        """The catalog's `delta/v1` loadTable."""
-        catalog, schema, table = full_name.split(".")
-        path = f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
-        get = cast("Callable[[str, str], dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
-        return self.ask(f"load {full_name}", lambda: get("GET", path))
+    def table_credentials(self, full_name: str) -> list[dict[str, Any]]:
+        """Return storage credentials to read and write a table's files (DeltaStorageCredential)."""
+        path = f"{_table_path(full_name)}/credentials?operation=READ_WRITE"
+        return self._do("GET", f"get credentials for {full_name}", path)["storage-credentials"]
+
+    def update_table(
+        self, full_name: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Ask the catalog's `delta/v1` updateTable, and return the table as it is then (DeltaLoadTableResponse).
+
+        Raises:
+            CommitConflict: the version was already taken, or the table is not what `requirements` say.
+            CatalogUnavailable: there was no clear answer; the same request may be sent again.
+        """
+        from databricks.sdk import errors
+
+        body = {"requirements": requirements, "updates": updates}
+        try:
+            return self._do("POST", f"update {full_name}", _table_path(full_name), body)
+        except CatalogError as error:
+            cause = error.__cause__
+            if isinstance(cause, errors.ResourceConflict):
+                raise CommitConflict(str(error)) from cause
+            unclear = isinstance(cause, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
+            if unclear and not isinstance(cause, errors.NotImplemented):
+                raise CatalogUnavailable(str(error)) from cause
+            raise
+
+    def _do(self, method: str, what: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        do = cast("Callable[..., dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
+        return self.ask(what, lambda: do(method, path, body=body))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Return what a call of `client` returns; what it raises becomes one of our errors.
@@ -207,6 +213,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             ) from error
         except DatabricksError as error:
             raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error
+
+
+def _table_path(full_name: str) -> str:
+    catalog, schema, table = full_name.split(".")
+    return f"{API}/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
 
 
 @contextmanager

@@ -1,39 +1,42 @@
-"""DuckDB with the catalog attached: reads, and appends that are safe beside other writers.
+"""DuckDB with the catalog attached for what is read, and the appends of its rows, which are safe beside other writers.
 
-The writer protocol, in one place. A DuckDB commit fails whenever anyone else committed meanwhile, the attached catalog that
-met a conflict never recovers, and an attached catalog never refreshes by itself. So each append attaches afresh, takes the
-catalog's version on both sides of pinning its snapshot (a commit that succeeds is then just the next version), and writes a
-Delta `txn` action per load with compare-and-set, so that a load is in the table once however often it is tried.
+DuckDB makes the rows and writes them as Parquet; the commit is ours (see `resources.delta_log`), for DuckDB's own fails
+whenever anyone else committed meanwhile, and deletes its data file where the reply is lost, even if the catalog accepted it.
+Each append writes a Delta `txn` action per load, with compare-and-set, so that a load is in the table once however often it
+is tried. What the processes of one machine append to a table at the same time shares a version (see
+`resources.group_commit`).
 """
 
+import hashlib
 import logging
 import re
-import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from resources.catalog import UnityCatalog
+from resources.delta_log import DataFile, DeltaLog, Proposal, Snapshot
 from resources.errors import (
     AlreadyLoaded,
+    AppendFailed,
     CatalogBusy,
     CatalogDenied,
     CatalogError,
     CatalogUnavailable,
     CommitConflict,
-    CommitOutcomeUnknown,
     RatifyError,
+    UnsafeTable,
 )
 from resources.group_commit import CommitQueue, Ratified, Staged
+from resources.parquet import write_parquet
 from resources.settings import Settings
-from resources.tables import TableDeclaration
+from resources.sql import identifier, literal
+from resources.tables import TableDeclaration, duckdb_type, sql_type
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,20 +49,10 @@ ALIAS = "uc"
 _CHECKPOINT_EVERY = 20
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
 _RETRY_WAIT_MS = 200
-# How long an attached catalog is used for one append after the other: well below the life of the token that it has.
-_ATTACHED_S = 300
 # Time for a catalog to restart.
 _READ_PATIENCE_S = 6
-
-
-@dataclass(frozen=True)
-class AppendResult:
-    """A ratified append: the version it made, the rows it added, the loads it recorded, and how often it was tried."""
-
-    version: int
-    rows: int
-    loads: tuple[str, ...]
-    attempts: int = 1
+# Smaller ones are brought together in one file, for readers pay for each.
+_FILE_OF_ITS_OWN = 16 << 20
 
 
 class DuckDB(dg.ConfigurableResource[Any]):
@@ -68,11 +61,12 @@ class DuckDB(dg.ConfigurableResource[Any]):
     catalog: dg.ResourceDependency[UnityCatalog]
     memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
     threads: int = Field(default=0, description="0: one for each core")
-    attempts: int = Field(default=12, description="How often an append that met a conflict or a busy catalog is made")
+    attempts: int = Field(default=50, description="How often a commit that met another is made again")
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
     aws_region: str = Field(default="us-east-1", description="Region of the object store behind the catalog")
 
     _con: Any = PrivateAttr(default=None)
+    _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Close the engine, whatever happened in the run."""
@@ -86,17 +80,21 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def session(self) -> Generator["DuckDBSession"]:
-        """Attach the catalog afresh and give a session on it; local temporary tables end with it.
+        """Give a session, to which the catalog is attached afresh when it is first asked for rows; local temporary tables
+        end with it.
 
         Raises:
-            CatalogUnavailable, CatalogDenied: the catalog cannot be attached.
+            CatalogUnavailable, CatalogDenied: the catalog does not answer, or refuses the token.
         """
         session = DuckDBSession(self._engine().cursor(), self)
         try:
-            session.attach()
             yield session
         finally:
             session.close()
+
+    def log(self, full_name: str) -> DeltaLog:
+        """Return the log of a table, of which the parts that were read are kept."""
+        return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
 
     def _engine(self) -> "DuckDBPyConnection":
         if self._con is None:
@@ -129,22 +127,19 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
 
 class DuckDBSession:
-    """One unit of work on a freshly attached catalog."""
+    """One unit of work."""
 
     def __init__(self, con: "DuckDBPyConnection", engine: DuckDB) -> None:
         self.con = con
         self._engine = engine
         self._catalog = engine.catalog
-        # Versions of our own last commits: while they are the newest, what is attached is not out of date.
-        self._at = dict[str, int]()
-        self._attached_at = 0.0
+        self._attached = False
 
     def attach(self) -> None:
-        """(Re)attach the catalog, which is the only way to see other writers' commits or to recover from a conflict."""
+        """(Re)attach the catalog, which is the only way to see other writers' commits."""
         to = self._catalog.connection
         name = to.name
         schema = literal(self._catalog.default_schema())
-        self._at.clear()
         self._detach()
         # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
         self.con.execute(
@@ -153,7 +148,7 @@ class DuckDBSession:
         )
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
-        self._attached_at = time.monotonic()
+        self._attached = True
 
     def close(self) -> None:
         """End the session."""
@@ -166,12 +161,12 @@ class DuckDBSession:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
-        with understood("run a query"):
+        with self._reading():
             return self.con.execute(sql, list(parameters)).fetchall()
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         """Run a statement and return its rows by column name."""
-        with understood("run a query"):
+        with self._reading():
             cursor = self.con.execute(sql)
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -182,73 +177,76 @@ class DuckDBSession:
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads whose rows are in the table, by its log."""
-        return {load for load, version in self._load_versions(declaration, loads).items() if _is_in(version)}
+        snapshot = self._engine.log(self._full_name(declaration)).refresh()
+        return _loads_in(snapshot.txn_versions(loads))
 
-    def _load_versions(self, declaration: TableDeclaration, loads: Sequence[str]) -> dict[str, int]:
-        """The `txn` versions of those loads that the table's log knows: see `_is_in`."""
-        internal = literal(self._internal_name(declaration))
-        with understood(f"read the log of {declaration.name}"):
-            self._touch(declaration)
-            found = (
-                (load, self.con.execute(f"CALL delta_get_transaction_version({internal}, {literal(load)})").fetchone())
-                for load in loads
-            )
-            return {load: int(row[0]) for load, row in found if row and row[0] is not None}
-
-    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> AppendResult:
-        """Append the rows of a query to a table in one commit, exactly once for each load.
+    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> Ratified:
+        """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
-            declaration: The table. Its columns must be just those of the query, in the same order.
-            select: A query that reads no table of the same catalog that it writes.
+            declaration: The table. The query gives its columns in its order.
+            select: The query.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
-            UnsafeTable: DuckDB would write this table wrong.
+            UnsafeTable: the table is not as declared, or asks for what DuckDB does not know.
+            AppendFailed: the rows do not go into the table.
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
-            CommitOutcomeUnknown: the reply was lost and the catalog cannot say; nothing may be repeated unseen.
+            CommitOutcomeUnknown: the catalog stopped answering; the same append may be made again, by its loads.
         """
+        if not self._attached:
+            self.attach()
+        staged = self.stage(declaration, select, loads, self._spool(declaration))
+        try:
+            return self.commit_staged(declaration, staged)
+        finally:
+            staged.parquet.unlink(missing_ok=True)
+
+    def stage(self, declaration: TableDeclaration, select: str, loads: Sequence[str], folder: Path) -> Staged:
+        """Write the rows of a query over local tables to a Parquet file in `folder`, for `commit_staged`."""
         if not loads:
             raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
-        retrying = Retrying(
-            retry=retry_if_exception_type((CommitConflict, CatalogBusy, CatalogUnavailable)),
-            stop=stop_after_attempt(self._engine.attempts),
-            wait=wait_random_exponential(multiplier=0.05, max=3),
-            before_sleep=before_sleep_log(logger, logging.INFO),
-            reraise=True,
+        names = ", ".join(identifier(column.name) for column in declaration.columns)
+        typed = ", ".join(
+            f"CAST({identifier(column.name)} AS {duckdb_type(column.type)}) AS {identifier(column.name)}"
+            for column in declaration.columns
         )
-        for attempt in retrying:
-            with attempt:
-                # The first attempt trusts that the loads are new, and the commit refuses if they are not.
-                number = attempt.retry_state.attempt_number
-                made = self._append_once(declaration, select, tuple(loads), look_up=number > 1)
-                return replace(made, attempts=number)
-        raise AssertionError("tenacity ends with a result or an error")
-
-    def stage(self, select: str, loads: Sequence[str], folder: Path) -> Staged:
-        """Write the rows of a query to a Parquet file in `folder`, for `commit_staged`."""
         parquet = folder / f"{uuid4().hex}.parquet"
-        rows = self.rows(f"COPY ({select}) TO {literal(str(parquet))} (FORMAT parquet)")[0][0]
-        return Staged(parquet, int(rows), tuple(loads))
+        with understood("write rows"):
+            written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
+        return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
 
     def commit_staged(self, declaration: TableDeclaration, staged: Staged) -> Ratified:
-        """Append staged rows to a table, in one commit with what other writers of this machine have staged for it.
+        """Append staged rows to a table, in one version with what other writers of this machine have staged for it.
 
         Raises:
-            As `append`; and AppendFailed: the rows do not go into the table.
+            As `append`.
         """
-        full_name = declaration.full_name(self._catalog.connection.name)
-        queue = CommitQueue(Settings().home / "spool" / full_name)
-        return queue.commit(staged, lambda group: self._append_group(declaration, group))
+        made = list[int]()
+
+        def append(group: Sequence[Staged]) -> tuple[int, int]:
+            version, attempts = self._append_group(declaration, group)
+            made.append(version)
+            return version, attempts
+
+        ratified = CommitQueue(self._spool(declaration)).commit(staged, append)
+        # What is attached shows the table as it was.
+        self._attached = False
+        # Whoever made the version does it, when nobody waits for it any more.
+        if any(version % _CHECKPOINT_EVERY == 0 for version in made):
+            self._checkpoint(declaration)
+        return ratified
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
-        files = ", ".join(literal(str(staged.parquet)) for staged in group)
-        loads = [load for staged in group for load in staged.loads]
-        made = self.append(declaration, f"SELECT * FROM read_parquet([{files}])", loads)
-        if made.version % _CHECKPOINT_EVERY == 0:
-            self._checkpoint(declaration)
-        return made.version, made.attempts
+        log = self._engine.log(self._full_name(declaration))
+        incoming = _Incoming(self.con, log, group)
+        try:
+            committed = log.commit(incoming.proposal)
+        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
+            incoming.withdraw()
+            raise
+        return committed.version, committed.attempts
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
         """Sum up the table's log, for every reader and writer reads all of it that came after the last checkpoint."""
@@ -261,88 +259,24 @@ class DuckDBSession:
             # The rows are committed, and the next to come by makes one.
             logger.warning("no checkpoint of %s: %s", declaration.name, error)
 
-    def _append_once(
-        self, declaration: TableDeclaration, select: str, loads: tuple[str, ...], *, look_up: bool
-    ) -> AppendResult:
-        full_name = declaration.full_name(self._catalog.connection.name)
-        before = self._catalog.version_for_duckdb(declaration)
-        if self._at.get(full_name) != before or time.monotonic() - self._attached_at > _ATTACHED_S:
-            self.attach()
-        with self._transaction(declaration):
-            self._touch(declaration)
-            versions = self._load_versions(declaration, loads) if look_up else {}
-            if there := sorted(load for load, version in versions.items() if _is_in(version)):
-                raise AlreadyLoaded(full_name, there)
-            if self._catalog.version(full_name) != before:
-                raise CommitConflict(f"{full_name} got a new version while it was being attached.")
-            with understood(f"append to {full_name}"):
-                for load in loads:
-                    last = versions.get(load)
-                    expected = "NULL" if last is None else f"{last}::UBIGINT"
-                    self.con.execute(
-                        f"CALL delta_set_transaction_version({literal(self._internal_name(declaration))}, "
-                        f"{literal(load)}, {(last or 0) + 1}::UBIGINT, {expected})"
-                    )
-                target = f"{ALIAS}.{declaration.layer}.{declaration.name}"
-                added = self.con.execute(f"INSERT INTO {target} {select}").fetchone()
-            self._commit(declaration, loads, before)
-        self._at[full_name] = before + 1
-        return AppendResult(before + 1, int(added[0]) if added else 0, loads)
+    def _full_name(self, declaration: TableDeclaration) -> str:
+        return declaration.full_name(self._catalog.connection.name)
+
+    def _spool(self, declaration: TableDeclaration) -> Path:
+        """Where the writers of this machine meet that append to this table as this principal."""
+        to = self._catalog.connection
+        secret = to.token.get_secret_value() if to.token else ""
+        who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
+        folder = Settings().home / "spool" / f"{self._full_name(declaration)}-{who}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     @contextmanager
-    def _transaction(self, declaration: TableDeclaration) -> Generator[None]:
-        import duckdb
-
-        with understood(f"append to {declaration.name}"):
-            self.con.execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            self._at.clear()
-            with suppress(duckdb.Error):
-                self.con.execute("ROLLBACK")
-            raise
-
-    def _commit(self, declaration: TableDeclaration, loads: tuple[str, ...], before: int) -> None:
-        # A commit whose reply is lost is sent again, and the catalog knows it again. To give up is what must not happen
-        # early: DuckDB then deletes the data file, even if the commit that names it was ratified.
-        _ask_again_for(self.con, self._engine.commit_patience)
-        try:
-            with understood(f"commit to {declaration.name}"):
-                self.con.execute("COMMIT")
-        except CatalogUnavailable as error:
-            self._settle_lost_reply(declaration, loads, before, error)
-        finally:
-            _ask_again_for(self.con, _READ_PATIENCE_S)
-
-    def _settle_lost_reply(
-        self, declaration: TableDeclaration, loads: tuple[str, ...], before: int, error: CatalogUnavailable
-    ) -> NoReturn:
-        """Find out whether a commit whose reply was lost was ratified; DuckDB has deleted its data file by now."""
-        full_name = declaration.full_name(self._catalog.connection.name)
-        try:
-            if self._catalog.version(full_name) == before:
-                raise error
+    def _reading(self) -> Generator[None]:
+        if not self._attached:
             self.attach()
-            ours = self.loaded(declaration, loads)
-        except CatalogUnavailable:
-            raise CommitOutcomeUnknown(
-                f"The catalog stopped answering while version {before + 1} of {full_name} was being committed. Start it "
-                "again and repeat the load: its id tells whether it was ratified, so it cannot be written twice."
-            ) from error
-        if ours:
-            raise CommitOutcomeUnknown(
-                f"Version {before + 1} of {full_name} was ratified but the reply was lost, and DuckDB then deleted the "
-                f"data file that it names. Repair the table in Spark: RESTORE TABLE {full_name} TO VERSION AS OF {before}"
-            ) from error
-        raise CommitConflict(f"Another writer committed version {before + 1} of {full_name} first.") from error
-
-    def _touch(self, declaration: TableDeclaration) -> None:
-        """Make DuckDB load the table, so that its internal Delta catalog is there to be named."""
-        self.con.execute(f"SELECT 1 FROM {ALIAS}.{declaration.layer}.{declaration.name} LIMIT 0").fetchall()
-
-    def _internal_name(self, declaration: TableDeclaration) -> str:
-        return f"__unity_catalog_internal_{self._catalog.connection.name}_{declaration.layer}_{declaration.name}"
+        with understood("run a query"):
+            yield
 
     def _detach(self) -> None:
         import duckdb
@@ -352,10 +286,88 @@ class DuckDBSession:
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
 
 
-def _is_in(version: int) -> bool:
-    """Whether a load's rows are in the table. A `txn` version can only grow: it is odd from the commit that brings the rows,
-    and even from one that takes them out again."""
-    return version % 2 == 1
+class _Incoming:
+    """What a group of writers appends: brought into the table's storage once, however often the commit is tried."""
+
+    def __init__(self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged]) -> None:
+        self._con = con
+        self._log = log
+        self._group = group
+        self._loads = [load for staged in group for load in staged.loads]
+        self._table = ""
+        self._files = list[DataFile]()
+
+    def proposal(self, snapshot: Snapshot) -> Proposal:
+        """What to commit on top of a snapshot.
+
+        Raises:
+            AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
+        """
+        versions = snapshot.txn_versions(self._loads)
+        if there := _loads_in(versions):
+            raise AlreadyLoaded(snapshot.full_name, sorted(there))
+        for staged in self._group:
+            _check_columns(snapshot, staged)
+        # A table that was dropped and made anew has another place.
+        if self._table != snapshot.uuid:
+            self._table, self._files = snapshot.uuid, self._bring()
+        txns = {load: versions.get(load, 0) + 1 for load in self._loads}
+        return Proposal(adds=self._files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
+
+    def withdraw(self) -> None:
+        """Take the files away again, when the catalog has refused them."""
+        for file in self._files:
+            self._log.storage.remove(file.path)
+
+    def _bring(self) -> list[DataFile]:
+        filled = [staged for staged in self._group if staged.rows]
+        small = [staged for staged in filled if staged.size < _FILE_OF_ITS_OWN]
+        files = [
+            self._put(staged.parquet, staged.rows, staged.size, staged.stats) for staged in filled if staged not in small
+        ]
+        if len(small) == 1:
+            files.append(self._put(small[0].parquet, small[0].rows, small[0].size, small[0].stats))
+        elif small:
+            together = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
+            names = ", ".join(literal(str(staged.parquet)) for staged in small)
+            try:
+                written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", together)
+                files.append(self._put(together, written.rows, written.size, written.stats))
+            finally:
+                together.unlink(missing_ok=True)
+        return files
+
+    def _put(self, parquet: Path, rows: int, size: int, stats: Mapping[str, Any]) -> DataFile:
+        path = f"duckdb-{uuid4()}.parquet"
+        self._log.storage.put(parquet, path)
+        return DataFile(path, rows, size, dict(stats))
+
+
+def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
+    """Columns are known by name: a table may have them in another order, and more of them where they may be NULL."""
+    there = {field["name"].lower(): field for field in snapshot.fields}
+    for name, type_ in staged.columns.items():
+        field = there.pop(name.lower(), None)
+        found = sql_type(field["type"]) if field else None
+        if field is None or found != type_:
+            is_ = f"has {found}" if found else "has no such column"
+            raise UnsafeTable(
+                f"{snapshot.full_name}, column {name}: {type_} is to be written, but the table {is_}. Alter the table or "
+                "the declaration so that both agree."
+            )
+        if not field["nullable"] and (nulls := staged.stats.get("nullCount", {}).get(name)):
+            raise AppendFailed(f"{snapshot.full_name}, column {name}: must not be NULL, and is in {nulls:,} rows.")
+    if needed := sorted(field["name"] for field in there.values() if not field["nullable"] and staged.rows):
+        raise UnsafeTable(
+            f"{snapshot.full_name} has columns {', '.join(needed)}, which must not be NULL and are not written. Add them to "
+            "the declaration."
+        )
+
+
+def _loads_in(versions: Mapping[str, int]) -> set[str]:
+    """Loads whose rows are in the table. A `txn` version can only grow: it is odd from the commit that brings the rows, and
+    even from one that takes them out again."""
+    return {load for load, version in versions.items() if version % 2 == 1}
 
 
 def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
@@ -363,11 +375,6 @@ def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
     con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
     con.execute("SET GLOBAL http_retry_backoff = 1.0")
     con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")
-
-
-def literal(text: str) -> str:
-    """Return a SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @contextmanager
@@ -386,8 +393,6 @@ def understood(what: str) -> Generator[None]:
 def _translated(error: Exception, what: str) -> Exception:
     text = str(error)
     line = text.strip().splitlines()[0][:300]
-    if "did not match the expected previous version" in text:
-        return CommitConflict(f"DuckDB could not {what}: another writer recorded the same load first.")
     for marks, kind, advice in _KINDS:
         if marks.search(text):
             return kind(f"DuckDB could not {what}: {line} {advice}")

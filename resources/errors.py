@@ -56,6 +56,14 @@ class AppendFailed(RatifyError):
     """The rows do not go into the table; nothing was committed, and the same rows will fail again."""
 
 
+class StorageUnavailable(RatifyError):
+    """The storage of a table cannot be read or written."""
+
+
+class LogUnreadable(RatifyError):
+    """The log of a table lacks a version that the catalog has ratified."""
+
+
 class TableError(RatifyError):
     """A table is not what its declaration says, or a declaration is not what every engine can read."""
 

@@ -13,7 +13,7 @@ import fcntl
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,16 @@ from typing import IO, Any
 from uuid import uuid4
 
 from resources import errors
-from resources.errors import AlreadyLoaded, RatifyError
+from resources.errors import AlreadyLoaded, CatalogError, RatifyError
 
 logger = logging.getLogger(__name__)
 
 MAX_LOADS = 2_000
 MAX_BYTES = 1 << 30
 _MAKING_S = 60
+# Longer than anyone waits for the catalog.
+_STAGED_S = 86_400
+_ASK_S = 0.003
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,31 @@ class Staged:
     """Rows that wait to be appended.
 
     Attributes:
-        parquet: A file with just the table's columns, in the table's order.
+        parquet: A file of rows.
         rows: How many.
+        size: Bytes.
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
+        columns: Those that the file has, by name, with their types in Spark SQL's words.
+        stats: Delta's statistics of the file.
     """
 
     parquet: Path
     rows: int
+    size: int
     loads: tuple[str, ...]
+    columns: Mapping[str, str]
+    stats: Mapping[str, Any]
+
+    def to_json(self) -> str:
+        """Return it on one line, for `from_json`."""
+        return json.dumps({**vars(self), "parquet": str(self.parquet)})
+
+    @classmethod
+    def from_json(cls, line: str) -> "Staged":
+        """Read it again."""
+        said: dict[str, Any] = json.loads(line)
+        said |= {"parquet": Path(said["parquet"]), "loads": tuple(said["loads"])}
+        return cls(**said)
 
 
 @dataclass(frozen=True)
@@ -88,12 +108,14 @@ class CommitQueue:
             AppendFailed: the rows cannot be appended to this table.
         """
         with self._request(staged) as own:
-            while True:
-                with self._locked():
-                    if answer := _taken(own):
-                        return _understood(answer, staged)
-                    # Ours is among them, but where more wait than fit into one commit: then those are older.
-                    _serve(self._waiting(), append)
+            while (answer := _taken(own)) is None:
+                with self._lock() as held:
+                    if held and own.exists():
+                        # Ours is among them, but where more wait than fit into one commit: then those are older.
+                        _serve(self._waiting(), append)
+                if not held:
+                    time.sleep(_ASK_S)
+            return _understood(answer, staged)
 
     @contextmanager
     def _request(self, staged: Staged) -> Generator[Path]:
@@ -101,8 +123,7 @@ class CommitQueue:
         path = self._folder / f"{time.time_ns():020d}-{uuid4().hex}.request"
         with path.with_suffix(".making").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            size = staged.parquet.stat().st_size
-            json.dump({"parquet": str(staged.parquet), "rows": staged.rows, "loads": staged.loads, "bytes": size}, file)
+            file.write(staged.to_json())
             file.flush()
             path.with_suffix(".making").rename(path)
             try:
@@ -114,19 +135,18 @@ class CommitQueue:
                 _taken(path)
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock(self) -> Generator[bool]:
+        """Try to take the table's lock, and say whether it is held."""
         with (self._folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield _free(file)
 
     def _waiting(self) -> dict[Path, Staged]:
         """The oldest requests that go into one commit. The lock is held."""
         self._sweep()
         group, seen, size = dict[Path, Staged](), set[str](), 0
         for path in sorted(self._folder.glob("*.request")):
-            said = json.loads(path.read_text().splitlines()[0])
-            staged = Staged(Path(said["parquet"]), said["rows"], tuple(said["loads"]))
-            size += said["bytes"]
+            staged = Staged.from_json(path.read_text().splitlines()[0])
+            size += staged.size
             if group and (len(seen) + len(staged.loads) > self._max_loads or size > self._max_bytes):
                 break
             # Of two with the same load the second has to wait, and to be told that the table holds it.
@@ -138,14 +158,19 @@ class CommitQueue:
     def _sweep(self) -> None:
         """Clear away what writers left that died: whoever repeats their loads stages them again. The lock is held."""
         for path in self._folder.glob("*.*"):
-            # Only of one that is being made does its age tell: it is there for a moment before it is locked.
-            young = path.suffix == ".making" and time.time() - path.stat().st_mtime < _MAKING_S
+            with suppress(FileNotFoundError):
+                # Of one that is being made its age must tell: it is there for a moment before it is locked.
+                age = time.time() - path.stat().st_mtime
+                if path.suffix == ".parquet" and age > _STAGED_S:
+                    path.unlink()
+                if path.suffix == ".parquet" or (path.suffix == ".making" and age < _MAKING_S):
+                    continue
             with suppress(FileNotFoundError), path.open() as file:
-                if young or not _free(file):
+                if not _free(file):
                     continue
                 if path.suffix != ".answer" and (line := file.readline()):
                     with suppress(ValueError):
-                        Path(json.loads(line)["parquet"]).unlink(missing_ok=True)
+                        Staged.from_json(line).parquet.unlink(missing_ok=True)
                 path.unlink()
 
 
@@ -160,22 +185,24 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
         for path in filter(known.get, group):
             _answer([path], error="AlreadyLoaded", table=error.table, loads=known[path])
         _serve({path: staged for path, staged in group.items() if not known[path]}, append)
-    except RatifyError as error:
+    except CatalogError as error:
         _answer(group, error=type(error).__name__, message=str(error))
     except Exception as error:
-        if len(group) == 1:
+        if len(group) > 1:
+            # One of them is at fault, and only its own writer is to hear of it.
+            for path, staged in group.items():
+                _serve({path: staged}, append)
+        elif isinstance(error, RatifyError):
+            _answer(group, error=type(error).__name__, message=str(error))
+        else:
             logger.exception("an append failed")
             _answer(group, error="AppendFailed", message=f"{type(error).__name__}: {error}")
-            return
-        # One of them is at fault, and only its own writer is to hear of it.
-        for path, staged in group.items():
-            _serve({path: staged}, append)
     else:
         _answer(group, version=version, attempts=attempts, shared=len(group))
 
 
 def _free(file: IO[str]) -> bool:
-    """Whether the writer of a request, which keeps it locked, is gone."""
+    """Take a file's lock, if nobody has it: of a request's, that means that its writer is gone."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

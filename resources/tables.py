@@ -8,6 +8,7 @@ DuckDB cannot insert into tables with CHECK constraints, generated, identity or 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
@@ -33,6 +34,8 @@ _PLAIN_TYPES = frozenset(
     ]
 )
 _DECIMAL = re.compile(r"^(decimal|dec|numeric)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?$")
+
+_NESTED = re.compile(r"^(array|map|struct)\s*<(.*)>$", re.DOTALL | re.IGNORECASE)
 
 SAFE_PROPERTIES: Mapping[str, str] = {
     # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
@@ -62,7 +65,7 @@ class TableDeclaration:
         layer: Schema that holds it: bronze, silver, gold or ops.
         keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
         writer: Engine that commits rows to it.
-        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are all `UNKNOWN`).
+        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
         owner: Team that answers for it, shown in the UI and kept as a table property.
 
     Raises:
@@ -86,6 +89,11 @@ class TableDeclaration:
             _check_type(self._where(column.name), column.type)
         for key, value in self.properties.items():
             self._check_property(key, value)
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """Types of the columns by name, as `sql_type` spells them."""
+        return {column.name: normal_type(column.type) for column in self.columns}
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -175,8 +183,8 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     if text in _PLAIN_TYPES:
         return
-    if match := re.match(r"^(array|map|struct)\s*<(.*)>$", text, re.DOTALL):
-        kind, inner = match.groups()
+    if nested := _NESTED.match(text):
+        kind, inner = nested.groups()
         for part in _split(inner):
             is_field = kind == "struct"
             field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
@@ -186,6 +194,61 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "
         f"{', '.join(sorted(_PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
     )
+
+
+_SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
+_DUCKDB = {
+    "int": "INTEGER",
+    "float": "FLOAT",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def normal_type(type_: str) -> str:
+    """Return a Spark SQL type as `sql_type` spells it."""
+    text = type_.strip()
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1].lower(), _split(nested[2])
+        if kind == "struct":
+            named = [re.split(r"\s*[:\s]\s*", part.strip(), maxsplit=1) for part in parts]
+            return f"struct<{','.join(f'{name}:{normal_type(rest)}' for name, rest in named)}>"
+        return f"{kind}<{','.join(map(normal_type, parts))}>"
+    text = re.sub(r"\s+", "", text.lower())
+    if _DECIMAL.match(text):
+        precision, _, scale = text.partition("(")[2].rstrip(")").partition(",")
+        return f"decimal({precision or 10},{scale or 0})"
+    return _SAME.get(text, text)
+
+
+def sql_type(delta_type: Any) -> str:
+    """Return a type of Delta's schema (a name, or an object with `type`) in Spark SQL's words."""
+    if isinstance(delta_type, str):
+        return normal_type(delta_type)
+    # The catalog's API writes `element-type` where Delta's log has `elementType`.
+    said = {key.replace("-t", "T"): value for key, value in cast("dict[str, Any]", delta_type).items()}
+    if said["type"] == "array":
+        return f"array<{sql_type(said['elementType'])}>"
+    if said["type"] == "map":
+        return f"map<{sql_type(said['keyType'])},{sql_type(said['valueType'])}>"
+    fields = [f"{inner['name']}:{sql_type(inner['type'])}" for inner in said["fields"]]
+    return f"struct<{','.join(fields)}>"
+
+
+def duckdb_type(type_: str) -> str:
+    """Return the DuckDB type of a Spark SQL type."""
+    text = normal_type(type_)
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1], _split(nested[2])
+        if kind == "array":
+            return f"{duckdb_type(nested[2])}[]"
+        if kind == "map":
+            return f"MAP({', '.join(map(duckdb_type, parts))})"
+        named = [part.split(":", 1) for part in parts]
+        fields = ", ".join(f'"{name}" {duckdb_type(rest)}' for name, rest in named)
+        return f"STRUCT({fields})"
+    return _DUCKDB.get(text, text.upper())
 
 
 def _split(text: str) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assets.bronze.sources import Source
-from resources.duckdb import literal
 from resources.errors import BadFile
+from resources.sql import literal
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from assets.bronze.csv_file import stage
 from assets.bronze.sources import LANDED_FILES, Source
-from resources.duckdb import ALIAS, DuckDB, DuckDBSession, literal
+from resources.duckdb import ALIAS, DuckDB, DuckDBSession
 from resources.errors import AlreadyLoaded, BadFile
 from resources.landing import LandedFile, LandingZone
+from resources.sql import literal
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
 def create_stage(session: DuckDBSession, source: Source) -> None:
     """Make the empty local table that files of a source are parsed into."""
     columns = ", ".join(f'"{name}" VARCHAR' for name in source.header)
-    session.rows(f"CREATE OR REPLACE TEMP TABLE {STAGE} ({columns}, _source_file VARCHAR, _source_row BIGINT)")
+    session.con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} ({columns}, _source_file VARCHAR, _source_row BIGINT)")
 
 
 def _staged(
@@ -176,7 +177,7 @@ def _commit(
             f"SELECT *, TIMESTAMPTZ {literal(now.isoformat())}, {literal(fresh[0].batch_id)} FROM {STAGE} "
             f"WHERE _source_file IN ({names}) ORDER BY _source_file, _source_row"
         )
-        staged = session.stage(select, [load for outcome in fresh for load in outcome.loads], folder)
+        staged = session.stage(source.table, select, [load for outcome in fresh for load in outcome.loads], folder)
         try:
             return list(outcomes), session.commit_staged(source.table, staged).version
         except AlreadyLoaded as error:
@@ -187,7 +188,6 @@ def _commit(
 
 def _settled(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
     """Settle the fate of files whose bytes or names the table's log knows already."""
-    session.attach()
     there = session.loaded(source.table, [load for outcome in outcomes if outcome.fresh for load in outcome.loads])
     booked = _booked(session, source)
 
@@ -223,14 +223,14 @@ def _record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutco
     """Enter each version of each file in the book, once."""
     table, pending = source.table_name, {_book_load(outcome): outcome for outcome in outcomes}
     while pending:
-        session.rows(f"CREATE OR REPLACE TEMP TABLE {BOOK_STAGE} (load VARCHAR, {_BOOK_COLUMNS})")
+        session.con.execute(f"CREATE OR REPLACE TEMP TABLE {BOOK_STAGE} (load VARCHAR, {_BOOK_COLUMNS})")
         for load, o in pending.items():
-            session.rows(
+            session.con.execute(
                 f"INSERT INTO {BOOK_STAGE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [load, o.path, o.fingerprint, o.sha256, o.size, table, o.status, o.rows, o.reason, o.batch_id, now],
             )
         try:
-            staged = session.stage(f"SELECT * EXCLUDE (load) FROM {BOOK_STAGE}", list(pending), folder)
+            staged = session.stage(LANDED_FILES, f"SELECT * EXCLUDE (load) FROM {BOOK_STAGE}", list(pending), folder)
             session.commit_staged(LANDED_FILES, staged)
         except AlreadyLoaded as error:
             pending = {load: outcome for load, outcome in pending.items() if load not in error.loads}

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from resources.history import Engine
 from resources.tables import Column, TableDeclaration
 
-APPEND = frozenset({"UNKNOWN"})
-"""DuckDB names every operation that it commits `UNKNOWN`."""
+APPEND = frozenset({"WRITE"})
 
 LOAD_COLUMNS = (
     Column("_source_file", "string", "Path of the landed file, relative to the landing zone"),

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resources.history import Commit, Engine
-from resources.tables import TableDeclaration
+from resources.history import Commit
+from resources.tables import TableDeclaration, normal_type
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
 UPKEEP = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY"})
@@ -114,8 +114,8 @@ def nothing_taken_back(history: Sequence[Commit]) -> Finding:
 
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
     """Judge whether a table's columns (name, Spark type) are the declared ones, in order."""
-    declared = [(column.name, _normal(column.type)) for column in declaration.columns]
-    found = [(name, _normal(type_)) for name, type_ in actual]
+    declared = [(column.name, normal_type(column.type)) for column in declaration.columns]
+    found = [(name, normal_type(type_)) for name, type_ in actual]
     missing = [f"{name} {type_}" for name, type_ in declared if (name, type_) not in found]
     extra = [f"{name} {type_}" for name, type_ in found if (name, type_) not in declared]
     numbers = {"columns": len(found), "missing or changed": len(missing), "not declared": len(extra)}
@@ -128,16 +128,8 @@ def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str
 
 def _net_rows(commit: Commit) -> int | None:
     """Rows that a commit added less those it removed, or None where its engine left no metrics."""
-    if commit.engine is Engine.DUCKDB or not commit.metrics:
+    if not commit.metrics:
         return None
     if commit.operation == "MERGE":
         return commit.metrics["numTargetRowsInserted"] - commit.metrics["numTargetRowsDeleted"]
     return commit.rows_added
-
-
-_SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
-
-
-def _normal(type_: str) -> str:
-    text = type_.lower().replace(" ", "")
-    return _SAME.get(text, text)

@@ -10,10 +10,12 @@ from assets.bronze.sources import AIRLINES, AIRPORTS, APPEND
 from assets.silver.tables import FLIGHTS, FLIGHTS_WEATHER, MERGE
 from assets.tables import Written, asset_key, result, spark_table, table_spec
 from resources.catalog import UnityCatalog
-from resources.duckdb import ALIAS, AppendResult, DuckDB, DuckDBSession, literal
+from resources.duckdb import ALIAS, DuckDB, DuckDBSession
 from resources.errors import AlreadyLoaded
+from resources.group_commit import Ratified
 from resources.history import Engine
 from resources.spark import Spark
+from resources.sql import literal
 from resources.tables import Column, TableDeclaration
 
 _SQL = Path(__file__).parent
@@ -136,7 +138,7 @@ def missing_days(session: DuckDBSession) -> list[dt.date]:
     return [day for (day,) in days]
 
 
-def append_day(session: DuckDBSession, day: dt.date) -> AppendResult | None:
+def append_day(session: DuckDBSession, day: dt.date) -> Ratified | None:
     """Compute one day and append it, exactly once; None where another run appended it meanwhile."""
     query = (_SQL / "carrier_daily_snapshot.sql").read_text().replace("$day", f"DATE {literal(day.isoformat())}")
     session.rows(f"CREATE OR REPLACE TEMP TABLE snapshot_day AS {query}")

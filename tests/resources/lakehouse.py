@@ -64,7 +64,7 @@ def pairs(writer: Engine = Engine.DUCKDB, **more: Any) -> TableDeclaration:
         "columns": (Column("id", "bigint"), Column("v", "string")),
         "comment": "of a test",
         "writer": writer,
-        "operations": frozenset({"UNKNOWN" if writer is Engine.DUCKDB else "MERGE"}),
+        "operations": frozenset({"WRITE" if writer is Engine.DUCKDB else "MERGE"}),
     }
     return TableDeclaration(**values | more)
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from resources.catalog import UnityCatalog
-from resources.errors import CatalogDenied, CatalogUnavailable, TableMissing, UnsafeTable
+from resources.errors import CatalogDenied, CatalogUnavailable, TableMissing
 from resources.history import Engine
 from resources.tables import Column, TableDeclaration
 from tests.embedded.catalog.harness import COLUMNS, Server, create_body, delta, stage
@@ -18,7 +18,7 @@ TABLE = TableDeclaration(
     columns=(Column("id", "bigint"), Column("v", "string")),
     comment="c",
     writer=Engine.DUCKDB,
-    operations=frozenset({"UNKNOWN"}),
+    operations=frozenset({"WRITE"}),
 )
 
 
@@ -79,28 +79,12 @@ def test_a_missing_catalog_schema_or_table(server: Server, catalog: UnityCatalog
             catalog.table(name)
         with pytest.raises(TableMissing, match="Check the name"):
             catalog.version(name)
-    with pytest.raises(TableMissing):
-        catalog.version_for_duckdb(declared("nope"))
 
 
 def test_a_table_and_its_version(catalog: UnityCatalog, api: httpx.Client) -> None:
     create(api, "there")
     assert catalog.version("ratify.bronze.there") == 0
     assert [column.name for column in catalog.table("ratify.bronze.there").columns or []] == ["id", "v"]
-    catalog.version_for_duckdb(declared("there"))
-
-
-def test_tables_that_duckdb_would_write_wrong(catalog: UnityCatalog, api: httpx.Client) -> None:
-    first, second = COLUMNS["fields"]
-    create(api, "mapped", **{"delta.columnMapping.mode": "name"})
-    create(api, "turned", {"type": "struct", "fields": [second, first]})
-    create(api, "fewer", {"type": "struct", "fields": [first]})
-    with pytest.raises(UnsafeTable, match=r"column mapping \(name\).*ALTER TABLE ratify\.bronze\.mapped SET TBLPROPERTIES"):
-        catalog.version_for_duckdb(declared("mapped"))
-    with pytest.raises(UnsafeTable, match="has columns v, id but id, v are declared"):
-        catalog.version_for_duckdb(declared("turned"))
-    with pytest.raises(UnsafeTable, match="has columns id but id, v are declared"):
-        catalog.version_for_duckdb(declared("fewer"))
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:

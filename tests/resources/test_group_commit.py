@@ -19,7 +19,7 @@ from resources.group_commit import CommitQueue, Ratified, Staged
 def staged(folder: Path, name: str, *loads: str, size: int = 10) -> Staged:
     parquet = folder / f"{name}.parquet"
     parquet.write_bytes(b"x" * size)
-    return Staged(parquet, 1, loads or (name,))
+    return Staged(parquet, 1, size, loads or (name,), {}, {})
 
 
 class Log:
@@ -53,7 +53,7 @@ class Log:
 
 def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[Ratified | Exception]:
     """What becomes of requests that all wait while a first commit is being made."""
-    answers: dict[Staged, Ratified | Exception] = {}
+    answers: dict[Path, Ratified | Exception] = {}
     entered, go = threading.Event(), threading.Event()
 
     def slow(group: Sequence[Staged]) -> tuple[int, int]:
@@ -63,9 +63,9 @@ def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[R
 
     def ask(one: Staged) -> None:
         try:
-            answers[one] = queue.commit(one, log.append)
+            answers[one.parquet] = queue.commit(one, log.append)
         except RatifyError as error:
-            answers[one] = error
+            answers[one.parquet] = error
 
     first = threading.Thread(target=lambda: queue.commit(staged(requests[0].parquet.parent, f"first{time.time_ns()}"), slow))
     first.start()
@@ -77,7 +77,7 @@ def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[R
     go.set()
     for thread in (first, *rest):
         thread.join(10)
-    return [answers[one] for one in requests]
+    return [answers[one.parquet] for one in requests]
 
 
 def wait_for(condition: object) -> None:

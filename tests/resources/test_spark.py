@@ -1,8 +1,10 @@
 """Spark: tables made once, MERGE and its counts, no version where nothing changed, and what it says when it is gone."""
 
+import datetime as dt
 import socket
 import threading
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -53,7 +55,7 @@ def test_history_tells_every_commit(lake: Lakehouse, table: TableDeclaration) ->
     history = lake.spark.history(lake.full(table))
     assert [(c.version, c.engine, c.operation) for c in history] == [
         (3, Engine.SPARK, "DELETE"),
-        (2, Engine.DUCKDB, "UNKNOWN"),
+        (2, Engine.DUCKDB, "WRITE"),
         (1, Engine.SPARK, "MERGE"),
         (0, Engine.SPARK, "CREATE TABLE"),
     ]
@@ -89,7 +91,7 @@ def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: Tab
     done = lake.spark.mirror(table, read)
     other.join()
     assert len(reads) == 2
-    assert [(c.version, c.operation) for c in lake.spark.history(lake.full(table), 2)] == [(3, "MERGE"), (2, "UNKNOWN")]
+    assert [(c.version, c.operation) for c in lake.spark.history(lake.full(table), 2)] == [(3, "MERGE"), (2, "WRITE")]
     assert (done.version, done.rows) == (3, 1)
     assert lake.rows(table) == [(1, "z")]
 
@@ -136,9 +138,14 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
     made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
     lake.spark.ensure_table(made)
     assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
-    lake.catalog.version_for_duckdb(made)
     with lake.duckdb.session() as session:
-        assert session.rows(f"SELECT count(*) FROM uc.bronze.{made.name}") == [(0,)]
+        session.append(made, "SELECT 1, TIMESTAMP '2013-01-01 01:02:03', 4.5, ['a', 'b'], {'lat': 1, 'lon': 2}", ["one"])
+        there = session.rows(f"SELECT * FROM uc.bronze.{made.name}")
+    moment = dt.datetime(2013, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
+    assert there == [(1, moment, Decimal("4.50"), ["a", "b"], {"lat": 1.0, "lon": 2.0})]
+    (row,) = lake.spark.rows(lake.spark.table(made))
+    assert row["at"].astimezone(dt.UTC) == moment
+    assert {**row, "at": moment} == dict(zip(made.column_names, there[0], strict=True))
 
 
 def test_no_spark_there(monkeypatch: pytest.MonkeyPatch) -> None:

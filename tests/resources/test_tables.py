@@ -18,7 +18,7 @@ def declare(*columns: Column, **changes: Any) -> TableDeclaration:
         "columns": columns or (Column("id", "bigint"), Column("v", "string")),
         "comment": "c",
         "writer": Engine.DUCKDB,
-        "operations": frozenset({"UNKNOWN"}),
+        "operations": frozenset({"WRITE"}),
     }
     return TableDeclaration(**values | changes)
 

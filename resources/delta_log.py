@@ -1,0 +1,478 @@
+"""The log of a catalog-managed Delta table: what a writer must know of it, and how it commits.
+
+A commit takes three steps (Delta's PROTOCOL.md, catalog-managed tables): its actions are written to a file of a name that
+no other has, in `_delta_log/_staged_commits`; the catalog is asked to make that file the next version; and the file is
+published as `_delta_log/<version>.json`. The catalog alone decides. A reply that is lost is asked for again, and the catalog
+knows the file again; a version that somebody else made first costs a look at that version and another small file, for the
+data files stay as they are. Nothing that a commit names is deleted unless the catalog has refused the commit.
+
+The state that a writer needs is small (see `Snapshot`), and is kept up to date by reading only the versions that are new.
+"""
+
+import json
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import uuid4
+
+from resources.catalog import UnityCatalog
+from resources.errors import (
+    CatalogBusy,
+    CatalogUnavailable,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    LogUnreadable,
+    RatifyError,
+    StorageUnavailable,
+    UnsafeTable,
+)
+from resources.sql import literal
+from resources.table_storage import TableStorage
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_LOG = "_delta_log"
+_STAGED = f"{_LOG}/_staged_commits"
+_ROW_TRACKING = "delta.rowTracking"
+_RETENTION = "delta.setTransactionRetentionDuration"
+_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
+# What a writer of rows must heed and this one does: whatever else a table asks for, it refuses to write.
+_HEEDED = frozenset(
+    {
+        "appendOnly",
+        "catalogManaged",
+        "changeDataFeed",
+        "clustering",
+        "deletionVectors",
+        "domainMetadata",
+        "inCommitTimestamp",
+        "invariants",
+        "rowTracking",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+_INTERVAL = re.compile(r"^\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*$", re.IGNORECASE)
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_MAX_WAIT_S = 3.0
+_RESEND_S = 0.2
+_RECENT = 1000
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file of a table.
+
+    Attributes:
+        path: Relative to the table's location.
+        rows: How many.
+        size: Bytes.
+        stats: Delta's statistics: numRecords, nullCount, minValues, maxValues.
+    """
+
+    path: str
+    rows: int
+    size: int
+    stats: Json
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a commit is to bring.
+
+    Attributes:
+        adds: Files whose rows come in.
+        removes: Paths, as they stand in the log, of files whose rows go.
+        txns: Delta app ids with the version that each gets.
+        operation: As DESCRIBE HISTORY shows it.
+        parameters: Likewise.
+        metadata: A new `metaData` action and the `updates` by which the catalog hears of it, where the schema changes.
+    """
+
+    adds: Sequence[DataFile] = ()
+    removes: Sequence[str] = ()
+    txns: Mapping[str, int] = field(default_factory=dict[str, int])
+    operation: str = "WRITE"
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metadata: tuple[Json, Sequence[Json]] | None = None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A ratified version, and how often it was tried."""
+
+    version: int
+    attempts: int
+
+
+@dataclass
+class _State:
+    """What the log says up to a version."""
+
+    version: int = -1
+    in_commit_timestamp: int = 0
+    row_ids: int = -1
+    txns: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    metadata: Json = field(default_factory=dict[str, Any])
+    ids: dict[str, int] = field(default_factory=dict[str, int])
+    forget_at: int = 1000
+
+    def apply(self, action: Json) -> None:
+        """Take in one action of a later version."""
+        if txn := action.get("txn"):
+            self.txns[txn["appId"]] = (txn["version"], txn.get("lastUpdated") or 0)
+        elif domain := action.get("domainMetadata"):
+            if domain["domain"] == _ROW_TRACKING:
+                self.row_ids = int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
+        elif metadata := action.get("metaData"):
+            self.metadata = metadata
+        elif info := action.get("commitInfo"):
+            self.in_commit_timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+            if "txnId" in info:
+                self.ids[info["txnId"]] = self.version
+            if len(self.ids) > _RECENT:
+                del self.ids[next(iter(self.ids))]
+
+    def forget(self, before_ms: int) -> None:
+        """Leave out the app ids that have expired, once they may be half of all."""
+        if before_ms and len(self.txns) > self.forget_at:
+            self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= before_ms}
+            self.forget_at = 2 * len(self.txns) + _RECENT
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version, as far as a writer needs it.
+
+    Attributes:
+        version: The latest ratified one.
+        fields: Columns, as Delta's schema has them (name, type, nullable, metadata).
+        properties: Those of the table and those that the catalog derives.
+    """
+
+    full_name: str
+    version: int
+    uuid: str
+    location: str
+    fields: Sequence[Json]
+    properties: Mapping[str, str]
+    partition_columns: Sequence[str]
+    _state: _State
+
+    def txn_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """The versions of those app ids that the log knows, and that have not expired."""
+        horizon = self.horizon_ms
+        known = ((app_id, self._state.txns.get(app_id)) for app_id in app_ids)
+        return {app_id: txn[0] for app_id, txn in known if txn and txn[1] >= horizon}
+
+    @property
+    def horizon_ms(self) -> int:
+        """App ids that were last set before this time (ms since 1970) are forgotten; 0 where none ever is."""
+        seconds = retention_seconds(self.properties)
+        return int((time.time() - seconds) * 1000) if seconds else 0
+
+    @property
+    def metadata(self) -> Json:
+        """The `metaData` action that holds."""
+        return self._state.metadata
+
+
+def retention_seconds(properties: Mapping[str, str]) -> int:
+    """How long a table keeps app ids; 0: for ever."""
+    match = _INTERVAL.match(properties.get(_RETENTION, ""))
+    return int(match[1]) * _SECONDS[match[2].lower()] if match else 0
+
+
+class DeltaLog:
+    """The log of one table, for one thread at a time."""
+
+    def __init__(self, catalog: UnityCatalog, full_name: str, attempts: int, patience: float) -> None:
+        """
+        Args:
+            catalog: The catalog that ratifies.
+            full_name: The table, `catalog.schema.table`.
+            attempts: How often a commit that met another is made again.
+            patience: Seconds for which a commit that is not answered is sent again.
+        """
+        self._catalog = catalog
+        self._full_name = full_name
+        self._attempts = attempts
+        self._patience = patience
+        self._loaded: Json | None = None
+        self._state = _State()
+        self._uuid = ""
+        self._storage: TableStorage | None = None
+        self._commit_s = 0.02
+
+    @property
+    def storage(self) -> TableStorage:
+        """The table's files."""
+        if self._storage is None:
+            self.refresh()
+        return cast("TableStorage", self._storage)
+
+    def refresh(self) -> Snapshot:
+        """Ask the catalog for the latest version and read what is new of the log.
+
+        Raises:
+            TableMissing, CatalogUnavailable, CatalogDenied, StorageUnavailable, LogUnreadable.
+        """
+        loaded = self._catalog.load_table(self._full_name)
+        metadata = loaded["metadata"]
+        if metadata["table-uuid"] != self._uuid or loaded["latest-table-version"] < self._state.version:
+            self._uuid, self._state = metadata["table-uuid"], _State()
+            self._storage = TableStorage(metadata["location"], lambda: self._catalog.table_credentials(self._full_name))
+        try:
+            self._catch_up(loaded)
+        except FileNotFoundError:
+            # Versions that a checkpoint holds may be cleaned away.
+            self._state = _State()
+            try:
+                self._catch_up(loaded)
+            except FileNotFoundError as error:
+                raise LogUnreadable(
+                    f"The log of {self._full_name} lacks {error.filename or error}: RESTORE the table to a version that can "
+                    "be read, or bring the file back."
+                ) from error
+        self._loaded = loaded
+        snapshot = self._snapshot(loaded)
+        self._state.forget(snapshot.horizon_ms)
+        return snapshot
+
+    def commit(self, plan: Callable[[Snapshot], Proposal]) -> Committed:
+        """Commit what `plan` proposes for the latest version; it is asked again for each version that others make first.
+
+        Raises:
+            UnsafeTable: the table asks its writers for what this one does not know.
+            CommitConflict: others won every attempt; nothing was committed.
+            CatalogBusy: likewise, and the catalog takes no more.
+            CommitOutcomeUnknown: the catalog stopped answering; what the commit names is left in place.
+            What `plan` raises.
+        """
+        for attempt in range(1, self._attempts + 1):
+            snapshot, proposal = self._planned(plan)
+            began = time.monotonic()
+            version = self._propose(snapshot, proposal)
+            if version is not None:
+                self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - began)
+                return Committed(version, attempt)
+            # Full jitter, from the time that a commit takes here: the others need as long to make theirs.
+            time.sleep(random.uniform(0, min(_MAX_WAIT_S, self._commit_s * 2 ** min(attempt, 8))))  # noqa: S311
+        self._loaded = None
+        raise CommitConflict(f"Other writers of {self._full_name} won all {self._attempts} attempts; nothing was committed.")
+
+    def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
+        # The snapshot that our last commit left will do: if it is out of date, then the catalog refuses what builds on it.
+        # Only what is refused here has to be looked at again.
+        if self._loaded:
+            with suppress(RatifyError):
+                snapshot = self._snapshot(self._loaded)
+                _refuse_unheeded(snapshot)
+                return snapshot, plan(snapshot)
+        snapshot = self.refresh()
+        _refuse_unheeded(snapshot)
+        return snapshot, plan(snapshot)
+
+    def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
+        """Ask for the next version; None where another writer has it."""
+        version, txn_id = snapshot.version + 1, str(uuid4())
+        actions = self._actions(snapshot, proposal, txn_id)
+        name = f"{version:020d}.{uuid4()}.json"
+        content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
+        self.storage.write(f"{_STAGED}/{name}", content)
+        ratified, uncertain = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
+        if ratified is None:
+            self._loaded = None
+            # The catalog remembers only so many commits: of one that was answered late the log itself tells.
+            if uncertain and (made := self._made(txn_id)):
+                return made
+            self.storage.remove(f"{_STAGED}/{name}")
+            return None
+        self._publish([{"version": version, "file-name": name}])
+        self._state.version = version
+        for action in actions:
+            self._state.apply(action)
+        self._loaded = ratified if ratified.get("latest-table-version") == version else None
+        return version
+
+    def _made(self, txn_id: str) -> int | None:
+        self.refresh()
+        return self._state.ids.get(txn_id)
+
+    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> tuple[Json | None, bool]:
+        """The catalog's answer, None where it refused; and whether an earlier request may have been accepted."""
+        commit = {
+            "version": snapshot.version + 1,
+            "timestamp": timestamp,
+            "file-name": name,
+            "file-size": size,
+            "file-modification-timestamp": timestamp,
+        }
+        updates: list[Json] = [{"action": "add-commit", "commit": commit}]
+        if snapshot.version > 0:
+            updates.append({"action": "set-latest-backfilled-version", "latest-published-version": snapshot.version})
+        updates.extend(proposal.metadata[1] if proposal.metadata else ())
+        requirements = [{"type": "assert-table-uuid", "uuid": snapshot.uuid}]
+        deadline, uncertain = time.monotonic() + self._patience, False
+        while True:
+            try:
+                return self._catalog.update_table(self._full_name, requirements, updates), uncertain
+            except CommitConflict:
+                return None, uncertain
+            except CatalogUnavailable as error:
+                uncertain = True
+                if time.monotonic() > deadline:
+                    raise CommitOutcomeUnknown(
+                        f"The catalog stopped answering while version {snapshot.version + 1} of {self._full_name} was being "
+                        "committed. Start it again and repeat the load: its id tells whether it was ratified, so it cannot "
+                        "be written twice."
+                    ) from error
+                logger.warning("asking again: %s", error)
+            except CatalogBusy:
+                uncertain = True
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_RESEND_S * (0.5 + random.random()))  # noqa: S311
+
+    def _actions(self, snapshot: Snapshot, proposal: Proposal, txn_id: str) -> list[Json]:
+        now = max(int(time.time() * 1000), self._state.in_commit_timestamp + 1)
+        version, row_ids = snapshot.version + 1, self._state.row_ids
+        tracked = "delta.feature.rowTracking" in snapshot.properties
+        info: Json = {
+            "timestamp": now,
+            "inCommitTimestamp": now,
+            "operation": proposal.operation,
+            "operationParameters": proposal.parameters,
+            "readVersion": snapshot.version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": not proposal.removes,
+            "operationMetrics": {
+                "numFiles": str(len(proposal.adds)),
+                "numOutputRows": str(sum(file.rows for file in proposal.adds)),
+                "numOutputBytes": str(sum(file.size for file in proposal.adds)),
+                **({"numRemovedFiles": str(len(proposal.removes))} if proposal.removes else {}),
+            },
+            "engineInfo": _engine_info(),
+            "txnId": txn_id,
+        }
+        actions: list[Json] = [{"commitInfo": info}]
+        if proposal.metadata:
+            actions.append({"metaData": proposal.metadata[0]})
+        actions += [{"txn": {"appId": id_, "version": v, "lastUpdated": now}} for id_, v in proposal.txns.items()]
+        actions += [{"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in proposal.removes]
+        for file in proposal.adds:
+            add: Json = {
+                "path": file.path,
+                "partitionValues": {},
+                "size": file.size,
+                "modificationTime": now,
+                "dataChange": True,
+                "stats": json.dumps(file.stats, separators=(",", ":")),
+            }
+            if tracked:
+                add |= {"baseRowId": row_ids + 1, "defaultRowCommitVersion": version}
+                row_ids += file.rows
+            actions.append({"add": add})
+        if tracked and proposal.adds:
+            mark = json.dumps({"rowIdHighWaterMark": row_ids})
+            actions.append({"domainMetadata": {"domain": _ROW_TRACKING, "configuration": mark, "removed": False}})
+        return actions
+
+    def _publish(self, commits: Iterable[Mapping[str, Any]]) -> None:
+        """Make ratified commits readable to those who do not ask the catalog, and let the catalog forget them."""
+        try:
+            for commit in sorted(commits, key=lambda commit: commit["version"]):
+                self.storage.copy(f"{_STAGED}/{commit['file-name']}", f"{_LOG}/{commit['version']:020d}.json")
+        except StorageUnavailable as error:
+            # They are ratified; whoever comes next publishes them.
+            logger.warning("not published: %s", error)
+
+    def _catch_up(self, loaded: Json) -> None:
+        latest = int(loaded["latest-table-version"])
+        unpublished: list[Json] = loaded.get("commits") or []
+        if self._state.version < 0:
+            self._read_checkpoint(latest)
+        # Their writers may have died before they did it.
+        self._publish(unpublished)
+        staged = {commit["version"]: f"{_STAGED}/{commit['file-name']}" for commit in unpublished}
+        for version in range(self._state.version + 1, latest + 1):
+            content = self.storage.read(staged.get(version, f"{_LOG}/{version:020d}.json"))
+            self._state.version = version
+            for line in content.splitlines():
+                self._state.apply(json.loads(line))
+
+    def _read_checkpoint(self, latest: int) -> None:
+        """Begin with the newest checkpoint, of all kinds that PROTOCOL.md knows."""
+        found = dict[int, list[tuple[str, int]]]()
+        for name in self.storage.names(_LOG):
+            if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
+                found.setdefault(int(match[1]), []).append((name, int(match[3] or 1)))
+        for version, names in sorted(found.items(), reverse=True):
+            parts = max(parts for _, parts in names)
+            if len(names) < parts:
+                continue
+            for name, _ in names if parts > 1 else names[:1]:
+                for action in self._checkpoint_actions(f"{_LOG}/{name}"):
+                    self._state.apply(action)
+            # A checkpoint has no commitInfo: if none comes after it, the time of its version is in the version itself.
+            self._state.version = version if version < latest else version - 1
+            return
+
+    def _checkpoint_actions(self, path: str) -> list[Json]:
+        if path.endswith(".json"):
+            return [json.loads(line) for line in self.storage.read(path).splitlines()]
+        import duckdb
+
+        with self.storage.downloaded(path) as local, duckdb.connect() as con:
+            file = f"read_parquet({literal(str(local))})"
+            there = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
+            return [
+                {name: {key: value for key, value in action.items() if value is not None}}
+                for name in ("txn", "domainMetadata", "metaData")
+                if name in there
+                for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
+            ]
+
+    def _snapshot(self, loaded: Json) -> Snapshot:
+        metadata = loaded["metadata"]
+        return Snapshot(
+            full_name=self._full_name,
+            version=self._state.version,
+            uuid=metadata["table-uuid"],
+            location=metadata["location"],
+            fields=metadata["columns"]["fields"],
+            properties=metadata["properties"],
+            partition_columns=metadata.get("partition-columns") or [],
+            _state=self._state,
+        )
+
+
+def _refuse_unheeded(snapshot: Snapshot) -> None:
+    prefix = "delta.feature."
+    features = {key.removeprefix(prefix) for key in snapshot.properties if key.startswith(prefix)}
+    mode = snapshot.properties.get("delta.columnMapping.mode", "none")
+    if mode != "none":
+        raise UnsafeTable(
+            f"{snapshot.full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
+            f"Run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
+            "DuckDB's first write, or drop the table and let it be created again."
+        )
+    if unheeded := sorted(features - _HEEDED - {"columnMapping"}):
+        raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unheeded)}: write it with Spark.")
+    if snapshot.partition_columns:
+        raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
+    if any("delta.invariants" in (field.get("metadata") or {}) for field in snapshot.fields):
+        raise UnsafeTable(f"{snapshot.full_name} has invariants on its columns: write it with Spark.")
+
+
+def _engine_info() -> str:
+    from importlib.metadata import version
+
+    return f"DuckDB/{version('duckdb')} Ratify/{version('ratify')}"

@@ -1,0 +1,95 @@
+"""Parquet files written by DuckDB, with the statistics that Delta keeps of them."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.sql import identifier, literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# Delta's readers skip files by these; of longer strings a prefix would do, which is not worth the care that it needs.
+_LONGEST_STRING = 32
+_MOST_COLUMNS = 32
+
+
+@dataclass(frozen=True)
+class Written:
+    """A Parquet file: rows, bytes, and Delta's statistics of it (numRecords, nullCount, minValues, maxValues)."""
+
+    rows: int
+    size: int
+    stats: dict[str, Any]
+
+
+def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written:
+    """Write the rows of a query to a Parquet file, which is not there if this fails.
+
+    Raises:
+        duckdb.Error: as the query does.
+    """
+    try:
+        target = literal(str(path))
+        told = con.execute(f"COPY ({select}) TO {target} (FORMAT parquet, RETURN_STATS)").fetchall()
+        if not told:
+            # An empty result, of which DuckDB tells nothing.
+            return Written(0, path.stat().st_size, {"numRecords": 0})
+        _, rows, size, _, columns, _ = told[0]
+        types = {name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE FROM {target}").fetchall()}
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return Written(rows, size, _stats(rows, columns, types))
+
+
+def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Any]:
+    nulls, least, most = dict[str, int](), dict[str, Any](), dict[str, Any]()
+    for name, type_ in list(types.items())[:_MOST_COLUMNS]:
+        said = columns.get(identifier(name))
+        if said is None or "null_count" not in said:
+            continue
+        nulls[name] = int(said["null_count"])
+        bounds = [_bound(type_, said.get(side)) for side in ("min", "max")]
+        if said.get("has_nan") != "true" and None not in bounds:
+            least[name], most[name] = bounds
+    return {"numRecords": rows, "nullCount": nulls, "minValues": least, "maxValues": most, "tightBounds": True}
+
+
+def _bound(type_: str, text: str | None) -> Any:
+    """A bound as Delta's JSON has it, or None where none can be said."""
+    reader = _BOUNDS.get(type_)
+    return reader(text) if reader and text is not None else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if isfinite(float(text)) else None
+
+
+def _short(text: str) -> str | None:
+    return text if len(text) <= _LONGEST_STRING else None
+
+
+def _moment(text: str) -> str | None:
+    return _date(text) and dt.datetime.fromisoformat(text).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _date(text: str) -> str | None:
+    """The text, unless its year is one that other readers may not understand (infinity, BC, beyond 9999)."""
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return text
+
+
+_BOUNDS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), int),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), _number),
+    "DATE": _date,
+    "TIMESTAMP WITH TIME ZONE": _moment,
+    "VARCHAR": _short,
+}
