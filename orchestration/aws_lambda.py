@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import ceil
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Protocol
@@ -33,8 +34,11 @@ logger = logging.getLogger(__name__)
 # Small batches, for one that meets the function's end has to be made again. They also have to fit into /tmp.
 _MAX_FILES = 20
 _MAX_BYTES = 64 << 20
-_DUCKDB_SHARE = 0.4
-"""Of the function's memory; Python, the clients and the loaded extensions have the rest."""
+_DUCKDB_SHARE = 0.25
+"""Of the function's memory: Python, the clients and the extensions need 350 MiB, and of the least, 512, this is the rest."""
+
+_MIB_PER_CORE = 1769
+"""Lambda's own measure: a function of so much memory has one core."""
 
 _IGNORED = "ignored"
 _LEFT = "left"
@@ -228,7 +232,9 @@ class _Clock:
 @cache
 def _engine(memory_mib: int) -> DuckDB:
     """The engine, which stays warm between invocations."""
-    duckdb = DuckDB(catalog=UnityCatalog(), memory_limit=f"{int(memory_mib * _DUCKDB_SHARE)}MiB")
+    # A thread more than there are cores would cost its buffers and bring nothing.
+    threads = ceil(memory_mib / _MIB_PER_CORE)
+    duckdb = DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{int(memory_mib * _DUCKDB_SHARE)}MiB")
     with duckdb.session() as session:
         # Where it puts what does not fit: by default into the working directory, which is read-only here.
         session.con.execute(f"SET GLOBAL temp_directory = {literal(str(Path(gettempdir()) / 'duckdb'))}")
