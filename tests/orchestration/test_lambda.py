@@ -362,9 +362,9 @@ def not_in_the_image() -> list[str]:
     """Names that can be imported here, and not in the image."""
     named = [line for line in (IMAGE / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
     there = installed_with(named)
-    return sorted(
+    names = {
         module
         for module, distributions in packages_distributions().items()
-        if module not in {"orchestration", "assets", "resources"}
-        and not {name.lower().replace("_", "-") for name in distributions} & there
-    )
+        if not {name.lower().replace("_", "-") for name in distributions} & there
+    }
+    return sorted(names - {"orchestration", "assets", "resources"} | {"embedded"})
