@@ -33,15 +33,18 @@ from resources.errors import (
 )
 from resources.sql import literal
 from resources.table_storage import TableStorage
+from resources.tables import Column, delta_field, normal_type, sql_type
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+RETENTION = "delta.setTransactionRetentionDuration"
+"""Table property: how long app ids are kept, as `interval 30 days`."""
+
 _LOG = "_delta_log"
 _STAGED = f"{_LOG}/_staged_commits"
 _ROW_TRACKING = "delta.rowTracking"
-_RETENTION = "delta.setTransactionRetentionDuration"
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
 # What a writer of rows must heed and this one does: whatever else a table asks for, it refuses to write.
 _HEEDED = frozenset(
@@ -175,7 +178,7 @@ class Snapshot:
     @property
     def horizon_ms(self) -> int:
         """App ids that were last set before this time (ms since 1970) are forgotten; 0 where none ever is."""
-        seconds = retention_seconds(self.properties)
+        seconds = retention_seconds(self.properties.get(RETENTION, ""))
         return int((time.time() - seconds) * 1000) if seconds else 0
 
     @property
@@ -184,10 +187,52 @@ class Snapshot:
         return self._state.metadata
 
 
-def retention_seconds(properties: Mapping[str, str]) -> int:
-    """How long a table keeps app ids; 0: for ever."""
-    match = _INTERVAL.match(properties.get(_RETENTION, ""))
+def retention_seconds(interval: str) -> int:
+    """Return the seconds of an interval as RETENTION has it; 0 where it is none."""
+    match = _INTERVAL.match(interval)
     return int(match[1]) * _SECONDS[match[2].lower()] if match else 0
+
+
+class NothingToCommit(Exception):
+    """Raised by a plan: the table already is as it is to be."""
+
+
+def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
+    """Return what adds those columns that a table lacks, after its own.
+
+    Raises:
+        UnsafeTable: it has one of them, with another type.
+        NothingToCommit: it has all of them.
+    """
+    there = {field["name"].lower(): sql_type(field["type"]) for field in snapshot.fields}
+    for column in columns:
+        if there.get(column.name.lower(), wanted := normal_type(column.type)) != wanted:
+            found = there[column.name.lower()]
+            raise UnsafeTable(f"{snapshot.full_name}, column {column.name}: it is {found}, and {wanted} is to be added.")
+    new = [column for column in columns if column.name.lower() not in there]
+    if not new:
+        raise NothingToCommit
+    schema = json.loads(snapshot.metadata["schemaString"])
+    schema["fields"] += [delta_field(column.name, column.type) for column in new]
+    for_catalog = [*snapshot.fields, *(_with_dashes(delta_field(column.name, column.type)) for column in new)]
+    return Proposal(
+        operation="ADD COLUMNS",
+        parameters={"columns": json.dumps([{"column": {"name": column.name, "type": column.type}} for column in new])},
+        metadata=(
+            {**snapshot.metadata, "schemaString": json.dumps(schema)},
+            [{"action": "set-columns", "columns": {"type": "struct", "fields": for_catalog}}],
+        ),
+    )
+
+
+def _with_dashes(part: Any) -> Any:
+    """A part of Delta's schema as the catalog's API has it: `element-type` where the log has `elementType`."""
+    if isinstance(part, list):
+        return [_with_dashes(inner) for inner in cast("list[Any]", part)]
+    if isinstance(part, dict):
+        named = cast("dict[str, Any]", part)
+        return {re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): _with_dashes(inner) for key, inner in named.items()}
+    return part
 
 
 class DeltaLog:
@@ -352,7 +397,7 @@ class DeltaLog:
             "operationParameters": proposal.parameters,
             "readVersion": snapshot.version,
             "isolationLevel": "Serializable",
-            "isBlindAppend": not proposal.removes,
+            "isBlindAppend": not (proposal.removes or proposal.metadata),
             "operationMetrics": {
                 "numFiles": str(len(proposal.adds)),
                 "numOutputRows": str(sum(file.rows for file in proposal.adds)),

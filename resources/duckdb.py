@@ -20,7 +20,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from resources.catalog import UnityCatalog
-from resources.delta_log import DataFile, DeltaLog, Proposal, Snapshot
+from resources.delta_log import DataFile, DeltaLog, NothingToCommit, Proposal, Snapshot, columns_added
 from resources.errors import (
     AlreadyLoaded,
     AppendFailed,
@@ -36,7 +36,7 @@ from resources.group_commit import CommitQueue, Ratified, Staged
 from resources.parquet import write_parquet
 from resources.settings import Settings
 from resources.sql import identifier, literal
-from resources.tables import TableDeclaration, duckdb_type, sql_type
+from resources.tables import Column, TableDeclaration, duckdb_type, sql_type
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -179,6 +179,23 @@ class DuckDBSession:
         """Return those of the loads whose rows are in the table, by its log."""
         snapshot = self._engine.log(self._full_name(declaration)).refresh()
         return _loads_in(snapshot.txn_versions(loads))
+
+    def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
+        """Return the columns that a table has now, in its order."""
+        snapshot = self._engine.log(self._full_name(declaration)).refresh()
+        return tuple(Column(field["name"], sql_type(field["type"]), nullable=field["nullable"]) for field in snapshot.fields)
+
+    def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
+        """Add those columns that a table lacks, after its own, and return all that it has then.
+
+        Raises:
+            UnsafeTable: it has one of them, with another type.
+            As `append`.
+        """
+        log = self._engine.log(self._full_name(declaration))
+        with suppress(NothingToCommit):
+            log.commit(lambda snapshot: columns_added(snapshot, columns))
+        return self.columns(declaration)
 
     def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> Ratified:
         """Append the rows of a query to a table in one version, exactly once for each load.

@@ -128,15 +128,21 @@ class Spark(dg.ConfigurableResource[Any]):
         return int(self.rows(counted)[0]["n"])
 
     def ensure_table(self, declaration: TableDeclaration) -> bool:
-        """Create the table, and its schema, where they are missing; return whether it was created."""
+        """Create the table, and its schema, where they are missing; return whether it was created.
+
+        A table that was made by an earlier declaration gets the columns that it lacks.
+        """
         catalog = self.catalog.connection.name
         try:
-            self.catalog.table(declaration.full_name(catalog))
+            there = self.catalog.table(declaration.full_name(catalog))
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
             with self._understood():
                 self._run(declaration.ddl(catalog)).collect()
             return True
+        if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
+            with self._understood():
+                self._run(adds).collect()
         return False
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:

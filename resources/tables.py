@@ -6,7 +6,7 @@ DuckDB cannot insert into tables with CHECK constraints, generated, identity or 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from resources.errors import UnsafeDeclaration
 from resources.history import Engine
 from resources.settings import LAYERS
 
-_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 _PLAIN_TYPES = frozenset(
     [
         "boolean",
@@ -123,6 +123,12 @@ class TableDeclaration:
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
+    def ddl_for_missing(self, catalog: str, there: Sequence[str]) -> str | None:
+        """Return the Spark DDL that adds the columns that are not `there`, or None where all are."""
+        known = {name.lower() for name in there}
+        missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
+        return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
+
     def _where(self, column: str) -> str:
         return f"{self.layer}.{self.name}, column {column!r}"
 
@@ -131,7 +137,7 @@ class TableDeclaration:
         if self.layer not in LAYERS:
             raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
         for name in (self.name, *self.column_names):
-            if not _IDENTIFIER.fullmatch(name):
+            if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
                     f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
                     "wrong; use letters, digits and _."
@@ -185,7 +191,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
         return
     if nested := _NESTED.match(text):
         kind, inner = nested.groups()
-        for part in _split(inner):
+        for part in split_parts(inner):
             is_field = kind == "struct"
             field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
             _check_type(where, field_type, inside_struct=inside_struct or is_field)
@@ -197,6 +203,7 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
 
 
 _SAME = {"integer": "int", "long": "bigint", "real": "float", "short": "smallint", "byte": "tinyint"}
+_DELTA = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
 _DUCKDB = {
     "int": "INTEGER",
     "float": "FLOAT",
@@ -210,7 +217,7 @@ def normal_type(type_: str) -> str:
     """Return a Spark SQL type as `sql_type` spells it."""
     text = type_.strip()
     if nested := _NESTED.match(text):
-        kind, parts = nested[1].lower(), _split(nested[2])
+        kind, parts = nested[1].lower(), split_parts(nested[2])
         if kind == "struct":
             named = [re.split(r"\s*[:\s]\s*", part.strip(), maxsplit=1) for part in parts]
             return f"struct<{','.join(f'{name}:{normal_type(rest)}' for name, rest in named)}>"
@@ -236,11 +243,30 @@ def sql_type(delta_type: Any) -> str:
     return f"struct<{','.join(fields)}>"
 
 
+def delta_type(type_: str) -> Any:
+    """Return a Spark SQL type as Delta's schema has it: the inverse of `sql_type`."""
+    text = normal_type(type_)
+    if nested := _NESTED.match(text):
+        kind, parts = nested[1], split_parts(nested[2])
+        if kind == "array":
+            return {"type": "array", "elementType": delta_type(parts[0]), "containsNull": True}
+        if kind == "map":
+            key, value = map(delta_type, parts)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        return {"type": "struct", "fields": [delta_field(*part.split(":", 1)) for part in parts]}
+    return _DELTA.get(text, text)
+
+
+def delta_field(name: str, type_: str) -> dict[str, Any]:
+    """Return a column, or a field of a struct, that may be NULL, as Delta's schema has it."""
+    return {"name": name, "type": delta_type(type_), "nullable": True, "metadata": {}}
+
+
 def duckdb_type(type_: str) -> str:
     """Return the DuckDB type of a Spark SQL type."""
     text = normal_type(type_)
     if nested := _NESTED.match(text):
-        kind, parts = nested[1], _split(nested[2])
+        kind, parts = nested[1], split_parts(nested[2])
         if kind == "array":
             return f"{duckdb_type(nested[2])}[]"
         if kind == "map":
@@ -251,7 +277,7 @@ def duckdb_type(type_: str) -> str:
     return _DUCKDB.get(text, text.upper())
 
 
-def _split(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """Split `a:int,b:map<string,int>` at the commas that are outside of brackets."""
     parts, depth, start = list[str](), 0, 0
     for at, char in enumerate(text):

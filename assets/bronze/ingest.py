@@ -2,65 +2,37 @@
 
 A file is known by its bytes. Two Delta `txn` app ids are written for each in the commit that brings its rows: one for its
 content and one for its path. So the same bytes are never loaded twice, under whatever name or by however many writers at
-once, and other bytes under a name that was loaded before are refused rather than mixed with the first ones.
+once, and other bytes under a name that was loaded before meet the source's policy for rewritten files.
+
+App ids expire, so that a commit costs the same after a million files: behind them stands the book of landed files, which is
+asked for a file that is as old as that.
 """
 
 import datetime as dt
 import hashlib
 import logging
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from assets.bronze.csv_file import stage
-from assets.bronze.sources import LANDED_FILES, Source
+from assets.bronze.book import BOOK, FileOutcome, Line, Status, booked, record
+from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
+from assets.bronze.sources import Rewrite, SchemaMode, Source
+from resources.delta_log import RETENTION, retention_seconds
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
 from resources.errors import AlreadyLoaded, BadFile
+from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
+from resources.parquet import Written, write_parquet
 from resources.sql import literal
+from resources.tables import Column, normal_type
 
 logger = logging.getLogger(__name__)
 
-STAGE = "ratify_stage"
-BOOK_STAGE = "ratify_book_stage"
-
-
-class Status(StrEnum):
-    """What became of a landed file."""
-
-    LOADED = "loaded"
-    REPEATED = "repeated"
-    QUARANTINED = "quarantined"
-
-
-@dataclass(frozen=True)
-class FileOutcome:
-    """What became of one landed file; `rows` are those that it brought into bronze.
-
-    `recovered`: an earlier attempt, which died before it could say so, had committed them.
-    """
-
-    path: str
-    fingerprint: str
-    sha256: str
-    size: int
-    batch_id: str
-    status: Status = Status.LOADED
-    rows: int = 0
-    reason: str = ""
-    recovered: bool = False
-
-    @property
-    def fresh(self) -> bool:
-        """Whether its rows are still to be committed."""
-        return self.status is Status.LOADED and not self.recovered
-
-    @property
-    def loads(self) -> tuple[str, str]:
-        """The Delta app ids that keep the file from being loaded again."""
-        return f"content:{self.sha256}", f"path:{self.path}"
+# A file's time is the store's, and the log's is that of whoever commits.
+_CLOCKS_APART = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -101,12 +73,13 @@ def batch_id(source: Source, files: Sequence[LandedFile]) -> str:
 
 
 def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[LandedFile]:
-    """Return the landed files of a source that the book does not know in their present version."""
+    """Return the landed files of a source that the book does not know in their present version, or as withdrawn."""
     landed = landing.files(source.pattern)
     with duckdb.session() as session:
         known = set(
             session.rows(
-                f"SELECT path, fingerprint FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name} WHERE table_name = ?",
+                f"SELECT path, fingerprint FROM {BOOK} WHERE table_name = ? GROUP BY ALL "
+                "HAVING arg_max(status, recorded_at) <> 'withdrawn'",
                 [source.table_name],
             )
         )
@@ -122,33 +95,132 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
         LandingUnavailable: a file cannot be read.
         CommitConflict, CatalogUnavailable, CatalogDenied, UnsafeTable, CommitOutcomeUnknown: see DuckDBSession.append.
     """
-    batch = batch_id(source, files)
     now = dt.datetime.now(dt.UTC)
+    load = Load(now, batch_id(source, files))
     with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
-        create_stage(session, source)
-        outcomes = [_staged(session, landing, source, file, batch, Path(folder)) for file in files]
-        outcomes, version = _commit(session, source, _without_doubles(outcomes), now, Path(folder))
-        _record(session, source, outcomes, now, Path(folder))
-    return BatchOutcome(batch, tuple(outcomes), version)
+        batch = _Batch(session, landing, source, load, Path(folder))
+        outcomes, version = batch.commit(_without_doubles([batch.parse(file) for file in files]))
+        record(session, source, outcomes, now)
+    return BatchOutcome(load.batch_id, tuple(outcomes), version)
 
 
-def create_stage(session: DuckDBSession, source: Source) -> None:
-    """Make the empty local table that files of a source are parsed into."""
-    columns = ", ".join(f'"{name}" VARCHAR' for name in source.header)
-    session.con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} ({columns}, _source_file VARCHAR, _source_row BIGINT)")
+@dataclass
+class _Batch:
+    """A batch on its way into bronze. `parsed`: the Parquet files, by the paths of the landed ones."""
+
+    session: DuckDBSession
+    landing: LandingZone
+    source: Source
+    load: Load
+    folder: Path
+    columns: tuple[Column, ...] = ()
+    parsed: dict[str, tuple[Path, Written]] = field(default_factory=dict[str, tuple[Path, Written]])
+
+    def __post_init__(self) -> None:
+        declared = self.source.schema is SchemaMode.DECLARED
+        self.columns = self.source.table.columns if declared else self.session.columns(self.source.table)
+
+    def parse(self, file: LandedFile) -> FileOutcome:
+        """Fetch a landed file and write its rows as Parquet."""
+        began = time.monotonic()
+        fetched = self.landing.fetch(file.path, self.folder)
+        outcome = FileOutcome(
+            file.path, file.fingerprint, fetched.sha256, fetched.size, self.load.batch_id, landed_at=file.modified_at
+        )
+        parquet = fetched.local.with_suffix(".parquet")
+        try:
+            parsed = self._parsed(file.path, fetched.local, parquet)
+        except BadFile as error:
+            return replace(outcome, status=Status.QUARANTINED, reason=error.reason, seconds=time.monotonic() - began)
+        finally:
+            fetched.local.unlink()
+        self.parsed[file.path] = parquet, parsed.written
+        return replace(outcome, rows=parsed.written.rows, rescued=parsed.rescued, seconds=time.monotonic() - began)
+
+    def _parsed(self, path: str, local: Path, parquet: Path) -> Parsed:
+        try:
+            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
+        except ColumnsToAdd as error:
+            self.columns = self.session.add_columns(self.source.table, error.columns)
+            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
+
+    def commit(self, outcomes: Sequence[FileOutcome]) -> tuple[list[FileOutcome], int | None]:
+        """Append the rows of the files that are new, however many writers load the same files at the same time.
+
+        All are taken to be new until the table's log says otherwise: to ask it first would cost as much as the commit.
+        """
+        outcomes = self._without_past(outcomes)
+        while fresh := [outcome for outcome in outcomes if outcome.fresh]:
+            began = time.monotonic()
+            try:
+                ratified = self.session.commit_staged(self.source.table, self._staged(fresh))
+            except AlreadyLoaded as error:
+                logger.info("%s", error)
+                loads = [load for outcome in fresh for load in (outcome.content_load, outcome.path_load)]
+                outcomes = self._settled(outcomes, self.session.loaded(self.source.table, loads))
+            else:
+                return [_committed(outcome, ratified, time.monotonic() - began) for outcome in outcomes], ratified.version
+        return list(outcomes), None
+
+    def _staged(self, fresh: Sequence[FileOutcome]) -> Staged:
+        loads = tuple(load for outcome in fresh for load in self._loads(outcome))
+        types = {column.name: normal_type(column.type) for column in self.columns}
+        if len(fresh) == 1:
+            parquet, written = self.parsed[fresh[0].path]
+        else:
+            names = ", ".join(literal(str(self.parsed[outcome.path][0])) for outcome in fresh)
+            parquet = self.folder / "batch.parquet"
+            written = write_parquet(self.session.con, f"FROM read_parquet([{names}], union_by_name = true)", parquet)
+        return Staged(parquet, written.rows, written.size, loads, types, written.stats)
+
+    def _loads(self, outcome: FileOutcome) -> tuple[str, ...]:
+        if self.source.on_rewrite is Rewrite.APPEND:
+            return (outcome.content_load,)
+        return outcome.content_load, outcome.path_load
+
+    def _without_past(self, outcomes: Sequence[FileOutcome]) -> Sequence[FileOutcome]:
+        """Settle the fate of files that are so old that the log may have forgotten them."""
+        keeps = self.source.table.properties.get(RETENTION)
+        if keeps is None:
+            return outcomes
+        horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(keeps)) + _CLOCKS_APART
+        old = [o for o in outcomes if o.fresh and (o.landed_at is None or o.landed_at < horizon)]
+        lines = booked(self.session, self.source, old) if old else []
+        return self._settled(outcomes, {load for line in lines for load in (line.content_load, line.path_load)})
+
+    def _settled(self, outcomes: Sequence[FileOutcome], there: set[str]) -> list[FileOutcome]:
+        """Settle the fate of files whose bytes or names were loaded before."""
+        known = [outcome for outcome in outcomes if outcome.fresh and there.intersection(self._loads(outcome))]
+        lines = booked(self.session, self.source, known) if known else []
+        fates = {outcome.path: self._fate(outcome, there, lines) for outcome in known}
+        return [fates.get(outcome.path, outcome) for outcome in outcomes]
+
+    def _fate(self, outcome: FileOutcome, there: set[str], lines: Sequence[Line]) -> FileOutcome:
+        of_path = [line for line in lines if line.path == outcome.path]
+        if outcome.content_load not in there:
+            reason = "this name was loaded before with other content; land a correction under a new name"
+            return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
+        if not any(line.sha256 == outcome.sha256 for line in of_path) and self._is_in(outcome, there, of_path):
+            # An earlier attempt committed its rows and died before it entered them in the book.
+            return replace(outcome, recovered=True)
+        return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
+
+    def _is_in(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> bool:
+        """Whether the bytes that are in bronze came by this file's name."""
+        if self.source.on_rewrite is not Rewrite.APPEND:
+            return outcome.path_load in there
+        table = f"{ALIAS}.{self.source.table_name}"
+        self.session.attach()
+        rows = int(self.session.rows(f"SELECT count(*) FROM {table} WHERE _source_file = ?", [outcome.path])[0][0])
+        return 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
 
 
-def _staged(
-    session: DuckDBSession, landing: LandingZone, source: Source, file: LandedFile, batch: str, folder: Path
-) -> FileOutcome:
-    fetched = landing.fetch(file.path, folder)
-    outcome = FileOutcome(file.path, file.fingerprint, fetched.sha256, fetched.size, batch)
-    try:
-        return replace(outcome, rows=stage(session.con, source, file.path, fetched.local, STAGE))
-    except BadFile as error:
-        return replace(outcome, status=Status.QUARANTINED, reason=error.reason)
-    finally:
-        fetched.local.unlink()
+def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> FileOutcome:
+    if not outcome.fresh:
+        return outcome
+    return replace(
+        outcome, version=ratified.version, attempts=ratified.attempts, seconds=round(outcome.seconds + seconds, 4)
+    )
 
 
 def _without_doubles(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
@@ -158,91 +230,7 @@ def _without_doubles(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
     for outcome in outcomes:
         if outcome.status is Status.LOADED and first.setdefault(outcome.sha256, outcome.path) != outcome.path:
             reason = f"the same bytes as {first[outcome.sha256]}"
-            kept.append(replace(outcome, status=Status.REPEATED, rows=0, reason=reason))
+            kept.append(replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason=reason))
         else:
             kept.append(outcome)
     return kept
-
-
-def _commit(
-    session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime, folder: Path
-) -> tuple[list[FileOutcome], int | None]:
-    """Append the staged rows of the files that are new, however many writers load the same files at the same time.
-
-    All are taken to be new until the table's log says otherwise: to ask it first would cost as much as the commit.
-    """
-    while fresh := [outcome for outcome in outcomes if outcome.fresh]:
-        names = ", ".join(literal(outcome.path) for outcome in fresh)
-        select = (
-            f"SELECT *, TIMESTAMPTZ {literal(now.isoformat())}, {literal(fresh[0].batch_id)} FROM {STAGE} "
-            f"WHERE _source_file IN ({names}) ORDER BY _source_file, _source_row"
-        )
-        staged = session.stage(source.table, select, [load for outcome in fresh for load in outcome.loads], folder)
-        try:
-            return list(outcomes), session.commit_staged(source.table, staged).version
-        except AlreadyLoaded as error:
-            logger.info("%s", error)
-            outcomes = _settled(session, source, outcomes)
-    return list(outcomes), None
-
-
-def _settled(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
-    """Settle the fate of files whose bytes or names the table's log knows already."""
-    there = session.loaded(source.table, [load for outcome in outcomes if outcome.fresh for load in outcome.loads])
-    booked = _booked(session, source)
-
-    def settled(outcome: FileOutcome) -> FileOutcome:
-        same_bytes, same_name = (load in there for load in outcome.loads)
-        if not outcome.fresh or not (same_bytes or same_name):
-            return outcome
-        if same_bytes and same_name and outcome.path not in booked:
-            return _recovered(session, source, outcome)
-        if same_bytes:
-            return replace(outcome, status=Status.REPEATED, rows=0, reason="its bytes were loaded before")
-        reason = "this name was loaded before with other content; land a correction under a new name"
-        return replace(outcome, status=Status.QUARANTINED, rows=0, reason=reason)
-
-    return [settled(outcome) for outcome in outcomes]
-
-
-def _recovered(session: DuckDBSession, source: Source, outcome: FileOutcome) -> FileOutcome:
-    """An earlier attempt committed the file's rows and died before it entered them in the book."""
-    table = f"{ALIAS}.{source.table_name}"
-    found = session.rows(f"SELECT any_value(_batch_id), count(*) FROM {table} WHERE _source_file = ?", [outcome.path])
-    batch, rows = found[0]
-    return replace(outcome, batch_id=batch or outcome.batch_id, rows=rows, recovered=True)
-
-
-def _booked(session: DuckDBSession, source: Source) -> set[str]:
-    book = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
-    loaded = session.rows(f"SELECT path FROM {book} WHERE table_name = ? AND status = 'loaded'", [source.table_name])
-    return {path for (path,) in loaded}
-
-
-def _record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime, folder: Path) -> None:
-    """Enter each version of each file in the book, once."""
-    table, pending = source.table_name, {_book_load(outcome): outcome for outcome in outcomes}
-    while pending:
-        session.con.execute(f"CREATE OR REPLACE TEMP TABLE {BOOK_STAGE} (load VARCHAR, {_BOOK_COLUMNS})")
-        for load, o in pending.items():
-            session.con.execute(
-                f"INSERT INTO {BOOK_STAGE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [load, o.path, o.fingerprint, o.sha256, o.size, table, o.status, o.rows, o.reason, o.batch_id, now],
-            )
-        try:
-            staged = session.stage(LANDED_FILES, f"SELECT * EXCLUDE (load) FROM {BOOK_STAGE}", list(pending), folder)
-            session.commit_staged(LANDED_FILES, staged)
-        except AlreadyLoaded as error:
-            pending = {load: outcome for load, outcome in pending.items() if load not in error.loads}
-        else:
-            return
-
-
-_BOOK_COLUMNS = (
-    "path VARCHAR, fingerprint VARCHAR, sha256 VARCHAR, bytes BIGINT, table_name VARCHAR, status VARCHAR, rows BIGINT, "
-    "reason VARCHAR, batch_id VARCHAR, recorded_at TIMESTAMPTZ"
-)
-
-
-def _book_load(outcome: FileOutcome) -> str:
-    return f"book:{outcome.path}@{outcome.fingerprint}"

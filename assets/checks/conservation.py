@@ -1,14 +1,15 @@
 """Judgements on rows: none is lost and none is doubled between the landing zone, bronze and silver."""
 
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from assets.bronze.csv_file import stage
-from assets.bronze.ingest import STAGE, Status, create_stage
-from assets.bronze.sources import LANDED_FILES, Source
+from assets.bronze.book import BOOK, Status
+from assets.bronze.files.parse import Load, parse
+from assets.bronze.sources import Source
 from assets.checks.history import Finding
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
@@ -38,13 +39,17 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> F
         in_bronze = _rows_by_file(session, source)
     known = {(line.path, line.fingerprint) for line in book}
     waiting = [file for file in landed if (file.path, file.fingerprint) not in known]
-    loaded = [line for line in book if line.status is Status.LOADED]
+    loaded = _in_bronze(book)
+    expected = Counter[str]()
+    for line in loaded:
+        expected[line.path] += line.rows
+    versions = Counter((line.path, line.sha256) for line in loaded)
     doubled = sorted(
-        {line.path for line in loaded if [other.path for other in loaded].count(line.path) > 1}
-        | {line.path for line in loaded if in_bronze.get(line.path, 0) > line.rows}
+        {path for (path, _), count in versions.items() if count > 1}
+        | {path for path, rows in expected.items() if in_bronze.get(path, 0) > rows}
     )
-    lost = [line.path for line in loaded if in_bronze.get(line.path, 0) < line.rows]
-    unbooked = sorted(set(in_bronze) - {line.path for line in loaded})
+    lost = [path for path, rows in expected.items() if in_bronze.get(path, 0) < rows]
+    unbooked = sorted(set(in_bronze) - set(expected))
     forgotten = [file.path for file in waiting if _overdue(file)]
     faults = {"doubled": doubled, "lost": lost, "not in the book": unbooked, "waiting too long": forgotten}
     numbers = {
@@ -65,9 +70,8 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
     """
     here = {file.path for file in landing.files(source.pattern)}
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-        loaded = [line for line in _book(session, source) if line.status is Status.LOADED]
+        loaded = _in_bronze(_book(session, source))
         in_bronze = _rows_by_file(session, source)
-        create_stage(session, source)
         again = {
             line.path: rows
             for line in loaded
@@ -115,10 +119,21 @@ def flights_conserved(counts: Mapping[str, int]) -> Finding:
     return Finding(passed, said, dict(counts))
 
 
+def _in_bronze(book: Sequence[Booked]) -> list[Booked]:
+    """The lines of the book whose rows are in bronze: of each version of a file as many as were not withdrawn again."""
+    withdrawn = Counter((line.path, line.fingerprint) for line in book if line.status is Status.WITHDRAWN)
+    kept = list[Booked]()
+    for line in book:
+        if line.status is Status.LOADED and not withdrawn[line.path, line.fingerprint]:
+            kept.append(line)
+        elif line.status is Status.LOADED:
+            withdrawn[line.path, line.fingerprint] -= 1
+    return kept
+
+
 def _book(session: DuckDBSession, source: Source) -> list[Booked]:
     rows = session.rows(
-        "SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') "
-        f"FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name} WHERE table_name = ?",
+        f"SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') FROM {BOOK} WHERE table_name = ?",
         [source.table_name],
     )
     return [Booked(path, mark, sha, Status(status), int(n), reason) for path, mark, sha, status, n, reason in rows]
@@ -132,7 +147,13 @@ def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
 def _read_again(session: DuckDBSession, landing: LandingZone, source: Source, line: Booked, folder: Path) -> int | None:
     fetched = landing.fetch(line.path, folder)
     try:
-        return stage(session.con, source, line.path, fetched.local, STAGE) if fetched.sha256 == line.sha256 else None
+        if fetched.sha256 != line.sha256:
+            return None
+        load = Load(datetime.now(UTC), "again")
+        parquet = fetched.local.with_suffix(".parquet")
+        return parse(
+            session.con, source, session.columns(source.table), line.path, fetched.local, parquet, load
+        ).written.rows
     except BadFile:
         return None
     finally:

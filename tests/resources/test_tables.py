@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
-from resources.tables import _PLAIN_TYPES, Column, TableDeclaration, _split
+from resources.tables import _PLAIN_TYPES, Column, TableDeclaration, split_parts
 
 
 def declare(*columns: Column, **changes: Any) -> TableDeclaration:
@@ -152,7 +152,7 @@ types = st.recursive(
 @given(st.lists(types, min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None, database=None)
 def test_split_finds_the_parts_that_were_joined(parts: list[str]) -> None:
-    assert _split(",".join(parts)) == parts
+    assert split_parts(",".join(parts)) == parts
 
 
 @given(types)

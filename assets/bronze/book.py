@@ -1,0 +1,147 @@
+"""The book of the landing zone: what became of each landed file, a row for each of its versions."""
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assets.bronze.sources import LANDED_FILES, Source
+from resources.duckdb import ALIAS, DuckDBSession
+from resources.errors import AlreadyLoaded
+from resources.sql import literal
+
+BOOK = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
+"""The table, as DuckDB names it."""
+
+
+class Status(StrEnum):
+    """What became of a landed file. WITHDRAWN: its rows, which had been loaded, were taken out again."""
+
+    LOADED = "loaded"
+    REPEATED = "repeated"
+    QUARANTINED = "quarantined"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """What became of one landed file.
+
+    Attributes:
+        rows: Those that it brought into bronze.
+        rescued: Those of them that have something in `_rescued_data`.
+        recovered: An earlier attempt, which died before it could say so, had committed them.
+        version: The table's version that brought them; None where none did, or where it was an earlier attempt's.
+        attempts: How often the commit was tried.
+        seconds: From the first look at the file to its commit.
+        landed_at: When the store last saw it change, where it says.
+    """
+
+    path: str
+    fingerprint: str
+    sha256: str
+    size: int
+    batch_id: str
+    status: Status = Status.LOADED
+    rows: int = 0
+    rescued: int = 0
+    reason: str = ""
+    recovered: bool = False
+    version: int | None = None
+    attempts: int = 0
+    seconds: float = 0.0
+    landed_at: dt.datetime | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its rows are still to be committed."""
+        return self.status is Status.LOADED and not self.recovered
+
+    @property
+    def content_load(self) -> str:
+        """The Delta app id that keeps its bytes from being loaded again."""
+        return f"content:{self.sha256}"
+
+    @property
+    def path_load(self) -> str:
+        """The Delta app id that tells that a file of its name was loaded."""
+        return f"path:{self.path}"
+
+    @property
+    def book_load(self) -> str:
+        """The Delta app id, in the book, of this version of the file."""
+        return f"book:{self.path}@{self.fingerprint}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A version of a file whose rows are in bronze, by the book."""
+
+    path: str
+    sha256: str
+    rows: int
+
+    @property
+    def content_load(self) -> str:
+        """As FileOutcome has it."""
+        return f"content:{self.sha256}"
+
+    @property
+    def path_load(self) -> str:
+        """As FileOutcome has it."""
+        return f"path:{self.path}"
+
+
+def booked(session: DuckDBSession, source: Source, files: Sequence[FileOutcome]) -> list[Line]:
+    """Return what the book says is in a source's table, of the names and of the bytes of some files."""
+    paths, contents = ([literal(text) for text in texts] for texts in ({f.path for f in files}, {f.sha256 for f in files}))
+    session.attach()
+    rows = session.rows(
+        f"SELECT path, sha256, sum(if(status = 'loaded', rows, -rows)) FROM {BOOK} "
+        f"WHERE table_name = ? AND status IN ('loaded', 'withdrawn') AND (path IN ({', '.join(paths)}) "
+        f"OR sha256 IN ({', '.join(contents)})) "
+        "GROUP BY ALL HAVING count_if(status = 'loaded') > count_if(status = 'withdrawn')",
+        [source.table_name],
+    )
+    return [Line(path, sha256, int(count)) for path, sha256, count in rows]
+
+
+def record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:
+    """Enter each version of each file in the book, once.
+
+    Raises:
+        As DuckDBSession.append.
+    """
+    pending = {outcome.book_load: outcome for outcome in outcomes}
+    while pending:
+        lines = [json.dumps(_line(source, outcome, now)) for outcome in pending.values()]
+        values = ", ".join(f"({literal(line)})" for line in lines)
+        names = [column.name for column in LANDED_FILES.columns]
+        select = f"SELECT {', '.join(f'line ->> {literal(name)}' for name in names)} FROM (VALUES {values}) AS book(line)"
+        try:
+            session.append(LANDED_FILES, select, list(pending))
+        except AlreadyLoaded as error:
+            pending = {load: outcome for load, outcome in pending.items() if load not in error.loads}
+        else:
+            return
+
+
+def _line(source: Source, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:
+    return {
+        "path": outcome.path,
+        "fingerprint": outcome.fingerprint,
+        "sha256": outcome.sha256,
+        "bytes": outcome.size,
+        "table_name": source.table_name,
+        "status": outcome.status.value,
+        "rows": outcome.rows,
+        "rescued": outcome.rescued,
+        "reason": outcome.reason,
+        "batch_id": outcome.batch_id,
+        "version": outcome.version,
+        "attempts": outcome.attempts,
+        "seconds": outcome.seconds,
+        "landed_at": outcome.landed_at and outcome.landed_at.isoformat(),
+        "recorded_at": now.isoformat(),
+    }

@@ -1,0 +1,1 @@
+"""Landed files of every format, each made into one Parquet file with just its table's columns."""
