@@ -18,8 +18,9 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Protocol
 
+from assets.bronze.book import FileOutcome, Status
 from assets.bronze.disposal import dispose
-from assets.bronze.ingest import FileOutcome, Status, batches, load_batch
+from assets.bronze.ingest import batches, load_batch
 from assets.bronze.sources import SOURCES, Source
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB

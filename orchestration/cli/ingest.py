@@ -24,8 +24,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from assets.bronze.assets import MAX_BYTES, MAX_FILES
-from assets.bronze.ingest import BatchOutcome, Status, batches, load_batch
-from assets.bronze.ledger import Entry, known
+from assets.bronze.book import Entry, Status, known
+from assets.bronze.ingest import BatchOutcome, batches, load_batch
 from assets.bronze.sources import LANDED_FILES, SOURCES, Source
 from orchestration.cli import session
 from resources.catalog import UnityCatalog
@@ -128,9 +128,11 @@ def _loaded(
 ) -> Iterator[BatchOutcome | Failed]:
     """Yield what became of each batch as it ends. After `stop` none is begun, and those under way are waited for."""
     work = list(batches(files, min(MAX_FILES, ceil(len(files) / writers) or 1), MAX_BYTES))
-    if not work:
-        return
     writers = min(writers, len(work))
+    if writers <= 1:
+        # One batch is no work for several processes, of which each takes seconds to start.
+        yield from (_load(source, batch, writers) for batch in work)
+        return
     pending = set[Future[BatchOutcome | Failed]]()
     # Spawned, for a fork of a process in which engines have run has their locks but not their threads.
     context = multiprocessing.get_context("spawn")
