@@ -18,6 +18,8 @@ from resources.listing import Listed, is_data, look, pages
 from resources.settings import Settings
 
 _CHUNK = 1 << 20
+_READ_AHEAD = 8 << 20
+"""Bytes that are asked of an object store at once: s3fs would hold 50 MiB, and for a moment twice that."""
 _LOOKS_AT_ONCE = 16
 
 
@@ -120,7 +122,11 @@ class LandingZone(dg.ConfigurableResource[Any]):
         """
         digest, size = hashlib.sha256(), 0
         local = into / hashlib.sha256(path.encode()).hexdigest()[:16]
-        with self.opened() as (fs, root), fs.open(f"{root}/{path}", "rb") as source, local.open("wb") as target:
+        with (
+            self.opened() as (fs, root),
+            fs.open(f"{root}/{path}", "rb", block_size=_READ_AHEAD) as source,
+            local.open("wb") as target,
+        ):
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)

@@ -69,6 +69,7 @@ class Settings(BaseSettings):
     )
 
     ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
+    ratify_duckdb_extensions: Path | None = Field(default=None, description="Folder that has DuckDB's extensions installed")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 to use for the embedded Spark")
     ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
     ratify_s3_role_arn: str | None = Field(default=None, description="Role that the embedded catalog assumes for S3")
@@ -89,6 +90,11 @@ class Settings(BaseSettings):
     def home(self) -> Path:
         """RATIFY_HOME as an absolute path."""
         return self.ratify_home.expanduser().absolute()
+
+    @property
+    def duckdb_extensions(self) -> Path:
+        """Where DuckDB's extensions are installed; a folder of RATIFY_HOME when RATIFY_DUCKDB_EXTENSIONS is not set."""
+        return self.ratify_duckdb_extensions or self.home / "duckdb" / "extensions"
 
     @property
     def landing(self) -> str:

@@ -1,16 +1,22 @@
 """The bronze assets: landed files, loaded by DuckDB, one load batch a commit."""
 
+import datetime as dt
+import time
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from assets.bronze.ingest import BatchOutcome, Status, batches, load_batch, waiting
+from assets.bronze.book import Status, totals
+from assets.bronze.disposal import dispose
+from assets.bronze.ingest import batches, load_batch, waiting
+from assets.bronze.progress import Loaded, book_numbers, numbers
 from assets.bronze.sources import LANDED_FILES, SOURCES, Source
 from assets.tables import Written, asset_key, result, table_spec
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.landing import LandedFile, LandingZone
+from resources.settings import Settings
 from resources.spark import Spark
 
 MAX_FILES = 30
@@ -55,43 +61,61 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         spark.ensure_table(LANDED_FILES)
         created = spark.ensure_table(source.table)
         files = _files(config, landing, duckdb, source)
-        outcomes = list[BatchOutcome]()
-        for number, batch in enumerate(batches(files, config.max_files, config.max_bytes), 1):
-            outcome = load_batch(duckdb, landing, source, batch)
-            outcomes.append(outcome)
-            context.log.info(
-                "batch %d (%s): %s", number, outcome.batch_id, ", ".join(f"{outcome.count(s)} {s}" for s in Status)
-            )
-            _log_refused(context, outcome)
-        return result(source.table, _written(source, outcomes, created, duckdb, catalog))
+        loaded = _load(context, config, landing, duckdb, source, files)
+        _observe_book(context, landing, duckdb, source)
+        return result(source.table, _written(source, loaded, created, duckdb, catalog))
 
     return asset
 
 
 def _files(config: LoadConfig, landing: LandingZone, duckdb: DuckDB, source: Source) -> list[LandedFile]:
-    if not config.files:
-        return waiting(duckdb, landing, source)
-    wanted = set(config.files)
-    return [file for file in landing.files(source.pattern) if file.path in wanted]
+    return landing.look(config.files) if config.files else waiting(duckdb, landing, source)
 
 
-def _log_refused(context: dg.AssetExecutionContext, outcome: BatchOutcome) -> None:
-    for file in outcome.files:
-        if file.status is not Status.LOADED:
-            context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
+def _load(
+    context: dg.AssetExecutionContext,
+    config: LoadConfig,
+    landing: LandingZone,
+    duckdb: DuckDB,
+    source: Source,
+    files: list[LandedFile],
+) -> list[Loaded]:
+    loaded, done = list[Loaded](), 0
+    options = Settings().discovery
+    for number, batch in enumerate(batches(files, config.max_files, config.max_bytes), 1):
+        began = time.monotonic()
+        outcome = load_batch(duckdb, landing, source, batch)
+        loaded.append(Loaded(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
+        done += len(batch)
+        context.log.info(loaded[-1].said(number, done, len(files)))
+        for file in outcome.files:
+            if file.status is not Status.LOADED:
+                context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
+        if moved := dispose(landing, options, outcome):
+            context.log.info("files put away: %s", dict(moved))
+    return loaded
 
 
-def _written(source: Source, outcomes: list[BatchOutcome], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
+def _observe_book(context: dg.AssetExecutionContext, landing: LandingZone, duckdb: DuckDB, source: Source) -> None:
+    """Tell the book's own page what it holds: it has no materializations, for every bronze asset writes it."""
+    left = waiting(duckdb, landing, source)
+    with duckdb.session() as session:
+        sums = totals(session)
+    metadata = book_numbers(sums, source.table_name, left, dt.datetime.now(dt.UTC))
+    context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
+
+
+def _written(source: Source, loaded: list[Loaded], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
     with duckdb.session() as session:
         rows = session.count(source.table)
-    versions = [outcome.version for outcome in outcomes if outcome.version is not None]
+    outcomes = [batch.outcome for batch in loaded]
     files = [file for outcome in outcomes for file in outcome.files]
     records = [
         dg.TableRecord({"file": f.path, "status": f.status.value, "rows": f.rows, "reason": f.reason})
         for f in files
         if f.status is not Status.LOADED
     ]
-    more: dict[str, Any] = {f"files {status}": sum(f.status is status for f in files) for status in Status}
+    more: dict[str, Any] = dict(numbers(loaded))
     more["batches"] = dg.MetadataValue.json([outcome.batch_id for outcome in outcomes])
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
@@ -99,7 +123,7 @@ def _written(source: Source, outcomes: list[BatchOutcome], created: bool, duckdb
         version=catalog.version(source.table.full_name(catalog.connection.name)),
         rows=rows,
         added=sum(file.rows for file in files if not file.recovered),
-        versions=[*([0] if created else []), *versions],
+        versions=[*([0] if created else []), *(o.version for o in outcomes if o.version is not None)],
         more=more,
     )
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from assets.bronze.sources import LANDED_FILES, Source
 from resources.duckdb import ALIAS, DuckDBSession
 from resources.errors import AlreadyLoaded
+from resources.landing import LandedFile
 from resources.sql import literal
 
 BOOK = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
@@ -105,6 +106,44 @@ def booked(session: DuckDBSession, source: Source, files: Sequence[FileOutcome])
         [source.table_name],
     )
     return [Line(path, sha256, int(count)) for path, sha256, count in rows]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one version of a file."""
+
+    status: Status
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Total:
+    """Lines of one status: how many, their rows and their bytes."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+
+
+def known(session: DuckDBSession, source: Source, files: Sequence[LandedFile]) -> dict[LandedFile, Entry]:
+    """Return the last entries of those files that the book has in just their present version, and not as withdrawn."""
+    rows = session.rows(
+        f"SELECT path, fingerprint, arg_max((status, rows, coalesce(reason, '')), recorded_at) FROM {BOOK} "
+        "WHERE table_name = ? AND path IN (SELECT unnest(?::VARCHAR[])) GROUP BY ALL",
+        [source.table_name, [file.path for file in files]],
+    )
+    last = {(path, fingerprint): Entry(Status(entry[0]), *entry[1:]) for path, fingerprint, entry in rows}
+    found = ((file, last.get((file.path, file.fingerprint))) for file in files)
+    return {file: entry for file, entry in found if entry and entry.status is not Status.WITHDRAWN}
+
+
+def totals(session: DuckDBSession) -> dict[Status, Total]:
+    """Return the sums over the whole book, for each status."""
+    rows = session.rows(
+        f"SELECT status, count(*), sum(rows)::BIGINT, coalesce(sum(bytes), 0)::BIGINT FROM {BOOK} GROUP BY status"
+    )
+    return dict.fromkeys(Status, Total()) | {Status(status): Total(*numbers) for status, *numbers in rows}
 
 
 def record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from assets.bronze.ingest import BatchOutcome, FileOutcome, Status
+from assets.bronze.book import FileOutcome, Status
+from assets.bronze.ingest import BatchOutcome
 from resources.landing import LandingZone
 from resources.moves import Moved, archive, dead_letter, delete
 from resources.settings import Discovery

@@ -14,6 +14,7 @@ from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.hook import hook
+from orchestration.cli.ingest import ingest
 from orchestration.cli.nycflights import land_days
 from orchestration.cli.repair import repair
 from resources.errors import RatifyError
@@ -42,7 +43,7 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
-for command in (access.grant, access.revoke, access.grants, repair, hook):
+for command in (access.grant, access.revoke, access.grants, ingest, repair, hook):
     app.command()(command)
 
 

@@ -69,10 +69,10 @@ class TableClient:
         return cls._finalize(client, schema, staged, create_body(name, staged) | changes)
 
     @classmethod
-    def create_readable(cls, client: httpx.Client, schema: str, name: str) -> "TableClient":
+    def create_readable(cls, client: httpx.Client, schema: str, name: str, **changes: Any) -> "TableClient":
         """One that engines can use: its log has version 0."""
         staged = stage(client, schema, name)
-        body = create_body(name, staged) | {"last-commit-timestamp-ms": time.time_ns() // 1_000_000}
+        body = create_body(name, staged) | {"last-commit-timestamp-ms": time.time_ns() // 1_000_000} | changes
         write_first_commit(staged["table-id"], body)
         return cls._finalize(client, schema, staged, body)
 

@@ -1,0 +1,12 @@
+"""Install DuckDB's extensions from their wheels into RATIFY_DUCKDB_EXTENSIONS, once, when the image is built."""
+
+import os
+
+import duckdb
+import duckdb_extensions
+
+connection = duckdb.connect(config={"extension_directory": os.environ["RATIFY_DUCKDB_EXTENSIONS"]})
+for name in ("httpfs", "delta", "unity_catalog"):
+    duckdb_extensions.import_extension(name, con=connection)
+    # An extension that does not load is to fail the build.
+    connection.execute(f"LOAD {name}")

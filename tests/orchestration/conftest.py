@@ -1,0 +1,64 @@
+"""A catalog with the tables that files are loaded into, made without Spark, in a process that can be told its address."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.bronze.sources import AIRLINES, LANDED_FILES
+from resources.catalog import UnityCatalog
+from resources.duckdb import DuckDB
+from resources.tables import TableDeclaration
+from tests.embedded.catalog.harness import Server, TableClient
+
+_DELTA_TYPES = {"bigint": "long", "int": "integer"}
+
+
+@dataclass(frozen=True)
+class LoadTarget:
+    """A running server with the empty tables `bronze.airlines` and `ops.landed_files`."""
+
+    server: Server
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"UNITY_HOST": self.server.url, "UNITY_TOKEN": self.server.token}
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        catalog = UnityCatalog(host=self.server.url, token=self.server.token)
+        with closing(DuckDB(catalog=catalog)) as duckdb, duckdb.session() as session:
+            return session.rows(sql)
+
+    def names(self) -> dict[str, int]:
+        """How often each name is in bronze.airlines."""
+        return dict(self.rows("SELECT name, count(*) FROM uc.bronze.airlines GROUP BY name ORDER BY name"))
+
+    def ledger(self) -> dict[str, tuple[str, int]]:
+        """Status and rows by file name; a file that is entered twice is an error."""
+        found = self.rows("SELECT parse_filename(path), status, rows FROM uc.ops.landed_files")
+        assert len({name for name, _, _ in found}) == len(found)
+        return {name: (status, rows) for name, status, rows in found}
+
+
+def _columns(declaration: TableDeclaration) -> dict[str, Any]:
+    fields = [
+        {"name": column.name, "type": _DELTA_TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
+        for column in declaration.columns
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[LoadTarget]:
+    server = Server.start(tmp_path)
+    with server.client() as admin:
+        for declaration in (AIRLINES.table, LANDED_FILES):
+            schema = {"name": declaration.layer, "catalog_name": "ratify"}
+            admin.post("/schemas", json=schema).raise_for_status()
+            TableClient.create_readable(admin, declaration.layer, declaration.name, columns=_columns(declaration))
+    yield LoadTarget(server)
+    if server.process.poll() is None:
+        server.stop()
