@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -178,12 +179,16 @@ class DuckDBSession:
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads whose rows are in the table, by its log."""
-        snapshot = self._engine.log(self._full_name(declaration)).refresh()
+        snapshot = self.log(declaration).refresh()
         return loads_in(snapshot.txn_versions(loads))
+
+    def log(self, declaration: TableDeclaration) -> DeltaLog:
+        """Return the log of a table."""
+        return self._engine.log(self._full_name(declaration))
 
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
         """Return the columns that a table has now, in its order."""
-        snapshot = self._engine.log(self._full_name(declaration)).refresh()
+        snapshot = self.log(declaration).refresh()
         return tuple(
             Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
             for field in snapshot.fields
@@ -196,18 +201,19 @@ class DuckDBSession:
             UnsafeTable: it has one of them, with another type.
             As `append`.
         """
-        log = self._engine.log(self._full_name(declaration))
+        log = self.log(declaration)
         with suppress(NothingToCommit):
             log.commit(lambda snapshot: columns_added(snapshot, columns))
         return self.columns(declaration)
 
-    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> Ratified:
+    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str], out: Sequence[str] = ()) -> Ratified:
         """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
             declaration: The table. The query gives its columns in its order.
-            select: The query.
+            select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
+            out: Ids of which the table says from then on that they are not in it.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
@@ -216,11 +222,9 @@ class DuckDBSession:
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
             CommitOutcomeUnknown: the catalog stopped answering; the same append may be made again, by its loads.
         """
-        if not self._attached:
-            self.attach()
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
-            return self.commit_staged(declaration, staged)
+            return self.commit_staged(declaration, replace(staged, out=tuple(out)))
         finally:
             staged.parquet.unlink(missing_ok=True)
 
@@ -260,7 +264,7 @@ class DuckDBSession:
         return ratified
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
-        log = self._engine.log(self._full_name(declaration))
+        log = self.log(declaration)
         incoming = Incoming(self.con, log, group)
         try:
             committed = log.commit(incoming.proposal)
@@ -333,6 +337,8 @@ class Incoming:
         if self._table != snapshot.uuid:
             self._table, self._files = snapshot.uuid, self._bring()
         txns = {load: versions.get(load, 0) + 1 for load in self._loads}
+        out = snapshot.txn_versions(load for staged in self._group for load in staged.out)
+        txns |= {load: out[load] + 1 for load in loads_in(out)}
         return Proposal(adds=self._files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
 
     def withdraw(self) -> None:

@@ -14,7 +14,7 @@ from resources.group_commit import Staged
 from resources.parquet import write_parquet
 from resources.repair import refuse_removes
 from resources.sql import identifier, literal
-from resources.tables import duckdb_type, sql_type
+from resources.types import type_of_delta
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -187,15 +187,12 @@ class _Replacement:
         if gone in (0, total):
             return _Rest(gone)
         # By the table's types: engines have several ways to keep the same values in Parquet.
-        typed = ", ".join(
-            f"CAST({identifier(field['name'])} AS {duckdb_type(sql_type(field['type']))}) AS {identifier(field['name'])}"
-            for field in snapshot.fields
-            if field["name"].lower() in there
-        )
+        kept = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields if field["name"].lower() in there}
+        typed = ", ".join(f"CAST({identifier(name)} AS {type_.sql}) AS {identifier(name)}" for name, type_ in kept.items())
         with tempfile.TemporaryDirectory(prefix="ratify-") as folder:
             rewritten = Path(folder) / "kept.parquet"
-            kept = f"SELECT {typed} FROM {source} WHERE {self._condition('IS DISTINCT FROM')}"
-            written = write_parquet(self._con, kept, rewritten)
+            rest = f"SELECT {typed} FROM {source} WHERE {self._condition('IS DISTINCT FROM')}"
+            written = write_parquet(self._con, rest, rewritten)
             path = f"duckdb-{uuid4()}.parquet"
             self._log.storage.put(rewritten, path)
         return _Rest(gone, DataFile(path, written.rows, written.size, written.stats))

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from assets.bronze.book import Status, totals
 from assets.bronze.disposal import dispose
-from assets.bronze.ingest import batches, load_batch, waiting
+from assets.bronze.ingest import batches, ensure_inferred, load_batch, waiting
 from assets.bronze.progress import Loaded, book_numbers, numbers
-from assets.bronze.sources import LANDED_FILES, SOURCES, Source
+from assets.bronze.sources import LANDED_FILES, SOURCES, SchemaMode, Source
 from assets.tables import Written, asset_key, result, table_spec
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
@@ -59,8 +59,12 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         catalog: UnityCatalog,
     ) -> dg.MaterializeResult[Any]:
         spark.ensure_table(LANDED_FILES)
-        created = spark.ensure_table(source.table)
-        files = _files(config, landing, duckdb, source)
+        if source.schema is SchemaMode.DECLARED:
+            created = spark.ensure_table(source.table)
+            files = _files(config, landing, duckdb, source)
+        else:
+            files = _files(config, landing, duckdb, source)
+            created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
         _observe_book(context, landing, duckdb, source)
         return result(source.table, _written(source, loaded, created, duckdb, catalog))
@@ -122,8 +126,8 @@ def _written(source: Source, loaded: list[Loaded], created: bool, duckdb: DuckDB
     return Written(
         version=catalog.version(source.table.full_name(catalog.connection.name)),
         rows=rows,
-        added=sum(file.rows for file in files if not file.recovered),
-        versions=[*([0] if created else []), *(o.version for o in outcomes if o.version is not None)],
+        added=sum(outcome.added for outcome in outcomes),
+        versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
         more=more,
     )
 

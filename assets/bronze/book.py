@@ -2,8 +2,8 @@
 
 import datetime as dt
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from assets.bronze.sources import LANDED_FILES, Source
@@ -33,6 +33,7 @@ class FileOutcome:
         rows: Those that it brought into bronze.
         rescued: Those of them that have something in `_rescued_data`.
         recovered: An earlier attempt, which died before it could say so, had committed them.
+        replaced: Rows that went for them, of earlier content under the same name.
         version: The table's version that brought them; None where none did, or where it was an earlier attempt's.
         attempts: How often the commit was tried.
         seconds: From the first look at the file to its commit.
@@ -49,6 +50,7 @@ class FileOutcome:
     rescued: int = 0
     reason: str = ""
     recovered: bool = False
+    replaced: int = 0
     version: int | None = None
     attempts: int = 0
     seconds: float = 0.0
@@ -57,7 +59,7 @@ class FileOutcome:
     @property
     def fresh(self) -> bool:
         """Whether its rows are still to be committed."""
-        return self.status is Status.LOADED and not self.recovered
+        return self.status is Status.LOADED and not self.recovered and self.version is None
 
     @property
     def content_load(self) -> str:
@@ -80,7 +82,9 @@ class Line:
     """A version of a file whose rows are in bronze, by the book."""
 
     path: str
+    fingerprint: str
     sha256: str
+    size: int
     rows: int
 
     @property
@@ -94,18 +98,17 @@ class Line:
         return f"path:{self.path}"
 
 
-def booked(session: DuckDBSession, source: Source, files: Sequence[FileOutcome]) -> list[Line]:
-    """Return what the book says is in a source's table, of the names and of the bytes of some files."""
-    paths, contents = ([literal(text) for text in texts] for texts in ({f.path for f in files}, {f.sha256 for f in files}))
+def booked(session: DuckDBSession, table_name: str, paths: Iterable[str], contents: Iterable[str]) -> list[Line]:
+    """Return what the book says is in a bronze table, by names of files or by the SHA-256 of their bytes."""
     session.attach()
     rows = session.rows(
-        f"SELECT path, sha256, sum(if(status = 'loaded', rows, -rows)) FROM {BOOK} "
-        f"WHERE table_name = ? AND status IN ('loaded', 'withdrawn') AND (path IN ({', '.join(paths)}) "
-        f"OR sha256 IN ({', '.join(contents)})) "
+        "SELECT path, fingerprint, sha256, any_value(bytes), sum(if(status = 'loaded', rows, -rows))::BIGINT "
+        f"FROM {BOOK} WHERE table_name = ? AND status IN ('loaded', 'withdrawn') "
+        "AND (path IN (SELECT unnest(?::VARCHAR[])) OR sha256 IN (SELECT unnest(?::VARCHAR[]))) "
         "GROUP BY ALL HAVING count_if(status = 'loaded') > count_if(status = 'withdrawn')",
-        [source.table_name],
+        [table_name, list(paths), list(contents)],
     )
-    return [Line(path, sha256, int(count)) for path, sha256, count in rows]
+    return [Line(*row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -146,33 +149,66 @@ def totals(session: DuckDBSession) -> dict[Status, Total]:
     return dict.fromkeys(Status, Total()) | {Status(status): Total(*numbers) for status, *numbers in rows}
 
 
-def record(session: DuckDBSession, source: Source, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:
+def record(session: DuckDBSession, table_name: str, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:
     """Enter each version of each file in the book, once.
 
     Raises:
         As DuckDBSession.append.
     """
-    pending = {outcome.book_load: outcome for outcome in outcomes}
+    pending = {outcome.book_load: _line(table_name, outcome, now) for outcome in outcomes}
     while pending:
-        lines = [json.dumps(_line(source, outcome, now)) for outcome in pending.values()]
-        values = ", ".join(f"({literal(line)})" for line in lines)
-        names = [column.name for column in LANDED_FILES.columns]
-        select = f"SELECT {', '.join(f'line ->> {literal(name)}' for name in names)} FROM (VALUES {values}) AS book(line)"
         try:
-            session.append(LANDED_FILES, select, list(pending))
+            session.append(LANDED_FILES, _rows(pending.values()), list(pending))
         except AlreadyLoaded as error:
-            pending = {load: outcome for load, outcome in pending.items() if load not in error.loads}
+            pending = {load: line for load, line in pending.items() if load not in error.loads}
         else:
             return
 
 
-def _line(source: Source, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:
+def withdraw(session: DuckDBSession, table_name: str, lines: Sequence[Line], version: int | None, reason: str) -> None:
+    """Enter in the book that rows of files were taken out of a bronze table again, by its version `version`.
+
+    Raises:
+        As DuckDBSession.append.
+    """
+    now = dt.datetime.now(dt.UTC)
+    gone = {f"withdrawn:{table_name}@{version}:{line.path}@{line.fingerprint}": line for line in lines}
+    while gone:
+        entries = [
+            FileOutcome(line.path, line.fingerprint, line.sha256, line.size, "", Status.WITHDRAWN, line.rows, reason=reason)
+            for line in gone.values()
+        ]
+        rows = _rows(_line(table_name, replace(entry, version=version), now) for entry in entries)
+        try:
+            session.append(LANDED_FILES, rows, list(gone), out=[entry.book_load for entry in entries])
+        except AlreadyLoaded as error:
+            gone = {load: line for load, line in gone.items() if load not in error.loads}
+        else:
+            return
+
+
+def withdraw_loads(session: DuckDBSession, table_name: str, loads: Iterable[str], version: int | None) -> list[Line]:
+    """Enter in the book the files whose loads a repair of a bronze table has taken out; return their lines."""
+    contents = [load.removeprefix("content:") for load in loads if load.startswith("content:")]
+    lines = booked(session, table_name, [], contents) if contents else []
+    withdraw(session, table_name, lines, version, "a file of the table was lost; load it again")
+    return lines
+
+
+def _rows(lines: Iterable[Mapping[str, object]]) -> str:
+    """A query that gives lines of the book."""
+    values = ", ".join(f"({literal(json.dumps(line))})" for line in lines)
+    names = ", ".join(f"line ->> {literal(column.name)}" for column in LANDED_FILES.columns)
+    return f"SELECT {names} FROM (VALUES {values}) AS book(line)"
+
+
+def _line(table_name: str, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:
     return {
         "path": outcome.path,
         "fingerprint": outcome.fingerprint,
         "sha256": outcome.sha256,
         "bytes": outcome.size,
-        "table_name": source.table_name,
+        "table_name": table_name,
         "status": outcome.status.value,
         "rows": outcome.rows,
         "rescued": outcome.rescued,

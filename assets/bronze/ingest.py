@@ -14,21 +14,28 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from assets.bronze.book import BOOK, FileOutcome, Line, Status, booked, record
+from assets.bronze.book import BOOK, FileOutcome, Line, Status, booked, record, withdraw
+from assets.bronze.files.infer import infer
 from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
 from assets.bronze.sources import Rewrite, SchemaMode, Source
 from resources.delta_log import RETENTION, retention_seconds
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
-from resources.errors import AlreadyLoaded, BadFile, UnsafeTable
+from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
 from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
 from resources.parquet import Written, write_parquet
+from resources.replace import replace_rows
 from resources.sql import literal
 from resources.tables import Column
 from resources.types import sql_type
+
+if TYPE_CHECKING:
+    from resources.spark import Spark
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,16 @@ class BatchOutcome:
     def count(self, status: Status) -> int:
         """Return how many of the files ended so."""
         return sum(file.status is status for file in self.files)
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions that it made: one, and one more for each file whose rows took the place of others."""
+        return sorted({file.version for file in self.files if file.version is not None})
+
+    @property
+    def added(self) -> int:
+        """Rows that it added to bronze, less those that it replaced."""
+        return sum(file.rows - file.replaced for file in self.files if not file.recovered)
 
     @property
     def rows(self) -> int:
@@ -101,8 +118,32 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
         batch = _Batch(session, landing, source, load, Path(folder))
         outcomes, version = batch.commit(_without_doubles([batch.parse(file) for file in files]))
-        record(session, source, outcomes, now)
+        record(session, source.table_name, outcomes, now)
     return BatchOutcome(load.batch_id, tuple(outcomes), version)
+
+
+def ensure_inferred(spark: Spark, duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]) -> bool:
+    """Create the table of a source whose columns nobody declared, where it is missing, with those of the first file that can
+    be read; return whether it was created.
+
+    Raises:
+        TableMissing: no file can be read from which to tell them.
+    """
+    try:
+        spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
+    except TableMissing:
+        with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
+            for file in files:
+                fetched = landing.fetch(file.path, Path(folder))
+                with suppress(BadFile):
+                    columns = infer(session.con, source, file.path, fetched.local)
+                    return spark.ensure_table(source.inferred_table(columns))
+                fetched.local.unlink()
+        raise TableMissing(
+            f"{source.table_name} is not there yet, and none of {len(files)} landed files tells its columns. Land one that "
+            "can be read."
+        ) from None
+    return False
 
 
 @dataclass
@@ -194,18 +235,23 @@ class _Batch:
             return outcomes
         horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(keeps)) + _CLOCKS_APART
         old = [o for o in outcomes if o.fresh and (o.landed_at is None or o.landed_at < horizon)]
-        lines = booked(self.session, self.source, old) if old else []
+        lines = self._booked(old) if old else []
         return self._settled(outcomes, {load for line in lines for load in (line.content_load, line.path_load)})
 
     def _settled(self, outcomes: Sequence[FileOutcome], there: set[str]) -> list[FileOutcome]:
         """Settle the fate of files whose bytes or names were loaded before."""
         known = [outcome for outcome in outcomes if outcome.fresh and there.intersection(self._loads(outcome))]
-        lines = booked(self.session, self.source, known) if known else []
+        lines = self._booked(known) if known else []
         fates = {outcome.path: self._fate(outcome, there, lines) for outcome in known}
         return [fates.get(outcome.path, outcome) for outcome in outcomes]
 
+    def _booked(self, files: Sequence[FileOutcome]) -> list[Line]:
+        return booked(self.session, self.source.table_name, [file.path for file in files], [file.sha256 for file in files])
+
     def _fate(self, outcome: FileOutcome, there: set[str], lines: Sequence[Line]) -> FileOutcome:
         of_path = [line for line in lines if line.path == outcome.path]
+        if outcome.content_load not in there and self.source.on_rewrite is Rewrite.REPLACE:
+            return self._replaced(outcome, of_path)
         if outcome.content_load not in there:
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
@@ -214,6 +260,31 @@ class _Batch:
         ):
             return replace(outcome, recovered=True, batch_id=batch)
         return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
+
+    def _replaced(self, outcome: FileOutcome, of_path: Sequence[Line]) -> FileOutcome:
+        """Put a file's rows in the place of those that its earlier content brought."""
+        began = time.monotonic()
+        staged = replace(self._staged([outcome]), loads=(outcome.content_load,))
+        old = [line for line in of_path if line.sha256 != outcome.sha256]
+        try:
+            made = replace_rows(
+                self.session.con,
+                self.session.log(self.source.table),
+                staged,
+                "_source_file",
+                outcome.path,
+                out=[line.content_load for line in old],
+                stays=[outcome.path_load],
+            )
+        except AlreadyLoaded:
+            # An earlier attempt did it, and died before the book said so.
+            made = None
+        version = made.version if made else None
+        withdraw(self.session, self.source.table_name, old, version, "other content was landed under its name")
+        if made is None:
+            return replace(outcome, recovered=True)
+        seconds = round(outcome.seconds + time.monotonic() - began, 4)
+        return replace(outcome, replaced=made.gone, version=version, attempts=made.attempts, seconds=seconds)
 
     def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> str | None:
         """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the book; None

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from assets.bronze.book import withdraw_loads
 from orchestration.cli import session
 from resources.repair import planned_repair
 from resources.repair import repair as repair_table
@@ -19,6 +20,9 @@ def repair(
         full_name = engines.full_name(table)
         log = engines.duckdb.log(full_name)
         repaired = planned_repair(log) if dry_run else repair_table(log)
+        if repaired and not dry_run:
+            with engines.duckdb.session() as duckdb:
+                withdraw_loads(duckdb, full_name.partition(".")[2], repaired.loads, repaired.version)
     missing = repaired.missing if repaired else ()
     rows = [
         {
