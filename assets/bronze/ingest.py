@@ -122,7 +122,9 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     return BatchOutcome(load.batch_id, tuple(outcomes), version)
 
 
-def ensure_inferred(spark: Spark, duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]) -> bool:
+def ensure_inferred(
+    spark: "Spark", duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]
+) -> bool:
     """Create the table of a source whose columns nobody declared, where it is missing, with those of the first file that can
     be read; return whether it was created.
 
