@@ -206,6 +206,33 @@ def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(tex
         raise IOException(text)
 
 
+@pytest.mark.parametrize("then", [CatalogDenied, CatalogBusy, CommitConflict])
+def test_a_refusal_after_a_lost_reply_takes_nothing_back(
+    lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch, then: type[Exception]
+) -> None:
+    """The commit was accepted; what is answered to its repetition says nothing of that, and its file must stay."""
+    update, answers = UnityCatalog.update_table, iter((CatalogUnavailable("lost"), then("refused")))
+
+    def accepted_unheard(self: UnityCatalog, *arguments: Any) -> Any:
+        answer = next(answers, None)
+        if isinstance(answer, CatalogUnavailable):
+            update(self, *arguments)
+        raise answer or then("refused")
+
+    duckdb = lake.another_duckdb(commit_patience=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnityCatalog, "update_table", accepted_unheard)
+        if then is CommitConflict:
+            # The log itself tells whose the version is.
+            assert append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one").version == 1
+        else:
+            with pytest.raises(CommitOutcomeUnknown, match="cannot be written twice"):
+                append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    assert lake.rows(table) == [(1, "a")]
+    with pytest.raises(AlreadyLoaded):
+        append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+
+
 @pytest.fixture
 def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -> Generator[Server]:
     """A catalog that knows the same tables and may be killed: over a copy of the database, on the same files."""
