@@ -175,7 +175,7 @@ def function(target: LoadTarget, baked: Path, s3: MotoS3, tmp_path: Path) -> Fun
 
 
 def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, target: LoadTarget) -> None:
-    rows = 100_000
+    rows = 200_000
     put(s3, one=f"{HEADER}AA,one\nAA,one\n", cut=f"{HEADER}XX,cu", **{"a b+ü": f"{HEADER}BB,two\n"})
     put(s3, big=HEADER + "".join(f"CC,{number:050}\n" for number in range(rows)))
     first, again, last = function.invoke(
