@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
-from pathlib import Path
-from tempfile import gettempdir
 from typing import Any, Protocol
 
 from assets.bronze.book import FileOutcome, Status
@@ -28,7 +26,6 @@ from resources.errors import RatifyError
 from resources.landing import LandedFile, LandingZone, matcher
 from resources.notifications import BadMessage, Created, created, landing_path
 from resources.settings import Settings
-from resources.sql import literal
 
 logger = logging.getLogger(__name__)
 
@@ -235,8 +232,4 @@ def _engine(memory_mib: int) -> DuckDB:
     """The engine, which stays warm between invocations."""
     # A thread more than there are cores would cost its buffers and bring nothing.
     threads = ceil(memory_mib / _MIB_PER_CORE)
-    duckdb = DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{int(memory_mib * _DUCKDB_SHARE)}MiB")
-    with duckdb.session() as session:
-        # Where it puts what does not fit: by default into the working directory, which is read-only here.
-        session.con.execute(f"SET GLOBAL temp_directory = {literal(str(Path(gettempdir()) / 'duckdb'))}")
-    return duckdb
+    return DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{int(memory_mib * _DUCKDB_SHARE)}MiB")

@@ -68,6 +68,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     aws_region: str = Field(default="us-east-1", description="Region of the object store behind the catalog")
 
     _con: Any = PrivateAttr(default=None)
+    _extended: bool = PrivateAttr(default=False)
     _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -77,6 +78,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def close(self) -> None:
         """Close the engine if it was opened."""
         con, self._con = self._con, None
+        self._extended = False
         if con is not None:
             con.close()
 
@@ -105,27 +107,33 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     def _open(self) -> "DuckDBPyConnection":
         import duckdb
-        import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
 
         self.catalog.default_schema()
-        folder = Settings().home / "duckdb" / "extensions"
-        folder.mkdir(parents=True, exist_ok=True)
-        config: dict[str, str | bool | int | float | list[str]] = {"extension_directory": str(folder)}
+        settings = Settings()
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "extension_directory": str(settings.duckdb_extensions),
+            "temp_directory": str(settings.home / "duckdb" / "temp"),
+        }
         if self.memory_limit:
             config["memory_limit"] = self.memory_limit
         if self.threads:
             config["threads"] = self.threads
         con = duckdb.connect(config=config)
-        try:
-            for name in _EXTENSIONS:
-                duckdb_extensions.import_extension(name, con=con)
-                con.execute(f"LOAD {name}")
-            con.execute("SET GLOBAL TimeZone = 'UTC'")
-            _ask_again_for(con, _READ_PATIENCE_S)
-        except BaseException:
-            con.close()
-            raise
+        con.execute("SET GLOBAL TimeZone = 'UTC'")
         return con
+
+    def load_extensions(self, con: "DuckDBPyConnection") -> None:
+        """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
+        import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+        if self._extended:
+            return
+        Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
+        for name in _EXTENSIONS:
+            duckdb_extensions.import_extension(name, con=con)
+            con.execute(f"LOAD {name}")
+        _ask_again_for(con, _READ_PATIENCE_S)
+        self._extended = True
 
 
 class DuckDBSession:
@@ -142,6 +150,7 @@ class DuckDBSession:
         to = self._catalog.connection
         name = to.name
         schema = literal(self._catalog.default_schema())
+        self._engine.load_extensions(self.con)
         self._detach()
         # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
         self.con.execute(

@@ -205,7 +205,6 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
     assert function.peak_mib < MEMORY_MIB
 
 
-@pytest.mark.xfail(strict=True, reason="resources.duckdb does not open Settings().duckdb_extensions yet")
 def test_a_cold_start_copies_no_extension(function: Function, s3: MotoS3) -> None:
     put(s3, one=f"{HEADER}AA,one\n")
     assert function.invoke(put_event(key("one")))[0]["rows_inserted"] == 1
