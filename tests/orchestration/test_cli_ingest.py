@@ -15,6 +15,8 @@ from tests.embedded.catalog.harness import READ, Principal
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import RATIFY, environment, ratify
 
+pytestmark = pytest.mark.stack
+
 HEADER = "carrier,name\n"
 
 
@@ -101,6 +103,7 @@ def test_what_is_not_there_is_named(target: LoadTarget, tmp_path: Path, argument
     assert "Traceback" not in asked.stderr
 
 
+@pytest.mark.long
 def test_a_terminal_gets_a_bar_and_a_table(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     put(files, "one", "two")
     ours, theirs = pty.openpty()
@@ -147,6 +150,7 @@ class Started:
         assert not alive
 
 
+@pytest.mark.long
 def test_after_an_interrupt_what_is_told_is_what_is_in(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     started = Started(target, files, tmp_path)
     started.until_a_batch_is_in()
@@ -179,6 +183,7 @@ def test_a_command_that_is_killed_is_made_good_by_the_next(target: LoadTarget, f
     assert target.ledger() == {f"{name}.csv": ("loaded", 1) for name in started.names}
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_ends_it(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     """With a token that may read and not write: no batch is begun after the first that failed."""
     put(files, *(f"n{number:03}" for number in range(200)))

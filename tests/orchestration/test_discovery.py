@@ -29,6 +29,8 @@ from resources.notifications import FolderQueue, Queue, queue_of
 from resources.settings import Discovery
 from tests.resources.test_notifications import s3_event
 
+pytestmark = pytest.mark.stack
+
 ROOT = Path(__file__).parents[2]
 PATTERNS = {"flights_raw": "trips/**/*.csv", "airlines": "reference/airlines*.csv"}
 LIMITS = Limits(files=100, size=1 << 30, requests=1000, open=10_000)

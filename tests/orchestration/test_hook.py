@@ -17,6 +17,8 @@ from resources.notifications import MAX_BYTES
 from tests.orchestration.test_discovery import Sensor
 from tests.resources.test_notifications import s3_event
 
+pytestmark = pytest.mark.stack
+
 ROOT = Path(__file__).parents[2]
 
 

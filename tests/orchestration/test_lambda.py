@@ -23,6 +23,8 @@ from tests.embedded.catalog.s3 import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import environment
 
+pytestmark = pytest.mark.stack
+
 ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "docker" / "lambda"
 HEADER = "carrier,name\n"
