@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
@@ -315,9 +316,14 @@ class DeltaLog:
 
         Raises:
             TableMissing, CatalogUnavailable, CatalogDenied, StorageUnavailable, LogUnreadable.
+            UnsafeTable: it is not a managed table.
         """
         loaded = self._catalog.load_table(self._full_name)
         metadata = loaded["metadata"]
+        if "latest-table-version" not in loaded:
+            raise UnsafeTable(
+                f"{self._full_name} is not a managed table, whose commits are the catalog's: use Spark for it."
+            )
         if metadata["table-uuid"] != self._uuid or loaded["latest-table-version"] < self._state.version:
             self._uuid, self._state = metadata["table-uuid"], _State()
             self._storage = TableStorage(metadata["location"], lambda: self._catalog.table_credentials(self._full_name))
@@ -424,11 +430,16 @@ class DeltaLog:
                 return made
             self.storage.remove(f"{_STAGED}/{name}")
             return None
-        self._publish([{"version": version, "file-name": name}])
         self._state.version = version
         for action in actions:
             self._state.apply(action)
         self._loaded = ratified if ratified.get("latest-table-version") == version else None
+        try:
+            self._publish([{"version": version, "file-name": name}])
+        except StorageUnavailable as error:
+            # It is ratified; whoever looks at the table next, and be it we, publishes it.
+            logger.warning("version %d of %s is not published yet: %s", version, self._full_name, error)
+            self._loaded = None
         return version
 
     def _made(self, version: int, txn_id: str) -> int | None:
@@ -521,13 +532,12 @@ class DeltaLog:
         return actions
 
     def _publish(self, commits: Iterable[Mapping[str, Any]]) -> None:
-        """Make ratified commits readable to those who do not ask the catalog, and let the catalog forget them."""
-        try:
-            for commit in sorted(commits, key=lambda commit: commit["version"]):
-                self.storage.copy(f"{_STAGED}/{commit['file-name']}", f"{_LOG}/{commit['version']:020d}.json")
-        except StorageUnavailable as error:
-            # They are ratified; whoever comes next publishes them.
-            logger.warning("not published: %s", error)
+        """Make ratified commits readable to those who do not ask the catalog.
+
+        It must not fail unseen, for our next commit lets the catalog forget them.
+        """
+        for commit in sorted(commits, key=lambda commit: commit["version"]):
+            self.storage.copy(f"{_STAGED}/{commit['file-name']}", f"{_LOG}/{commit['version']:020d}.json")
 
     def _catch_up(self, loaded: Json) -> None:
         latest = int(loaded["latest-table-version"])
@@ -642,6 +652,7 @@ def _remove(file: LiveFile, now: int) -> Json:
     return {"remove": {**said, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
 
 
+@cache
 def _engine_info() -> str:
     from importlib.metadata import version
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 from resources.errors import StorageUnavailable
+from resources.files import sync, write_durably
 
 # Credentials are fetched anew before they end, for an upload may take this long.
 _RENEW_BEFORE_S = 120
@@ -71,14 +71,9 @@ class TableStorage:
     def write(self, path: str, content: bytes) -> None:
         """Write a file that is there whole, and stays there when the machine fails, or is not there."""
         if self.local:
-            target = self.local / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            making = target.with_name(f".{target.name}.{uuid4().hex}")
-            with making.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            making.rename(target)
+            write_durably(self.local / path, content)
+            # As every engine leaves its files: other users of the machine may read them.
+            (self.local / path).chmod(0o644)
             return
         with self._store("write", path) as (fs, name):
             fs.pipe_file(name, content)
@@ -92,8 +87,8 @@ class TableStorage:
             except OSError:
                 # Another disk.
                 shutil.copyfile(source, target)
-            with target.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(target)
+            sync(target.parent)
             return
         with self._store("write", path) as (fs, name):
             fs.put_file(str(source), name)
@@ -103,6 +98,7 @@ class TableStorage:
         if self.local:
             with suppress(FileExistsError):
                 os.link(self.local / path, self.local / to)
+                sync((self.local / to).parent)
             return
         with self._store("write", to) as (fs, name):
             if not fs.exists(name):

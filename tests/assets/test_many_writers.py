@@ -19,9 +19,9 @@ from assets.checks.conservation import csv_rows_in_bronze, files_loaded_once
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.landing import LandedFile, LandingZone
-from tests.assets.lossy import losing_answers_of
 from tests.assets.writers import Writer, source_of
 from tests.resources.lakehouse import Lakehouse, another_catalog
+from tests.resources.lost_replies import lost_replies
 
 pytestmark = pytest.mark.stack
 
@@ -133,15 +133,14 @@ def test_two_writers_with_the_same_file_two_hundred_times(files: Files, home: Pa
 def lose_answers(files: Files, in_a_row: Sequence[int]) -> None:
     """Load a file after each of which so many answers in a row are lost, and read the table each time."""
     lake = files.lake
-    with losing_answers_of(lake.stack.catalog.url) as lossy:
-        engine = DuckDB(catalog=UnityCatalog(host=lossy.url, token=another_catalog(lake.stack).bearer_token()), threads=1)
+    with lost_replies(lake.stack.catalog.url) as proxy:
+        engine = DuckDB(catalog=UnityCatalog(host=proxy.url, token=another_catalog(lake.stack).bearer_token()), threads=1)
         for number, count in enumerate(in_a_row):
             path = files.land(number)
-            lossy.drop, lossy.dropped = count, 0
+            proxy.lose, proxy.lost = count, 0
             outcome = files.load(engine, path)
-            assert lossy.dropped == count
+            assert proxy.lost == count
             assert [(file.status, file.rows) for file in outcome.files] == [(Status.LOADED, len(files.amounts[path]))]
-            lossy.drop = 0
             files.check()
         engine.close()
 

@@ -2,16 +2,29 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import httpx
 
+ALL = 1_000_000
+
+
+@dataclass
+class LostReplies:
+    """`lose` more answers to accepted commits are kept back; `lost` were."""
+
+    url: str = ""
+    lose: int = ALL
+    lost: int = 0
+
 
 @contextmanager
-def lost_replies(url: str) -> Generator[str]:
-    """Give the URL of such a proxy before the catalog at `url`."""
-    with httpx.Client(base_url=url, trust_env=False) as client:
+def lost_replies(url: str) -> Generator[LostReplies]:
+    """Run such a proxy before the catalog at `url`."""
+    state = LostReplies()
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -20,7 +33,8 @@ def lost_replies(url: str) -> Generator[str]:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
                 answer = client.request(self.command, self.path, content=body, headers=headers)
-                if b"add-commit" in body:
+                if b"add-commit" in body and answer.status_code == httpx.codes.OK and state.lost < state.lose:
+                    state.lost += 1
                     self.close_connection = True
                     return
                 self.send_response(answer.status_code)
@@ -36,10 +50,11 @@ def lost_replies(url: str) -> Generator[str]:
                 """Be silent: what fails is told by the test."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            state.url = f"http://127.0.0.1:{server.server_port}"
             thread = Thread(target=server.serve_forever)
             thread.start()
             try:
-                yield f"http://127.0.0.1:{server.server_port}"
+                yield state
             finally:
                 server.shutdown()
                 thread.join()

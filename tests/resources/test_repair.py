@@ -52,9 +52,9 @@ def missing(lake: Lakehouse, table: TableDeclaration) -> Sequence[str]:
 
 def test_a_file_that_duckdb_deleted_for_it_did_not_hear_of_its_commit(lake: Lakehouse, table: TableDeclaration) -> None:
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-    with lost_replies(lake.stack.catalog.url) as url:
+    with lost_replies(lake.stack.catalog.url) as proxy:
         token = lake.stack.catalog.token_file.read_text().strip()
-        deaf = DuckDB(catalog=UnityCatalog(host=url, token=token))
+        deaf = DuckDB(catalog=UnityCatalog(host=proxy.url, token=token))
         with deaf.session() as session:
             session.attach()
             session.con.execute("SET GLOBAL http_retries = 2")
