@@ -1,17 +1,20 @@
 """What it costs to append landed files to one governed table, alone and with many writers at once.
 
-    python -m bench.ingest [--files 160] [--rows 100] [--writers 1 2 4 8 16] [--big-mb 100] [--quick]
+    python -m bench.ingest [--files 160] [--rows 100] [--writers 1 2 4 8 16] [--big-mb 100] [--growth] [--quick]
 
 On the same CSV files, each measure on a table of its own, one file a commit where nothing else is said:
 
-- ours: the package's writers in 1 to 16 processes, and one process with all files in one load batch;
+- ours: the package's writers in 1 to 16 processes of one machine, in 8 processes that know nothing of each other, as on 8
+  machines, and one process with all files in one load batch;
 - naive: 8 processes that insert from the file and, on any error, wait a moment and try again on a new connection;
 - plain: DuckDB writing the files as Parquet, with no table at all;
 - delta-rs: appends to a table by path, without a catalog, in 1 and 8 processes;
 - Spark: appends file by file.
 
-Prints files and rows a second, the time of one file, and the ratios that are aimed at; the exit code is 1 where one is
-missed. Needs the embedded stack, which it starts.
+Prints commits (of a writer's files; those that share a version are one each) and rows a second, the time of one file, how
+often a commit was tried, and the ratios that are aimed at; the exit code is 1 where one is missed. `--growth` measures
+instead what 10,000 files cost against 1,000, and the 2,000th commit against the first. Needs the embedded stack, which it
+starts.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import csv
 import multiprocessing
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -30,6 +34,7 @@ from typing import Any
 from uuid import uuid4
 
 import duckdb
+import psutil
 from deltalake import write_deltalake
 from rich.console import Console
 from rich.table import Table
@@ -61,6 +66,7 @@ class Measure:
     rows: int
     seconds: float
     each: list[float] = field(default_factory=list[float])
+    attempts: list[int] = field(default_factory=list[int])
     versions: int | None = None
 
     @property
@@ -79,6 +85,7 @@ class Job:
     table: str
     files: tuple[str, ...]
     landing: str
+    home: str = ""
 
 
 def source(table: str) -> Source:
@@ -115,32 +122,41 @@ def listed(landing: LandingZone, names: Sequence[str]) -> list[LandedFile]:
     return [file for file in landing.files("*.csv") if file.path in wanted]
 
 
-def ours(job: Job, begin: Callable[[], None]) -> list[float]:
+Told = list[tuple[float, int]]
+"""Of each file: its time in seconds, and how often its commit was tried."""
+
+
+def ours(job: Job, begin: Callable[[], None]) -> Told:
     """One process of ours, a file a load batch, as the bronze assets do it."""
+    if job.home:
+        at = Settings().catalog_connection()
+        token = at.token.get_secret_value() if at.token else ""
+        os.environ |= {"RATIFY_HOME": job.home, "UNITY_HOST": at.host, "UNITY_TOKEN": token}
     landing, catalog = LandingZone(url=job.landing), UnityCatalog()
     engine, kind = DuckDB(catalog=catalog, attempts=50, threads=1), source(job.table)
     files = listed(landing, job.files)
     with engine.session():
         begin()
-    took = []
+    took = Told()
     for file in files:
         start = time.perf_counter()
-        load_batch(engine, landing, kind, [file])
-        took.append(time.perf_counter() - start)
+        (loaded,) = load_batch(engine, landing, kind, [file]).files
+        took.append((time.perf_counter() - start, loaded.attempts))
     engine.close()
     return took
 
 
-def naive(job: Job, begin: Callable[[], None]) -> list[float]:
+def naive(job: Job, begin: Callable[[], None]) -> Told:
     """What one writes first: insert from the file, and after any error wait a moment and do it again."""
     engine, kind = DuckDB(catalog=UnityCatalog(), threads=1), source(job.table)
     with engine.session():
         begin()
-    took = []
+    took = Told()
     for name in job.files:
         start = time.perf_counter()
         path = literal(f"{job.landing}/{name}")
         select = f"SELECT *, {literal(name)}, 0::BIGINT, now(), 'naive' FROM read_csv({path}, all_varchar = true)"
+        attempt = 0
         for attempt in range(1000):
             try:
                 with engine.session() as session:
@@ -149,28 +165,30 @@ def naive(job: Job, begin: Callable[[], None]) -> list[float]:
                 break
             except duckdb.Error:
                 time.sleep(random.random() * min(1.0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
-        took.append(time.perf_counter() - start)
+        took.append((time.perf_counter() - start, attempt + 1))
     engine.close()
     return took
 
 
-def delta_rs(job: Job, begin: Callable[[], None]) -> list[float]:
+def delta_rs(job: Job, begin: Callable[[], None]) -> Told:
     """Appends to a table by path: delta-rs, with DuckDB to read the file."""
     con = duckdb.connect()
     begin()
-    took = []
+    took = Told()
     for name in job.files:
         start = time.perf_counter()
         rows = con.execute(f"FROM read_csv({literal(f'{job.landing}/{name}')}, all_varchar = true)").to_arrow_table()
+        tried = 0
         for _ in range(1000):
+            tried += 1
             with contextlib.suppress(Exception):
                 write_deltalake(job.table, rows, mode="append")
                 break
-        took.append(time.perf_counter() - start)
+        took.append((time.perf_counter() - start, tried))
     return took
 
 
-def _process(work: Callable[..., list[float]], job: Job, barrier: Any, results: Any) -> None:
+def _process(work: Callable[..., Told], job: Job, barrier: Any, results: Any) -> None:
     begun = []
 
     def begin() -> None:
@@ -182,12 +200,21 @@ def _process(work: Callable[..., list[float]], job: Job, barrier: Any, results: 
 
 
 def together(
-    name: str, work: Callable[..., list[float]], table: str, landing: Path, names: list[str], writers: int, rows: int
+    name: str,
+    work: Callable[..., Told],
+    table: str,
+    landing: Path,
+    names: list[str],
+    writers: int,
+    rows: int,
+    homes: Sequence[str] = (),
 ) -> Measure:
     """Run `work` in several processes, each with its share of the files."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(writers), context.Queue()
-    jobs = [Job(table, tuple(names[number::writers]), str(landing)) for number in range(writers)]
+    jobs = [
+        Job(table, tuple(names[number::writers]), str(landing), homes[number] if homes else "") for number in range(writers)
+    ]
     processes = [context.Process(target=_process, args=(work, job, barrier, results)) for job in jobs]
     for process in processes:
         process.start()
@@ -195,8 +222,9 @@ def together(
     for process in processes:
         process.join()
     seconds = max(end for _, end, _ in told) - min(start for start, _, _ in told)
-    each = [one for _, _, times in told for one in times]
-    return Measure(name, writers, len(names), len(names) * rows, seconds, each)
+    each = [one for _, _, files in told for one, _ in files]
+    attempts = [one for _, _, files in told for _, one in files]
+    return Measure(name, writers, len(names), len(names) * rows, seconds, each, attempts)
 
 
 def plain(folder: Path, landing: Path, names: Sequence[str], rows: int) -> Measure:
@@ -239,11 +267,18 @@ class Bench:
             raise SystemExit(f"{measure.name}: {there['n']} rows ({there['d']} distinct) instead of {measure.rows}")
         return Measure(**{**vars(measure), "versions": self._catalog.version(full_name)})
 
-    def writers(self, work: Callable[..., list[float]], count: int, names: list[str] | None = None) -> Measure:
+    def writers(self, work: Callable[..., Told], count: int, names: list[str] | None = None) -> Measure:
         """`count` processes of `ours` or `naive`."""
         table = self.table()
         chosen = names or self._names
         return self.check(table, together(work.__name__, work, table, self._landing, chosen, count, self._rows))
+
+    def machines(self, count: int, folder: Path) -> Measure:
+        """`count` processes of `ours`, each with a home of its own, so that only the catalog is between them."""
+        table = self.table()
+        homes = [str(folder / f"home{number}") for number in range(count)]
+        name = "ours, a machine each"
+        return self.check(table, together(name, ours, table, self._landing, self._names, count, self._rows, homes))
 
     def one_batch(self, landing: Path, names: list[str], rows: int) -> Measure:
         """All files in one load batch, which is one commit."""
@@ -276,7 +311,7 @@ class Bench:
 def show(measures: Sequence[Measure]) -> None:
     """Print what was measured."""
     table = Table(title="Ingesting the same files", title_justify="left", header_style="bold")
-    for column in ("", "writers", "files", "files/s", "rows/s", "p50 ms", "p99 ms", "versions"):
+    for column in ("", "writers", "files", "commits/s", "rows/s", "p50 ms", "p99 ms", "tried", "versions"):
         table.add_column(column, justify="left" if not column else "right")
     for one in measures:
         table.add_row(
@@ -287,6 +322,7 @@ def show(measures: Sequence[Measure]) -> None:
             f"{one.rows / one.seconds:,.0f}",
             f"{one.percentile(0.5) * 1000:,.0f}" if one.each else "",
             f"{one.percentile(0.99) * 1000:,.0f}" if one.each else "",
+            f"{sum(one.attempts) / len(one.attempts):.1f}" if one.attempts else "",
             f"{one.versions:,}" if one.versions is not None else "",
         )
     console.print(table)
@@ -314,6 +350,7 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
         bench = Bench(landing, names, rows)
         try:
             alone = {count: bench.writers(ours, count) for count in writers}
+            apart = bench.machines(8, Path(folder))
             baseline = bench.writers(naive, 8, names[: max(8, files // 4)])
             grouped = bench.one_batch(landing, names, rows)
             (Path(folder) / "parquet").mkdir()
@@ -330,13 +367,16 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
             big_bare = plain(Path(folder) / "parquet", big, big_names, big_rows)
         finally:
             bench.close()
-    show([*alone.values(), baseline, grouped, bare, *deltas, spark, big_ours, big_bare])
+    show([*alone.values(), apart, baseline, grouped, bare, *deltas, spark, big_ours, big_bare])
     one, eight = alone[1], alone[8]
     return judged(
         [
-            ("8 writers against one: files/s", eight.files_per_second / one.files_per_second, 1.0, True),
-            ("8 writers against 8 naive ones: files/s", eight.files_per_second / baseline.files_per_second, 5.0, True),
+            ("8 writers against one: commits/s", eight.files_per_second / one.files_per_second, 1.0, True),
+            ("8 writers against 8 naive ones: commits/s", eight.files_per_second / baseline.files_per_second, 5.0, True),
             ("8 writers: p99 against p50", eight.percentile(0.99) / eight.percentile(0.5), 10.0, False),
+            ("8 machines against one writer: commits/s", apart.files_per_second / one.files_per_second, 1.0, True),
+            ("8 machines against 8 naive writers: commits/s", apart.files_per_second / baseline.files_per_second, 5.0, True),
+            ("8 machines: p99 against p50", apart.percentile(0.99) / apart.percentile(0.5), 10.0, False),
             (
                 "one load batch against one file a commit: files/s",
                 grouped.files_per_second / one.files_per_second,
@@ -349,6 +389,53 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
     )
 
 
+def grow(small: int, commits: int) -> bool:
+    """What growth costs: ten times the files in load batches, and commit after commit. True where every aim is met."""
+    with tempfile.TemporaryDirectory(prefix="ratify-bench-") as folder:
+        bench = Bench(Path(folder), [], 10)
+        try:
+            few, many = (_batches(bench, Path(folder) / f"landing{count}", count) for count in (small, 10 * small))
+            landing = Path(folder) / "commits"
+            names = make_files(landing, commits, 10)
+            table, kind = bench.table(), LandingZone(url=str(landing))
+            engine = DuckDB(catalog=UnityCatalog(), threads=1)
+            each, memory = list[float](), list[int]()
+            for file in listed(kind, names):
+                start = time.perf_counter()
+                load_batch(engine, kind, source(table), [file])
+                each.append(time.perf_counter() - start)
+                memory.append(psutil.Process().memory_info().rss)
+            engine.close()
+            bench.check(table, Measure("commits", 1, commits, commits * 10, sum(each)))
+        finally:
+            bench.close()
+    part = max(10, commits // 20)
+    first, last = (statistics.median(times) for times in (each[:part], each[-part:]))
+    console.print(f"{small:,} files took {few:.1f} s, {10 * small:,} took {many:.1f} s")
+    console.print(f"a commit took {first * 1000:.1f} ms (p50 of the first {part}), {last * 1000:.1f} ms after {commits:,}")
+    return judged(
+        [
+            ("ten times the files: time", many / few, 11.0, False),
+            (f"a commit after {commits:,} against the first {part}: p50", last / first, 1.2, False),
+            (f"memory after {commits:,} commits against after {part}", memory[-1] / memory[part - 1], 1.2, False),
+        ]
+    )
+
+
+def _batches(bench: Bench, landing: Path, count: int) -> float:
+    """Seconds that small files take in load batches of 100."""
+    names = make_files(landing, count, 10)
+    zone, table, engine = LandingZone(url=str(landing)), bench.table(), DuckDB(catalog=UnityCatalog())
+    files = listed(zone, names)
+    start = time.perf_counter()
+    for first in range(0, count, 100):
+        load_batch(engine, zone, source(table), files[first : first + 100])
+    seconds = time.perf_counter() - start
+    engine.close()
+    bench.check(table, Measure("batches", 1, count, count * 10, seconds))
+    return seconds
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -356,6 +443,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--big-mb", type=int, default=100)
+    parser.add_argument("--growth", action="store_true", help="what 10,000 files and 2,000 commits cost, instead")
     parser.add_argument("--quick", action="store_true", help="few files, to see that it runs")
     asked = parser.parse_args()
     if asked.quick:
@@ -364,6 +452,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         with running(StackConfig(home=Path(home), jars_dir=jars), lambda message: console.print(message, style="dim")):
+            if asked.growth:
+                return 0 if grow(*((100, 100) if asked.quick else (1000, 2000))) else 1
             return 0 if run(asked.files, asked.rows, asked.writers, asked.big_mb) else 1
 
 
