@@ -25,8 +25,25 @@ class Status(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
+class _Identified:
+    """A version of a file, by its name and its bytes."""
+
+    path: str
+    sha256: str
+
+    @property
+    def content_load(self) -> str:
+        """The Delta app id that keeps its bytes from being loaded again."""
+        return f"content:{self.sha256}"
+
+    @property
+    def path_load(self) -> str:
+        """The Delta app id that tells that a file of its name was loaded."""
+        return f"path:{self.path}"
+
+
 @dataclass(frozen=True)
-class FileOutcome:
+class FileOutcome(_Identified):
     """What became of one landed file.
 
     Attributes:
@@ -62,23 +79,13 @@ class FileOutcome:
         return self.status is Status.LOADED and not self.recovered and self.version is None
 
     @property
-    def content_load(self) -> str:
-        """The Delta app id that keeps its bytes from being loaded again."""
-        return f"content:{self.sha256}"
-
-    @property
-    def path_load(self) -> str:
-        """The Delta app id that tells that a file of its name was loaded."""
-        return f"path:{self.path}"
-
-    @property
     def book_load(self) -> str:
         """The Delta app id, in the book, of this version of the file."""
         return f"book:{self.path}@{self.fingerprint}"
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(_Identified):
     """A version of a file whose rows are in bronze, by the book."""
 
     path: str
@@ -86,16 +93,6 @@ class Line:
     sha256: str
     size: int
     rows: int
-
-    @property
-    def content_load(self) -> str:
-        """As FileOutcome has it."""
-        return f"content:{self.sha256}"
-
-    @property
-    def path_load(self) -> str:
-        """As FileOutcome has it."""
-        return f"path:{self.path}"
 
 
 def booked(session: DuckDBSession, table_name: str, paths: Iterable[str], contents: Iterable[str]) -> list[Line]:
