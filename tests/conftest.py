@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from embedded.stack import running
 from embedded.state import StackConfig, StackState
+from resources.settings import Settings
 
 _REPOSITORY = Path(__file__).parents[1]
 
@@ -34,8 +35,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
-    """The catalog server and the Spark Connect server, for the whole session."""
-    with running(StackConfig(home=home, jars_dir=jars_dir), say) as state:
+    """The catalog server and the Spark Connect server, for the whole session.
+
+    Where UNITY_HOST and UNITY_TOKEN name another Unity Catalog server, its catalog ratifies what the suite commits.
+    """
+    config = StackConfig(home=home, jars_dir=jars_dir)
+    if (settings := Settings()).unity_host and settings.unity_token:
+        (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
+        token_file.chmod(0o600)
+        config = config.model_copy(update={"unity_host": settings.unity_host, "unity_token_file": token_file})
+    with running(config, say) as state:
         yield state
 
 

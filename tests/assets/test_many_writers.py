@@ -166,6 +166,9 @@ def chaos(files: Files, folder: Path, home: Path, *, writers: int, count: int, k
     working = [
         Writer(folder, home, files.root, files.source.table.name, told[number::writers], number) for number in range(writers)
     ]
+    if files.lake.stack.catalog.pid is None:
+        # Somebody else's server is not ours to kill.
+        catalog_kills = 0
     moments = sorted((chance.uniform(0, 0.9), number) for number in range(writers) for _ in range(kills))
     catalog_moments = sorted(chance.uniform(0.1, 0.8) for _ in range(catalog_kills))
     deadline = time.monotonic() + 1500
