@@ -122,7 +122,7 @@ def at_the_same_moment(files: Files, homes: Sequence[Path], count: int, monkeypa
 
 
 def test_two_writers_with_the_same_file(files: Files, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_the_same_moment(files, [home, home], 12, monkeypatch)
+    at_the_same_moment(files, [home, home], 8, monkeypatch)
 
 
 @pytest.mark.long
@@ -205,7 +205,7 @@ def kill_catalog(lake: Lakehouse) -> None:
 
 
 def test_writers_and_the_catalog_are_killed(files: Files, tmp_path: Path, home: Path) -> None:
-    chaos(files, tmp_path, home, writers=3, count=40, kills=1, catalog_kills=1)
+    chaos(files, tmp_path, home, writers=2, count=30, kills=1, catalog_kills=1)
 
 
 @pytest.mark.long

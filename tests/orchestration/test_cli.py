@@ -129,6 +129,7 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
     there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}

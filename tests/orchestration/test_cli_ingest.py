@@ -171,6 +171,7 @@ def test_after_an_interrupt_what_is_told_is_what_is_in(target: LoadTarget, files
     assert target.names() == dict.fromkeys(started.names, 1)
 
 
+@pytest.mark.long
 def test_a_command_that_is_killed_is_made_good_by_the_next(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     started = Started(target, files, tmp_path)
     started.until_a_batch_is_in()
