@@ -23,8 +23,6 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoS3]:
     with moto_s3(monkeypatch) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        # s3fs keeps its clients for as long as the process lives, with the address of a server that is gone.
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
         yield server
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import boto3
+import fsspec
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3.models import s3_backends
@@ -126,6 +127,8 @@ def moto_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoS3]:
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
     s3.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    # s3fs keeps its clients for as long as the process lives, with the address of a server that is gone.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     try:
         s3.client().create_bucket(Bucket=BUCKET)
         yield s3
