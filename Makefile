@@ -26,8 +26,10 @@ demo: setup ## Run the main job on real flights and print what it did
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
-test: setup ## All tests but the long forms
-	$(BIN)/python -m pytest -m "not long"
+test: setup ## All tests but the long forms, in two sessions side by side
+	@$(BIN)/python -m pytest -m "not long" tests/embedded > $(VENV)/test-embedded.log 2>&1 & embedded=$$!; \
+	$(BIN)/python -m pytest -m "not long" --ignore=tests/embedded; rest=$$?; \
+	wait $$embedded; embedded=$$?; cat $(VENV)/test-embedded.log; exit $$((rest || embedded))
 
 test-unit: $(READY) ## The tests that need no catalog, Spark or browser
 	$(BIN)/python -m pytest -m "not stack and not browser and not long"

@@ -133,8 +133,9 @@ def moto_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoS3]:
         s3.client().create_bucket(Bucket=BUCKET)
         yield s3
     finally:
-        for key in s3.objects():
-            s3.client().delete_object(Bucket=BUCKET, Key=key)
+        left = [{"Key": key} for key in s3.objects()]
+        for first in range(0, len(left), 1000):
+            s3.client().delete_objects(Bucket=BUCKET, Delete={"Objects": left[first : first + 1000]})
         s3.client().delete_bucket(Bucket=BUCKET)
         server.shutdown()
         server.server_close()
