@@ -87,17 +87,12 @@ def files(lake: Lakehouse, tmp_path: Path) -> Files:
     return Files(lake, tmp_path / "landing")
 
 
-def at_the_same_moment(files: Files, homes: Sequence[Path], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two writers are given the same file, `count` times; `homes` are one for writers of one machine, or two."""
+def at_the_same_moment(files: Files, count: int) -> None:
+    """Two writers of one machine are given the same file, `count` times."""
     paths = [files.land(number) for number in range(count)]
     barrier = threading.Barrier(2)
     outcomes: list[list[BatchOutcome]] = [[], []]
     engines = [files.lake.another_duckdb(threads=1) for _ in range(2)]
-    for engine, home in zip(engines, homes, strict=True):
-        # The queue is found through the home, when the engine meets the table first: two homes are two machines.
-        monkeypatch.setenv("RATIFY_HOME", str(home))
-        with engine.session():
-            pass
     listed = {file.path: file for file in files.listed()}
 
     def write(writer: int) -> None:
@@ -121,13 +116,13 @@ def at_the_same_moment(files: Files, homes: Sequence[Path], count: int, monkeypa
     files.check()
 
 
-def test_two_writers_with_the_same_file(files: Files, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_the_same_moment(files, [home, home], 8, monkeypatch)
+def test_two_writers_with_the_same_file(files: Files) -> None:
+    at_the_same_moment(files, 8)
 
 
 @pytest.mark.long
-def test_two_writers_with_the_same_file_two_hundred_times(files: Files, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_the_same_moment(files, [home, home], 200, monkeypatch)
+def test_two_writers_with_the_same_file_two_hundred_times(files: Files) -> None:
+    at_the_same_moment(files, 200)
 
 
 def lose_answers(files: Files, in_a_row: Sequence[int]) -> None:
