@@ -292,7 +292,6 @@ class _Batch:
         """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the book; None
         where the bytes came by another name."""
         table = f"{ALIAS}.{self.source.table_name}"
-        self.session.attach()
         query = f"SELECT count(*), arg_max(_batch_id, _loaded_at) FROM {table} WHERE _source_file = ?"
         rows, batch = self.session.rows(query, [outcome.path])[0]
         if self.source.on_rewrite is Rewrite.APPEND:
