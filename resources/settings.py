@@ -17,6 +17,9 @@ from resources.errors import NotConfigured
 LAYERS = ("bronze", "silver", "gold", "ops")
 """The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the books."""
 
+TPCH = "tpch"
+"""The schema of the cross-engine proof, which comes and goes with it."""
+
 
 class CatalogConnection(BaseModel):
     """Where a Unity Catalog server is, and who asks. `token`, or `client_id` with `client_secret` (OAuth M2M)."""

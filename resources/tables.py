@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
-from resources.settings import LAYERS
+from resources.settings import LAYERS, TPCH
 from resources.types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
@@ -40,7 +40,7 @@ class TableDeclaration:
     """A table of the lakehouse.
 
     Attributes:
-        layer: Schema that holds it: bronze, silver, gold or ops.
+        layer: Schema that holds it: bronze, silver, gold, ops, or tpch for the cross-engine proof.
         keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
         writer: Engine that commits rows to it.
         operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
@@ -112,8 +112,8 @@ class TableDeclaration:
 
     def _check_names(self) -> None:
         where = f"{self.layer}.{self.name}"
-        if self.layer not in LAYERS:
-            raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join(LAYERS)}.")
+        if self.layer not in (*LAYERS, TPCH):
+            raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join((*LAYERS, TPCH))}.")
         for name in (self.name, *self.column_names):
             if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
