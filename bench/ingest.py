@@ -195,7 +195,11 @@ def _process(work: Callable[..., Told], job: Job, barrier: Any, results: Any) ->
         barrier.wait()
         begun.append(time.time())
 
-    each = work(job, begin)
+    try:
+        each = work(job, begin)
+    except BaseException as error:
+        results.put(error)
+        raise
     results.put((begun[0], time.time(), each))
 
 
@@ -221,6 +225,8 @@ def together(
     told = [results.get(timeout=1800) for _ in processes]
     for process in processes:
         process.join()
+    if failed := [one for one in told if isinstance(one, BaseException)]:
+        raise SystemExit(f"{name}: {len(failed)} of {writers} writers failed: {failed[0]}")
     seconds = max(end for _, end, _ in told) - min(start for start, _, _ in told)
     each = [one for _, _, files in told for one, _ in files]
     attempts = [one for _, _, files in told for _, one in files]
