@@ -47,7 +47,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.orchestration
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.ingest
-	$(BIN)/python -m bench.discovery
+	$(BIN)/python -m bench.ingest --growth
 	$(BIN)/python -m bench.discovery
 
 clean: ## Remove the environment and all state

@@ -67,6 +67,7 @@ class Measure:
     seconds: float
     each: list[float] = field(default_factory=list[float])
     attempts: list[int] = field(default_factory=list[int])
+    memory: list[int] = field(default_factory=list[int])
     versions: int | None = None
 
     @property
@@ -122,8 +123,13 @@ def listed(landing: LandingZone, names: Sequence[str]) -> list[LandedFile]:
     return [file for file in landing.files("*.csv") if file.path in wanted]
 
 
-Told = list[tuple[float, int]]
-"""Of each file: its time in seconds, and how often its commit was tried."""
+Told = list[tuple[float, int, int]]
+"""Of each file: its time in seconds, how often its commit was tried, and the bytes of memory that its writer then had."""
+
+
+def told(start: float, tried: int) -> tuple[float, int, int]:
+    """What is told of a file that is done, and was begun at `start` (`perf_counter`)."""
+    return time.perf_counter() - start, tried, psutil.Process().memory_info().rss
 
 
 def ours(job: Job, begin: Callable[[], None]) -> Told:
@@ -131,7 +137,10 @@ def ours(job: Job, begin: Callable[[], None]) -> Told:
     if job.home:
         at = Settings().catalog_connection()
         token = at.token.get_secret_value() if at.token else ""
+        # A machine that ingests has the extensions installed, as the image of a function has them baked in.
+        extensions = str(Settings().duckdb_extensions)
         os.environ |= {"RATIFY_HOME": job.home, "UNITY_HOST": at.host, "UNITY_TOKEN": token}
+        os.environ["RATIFY_DUCKDB_EXTENSIONS"] = extensions
     landing, catalog = LandingZone(url=job.landing), UnityCatalog()
     engine, kind = DuckDB(catalog=catalog, attempts=50, threads=1), source(job.table)
     files = listed(landing, job.files)
@@ -141,7 +150,7 @@ def ours(job: Job, begin: Callable[[], None]) -> Told:
     for file in files:
         start = time.perf_counter()
         (loaded,) = load_batch(engine, landing, kind, [file]).files
-        took.append((time.perf_counter() - start, loaded.attempts))
+        took.append(told(start, loaded.attempts))
     engine.close()
     return took
 
@@ -165,7 +174,7 @@ def naive(job: Job, begin: Callable[[], None]) -> Told:
                 break
             except duckdb.Error:
                 time.sleep(random.random() * min(1.0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
-        took.append((time.perf_counter() - start, attempt + 1))
+        took.append(told(start, attempt + 1))
     engine.close()
     return took
 
@@ -184,7 +193,7 @@ def delta_rs(job: Job, begin: Callable[[], None]) -> Told:
             with contextlib.suppress(Exception):
                 write_deltalake(job.table, rows, mode="append")
                 break
-        took.append((time.perf_counter() - start, tried))
+        took.append(told(start, tried))
     return took
 
 
@@ -195,7 +204,11 @@ def _process(work: Callable[..., Told], job: Job, barrier: Any, results: Any) ->
         barrier.wait()
         begun.append(time.time())
 
-    each = work(job, begin)
+    try:
+        each = work(job, begin)
+    except BaseException as error:
+        results.put(error)
+        raise
     results.put((begun[0], time.time(), each))
 
 
@@ -218,13 +231,15 @@ def together(
     processes = [context.Process(target=_process, args=(work, job, barrier, results)) for job in jobs]
     for process in processes:
         process.start()
-    told = [results.get(timeout=1800) for _ in processes]
+    answers = [results.get(timeout=1800) for _ in processes]
     for process in processes:
         process.join()
-    seconds = max(end for _, end, _ in told) - min(start for start, _, _ in told)
-    each = [one for _, _, files in told for one, _ in files]
-    attempts = [one for _, _, files in told for _, one in files]
-    return Measure(name, writers, len(names), len(names) * rows, seconds, each, attempts)
+    if failed := [one for one in answers if isinstance(one, BaseException)]:
+        raise SystemExit(f"{name}: {len(failed)} of {writers} writers failed: {failed[0]}")
+    seconds = max(end for _, end, _ in answers) - min(start for start, _, _ in answers)
+    each = [file for _, _, files in answers for file in files]
+    times, attempts, memory = (list(column) for column in zip(*each, strict=True))
+    return Measure(name, writers, len(names), len(names) * rows, seconds, times, attempts, memory)
 
 
 def plain(folder: Path, landing: Path, names: Sequence[str], rows: int) -> Measure:
@@ -267,11 +282,18 @@ class Bench:
             raise SystemExit(f"{measure.name}: {there['n']} rows ({there['d']} distinct) instead of {measure.rows}")
         return Measure(**{**vars(measure), "versions": self._catalog.version(full_name)})
 
-    def writers(self, work: Callable[..., Told], count: int, names: list[str] | None = None) -> Measure:
-        """`count` processes of `ours` or `naive`."""
-        table = self.table()
-        chosen = names or self._names
-        return self.check(table, together(work.__name__, work, table, self._landing, chosen, count, self._rows))
+    def writers(
+        self,
+        work: Callable[..., Told],
+        count: int,
+        landing: Path | None = None,
+        names: list[str] | None = None,
+        rows: int = 0,
+    ) -> Measure:
+        """`count` processes of `ours` or `naive`; `landing`, `names` and `rows` where not all of this bench's files."""
+        table, chosen = self.table(), names or self._names
+        made = together(work.__name__, work, table, landing or self._landing, chosen, count, rows or self._rows)
+        return self.check(table, made)
 
     def machines(self, count: int, folder: Path) -> Measure:
         """`count` processes of `ours`, each with a home of its own, so that only the catalog is between them."""
@@ -351,7 +373,7 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
         try:
             alone = {count: bench.writers(ours, count) for count in writers}
             apart = bench.machines(8, Path(folder))
-            baseline = bench.writers(naive, 8, names[: max(8, files // 4)])
+            baseline = bench.writers(naive, 8, names=names[: max(8, files // 4)])
             grouped = bench.one_batch(landing, names, rows)
             (Path(folder) / "parquet").mkdir()
             bare = plain(Path(folder) / "parquet", landing, names, rows)
@@ -396,28 +418,18 @@ def grow(small: int, commits: int) -> bool:
         try:
             few, many = (_batches(bench, Path(folder) / f"landing{count}", count) for count in (small, 10 * small))
             landing = Path(folder) / "commits"
-            names = make_files(landing, commits, 10)
-            table, kind = bench.table(), LandingZone(url=str(landing))
-            engine = DuckDB(catalog=UnityCatalog(), threads=1)
-            each, memory = list[float](), list[int]()
-            for file in listed(kind, names):
-                start = time.perf_counter()
-                load_batch(engine, kind, source(table), [file])
-                each.append(time.perf_counter() - start)
-                memory.append(psutil.Process().memory_info().rss)
-            engine.close()
-            bench.check(table, Measure("commits", 1, commits, commits * 10, sum(each)))
+            one = bench.writers(ours, 1, landing, make_files(landing, commits, 10), 10)
         finally:
             bench.close()
     part = max(10, commits // 20)
-    first, last = (statistics.median(times) for times in (each[:part], each[-part:]))
+    first, last = (statistics.median(times) for times in (one.each[:part], one.each[-part:]))
     console.print(f"{small:,} files took {few:.1f} s, {10 * small:,} took {many:.1f} s")
     console.print(f"a commit took {first * 1000:.1f} ms (p50 of the first {part}), {last * 1000:.1f} ms after {commits:,}")
     return judged(
         [
             ("ten times the files: time", many / few, 11.0, False),
             (f"a commit after {commits:,} against the first {part}: p50", last / first, 1.2, False),
-            (f"memory after {commits:,} commits against after {part}", memory[-1] / memory[part - 1], 1.2, False),
+            (f"memory after {commits:,} commits against after {part}", one.memory[-1] / one.memory[part - 1], 1.2, False),
         ]
     )
 

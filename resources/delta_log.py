@@ -68,7 +68,8 @@ _HEEDED = frozenset(
 )
 _INTERVAL = re.compile(r"^\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*$", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_MAX_WAIT_S = 3.0
+_MAX_DOUBLINGS = 3
+_CAREFUL_COMMITS = 8
 _RESEND_S = 0.2
 _RECENT = 1000
 
@@ -303,6 +304,12 @@ class DeltaLog:
         self._uuid = ""
         self._storage: TableStorage | None = None
         self._commit_s = 0.02
+        self._careful = 0
+
+    @property
+    def contended(self) -> bool:
+        """Whether others have lately been faster."""
+        return self._careful > 0
 
     @property
     def storage(self) -> TableStorage:
@@ -394,18 +401,20 @@ class DeltaLog:
             snapshot, proposal = self._planned(plan)
             began = time.monotonic()
             version = self._propose(snapshot, proposal)
+            self._careful = _CAREFUL_COMMITS if version is None else max(0, self._careful - 1)
             if version is not None:
                 self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - began)
                 return Committed(version, attempt)
-            # Full jitter, from the time that a commit takes here: the others need as long to make theirs.
-            time.sleep(random.uniform(0, min(_MAX_WAIT_S, self._commit_s * 2 ** min(attempt, 8))))  # noqa: S311
+            # Full jitter, from the time that a commit takes here: the others need as long to make theirs. No longer than a
+            # few of them, for then whoever has just committed would be the first again, and again.
+            time.sleep(random.uniform(0, self._commit_s * 2 ** min(attempt, _MAX_DOUBLINGS)))  # noqa: S311
         self._loaded = None
         raise CommitConflict(f"Other writers of {self._full_name} won all {self._attempts} attempts; nothing was committed.")
 
     def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
         # The snapshot that our last commit left will do: if it is out of date, then the catalog refuses what builds on it.
-        # Only what is refused here has to be looked at again.
-        if self._loaded:
+        # Only what is refused here has to be looked at again; and where others commit too, it mostly is out of date.
+        if self._loaded and not self.contended:
             with suppress(RatifyError):
                 snapshot = self._snapshot(self._loaded)
                 _refuse_unheeded(snapshot)

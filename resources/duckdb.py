@@ -7,6 +7,7 @@ is tried. What the processes of one machine append to a table at the same time s
 `resources.group_commit`).
 """
 
+import ctypes
 import hashlib
 import logging
 import re
@@ -21,7 +22,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from resources.catalog import UnityCatalog
-from resources.delta_log import DataFile, DeltaLog, NothingToCommit, Proposal, Snapshot, columns_added
+from resources.delta_log import Committed, DataFile, DeltaLog, NothingToCommit, Proposal, Snapshot, columns_added
 from resources.errors import (
     AlreadyLoaded,
     AppendFailed,
@@ -30,10 +31,12 @@ from resources.errors import (
     CatalogError,
     CatalogUnavailable,
     CommitConflict,
+    CommitOutcomeUnknown,
     RatifyError,
     UnsafeTable,
 )
 from resources.group_commit import CommitQueue, Ratified, Staged
+from resources.handover import Handover, Request
 from resources.parquet import write_parquet
 from resources.settings import Settings
 from resources.sql import identifier, literal
@@ -111,6 +114,8 @@ class DuckDB(dg.ConfigurableResource[Any]):
         self.catalog.default_schema()
         settings = Settings()
         config: dict[str, str | bool | int | float | list[str]] = {
+            # Landed files and staged ones are read once: kept, they only grow in memory.
+            "enable_external_file_cache": False,
             "extension_directory": str(settings.duckdb_extensions),
             "temp_directory": str(settings.home / "duckdb" / "temp"),
         }
@@ -128,6 +133,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
         if self._extended:
             return
+        _keep_memory_together()
         Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
         for name in _EXTENSIONS:
             duckdb_extensions.import_extension(name, con=con)
@@ -277,9 +283,16 @@ class DuckDBSession:
         incoming = Incoming(self.con, log, group)
         try:
             committed = log.commit(incoming.proposal)
-        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
+        except CommittedByOther as other:
+            committed = Committed(other.version, incoming.attempts)
+        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied) as error:
             incoming.withdraw()
+            if incoming.handed_over and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
+                raise CommitOutcomeUnknown(
+                    f"{error} But other writers know of it, and one may yet commit it: repeat the load, its id tells."
+                ) from error
             raise
+        incoming.clear()
         return committed.version, committed.attempts
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
@@ -320,8 +333,21 @@ class DuckDBSession:
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
 
 
+class CommittedByOther(Exception):
+    """Raised by a plan: another writer has committed what it is for."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
 class Incoming:
-    """What a group of writers appends: brought into the table's storage once, however often the commit is tried."""
+    """What a group of writers appends: brought into the table's storage once, however often the commit is tried, and handed
+    over to other machines' writers where those were faster (see `resources.handover`).
+
+    Attributes:
+        attempts: How often it was proposed.
+    """
 
     def __init__(self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged]) -> None:
         self._con = con
@@ -330,30 +356,72 @@ class Incoming:
         self._loads = [load for staged in group for load in staged.loads]
         self._table = ""
         self._files = list[DataFile]()
+        self._handover: Handover | None = None
+        self._own: Request | None = None
+        self._taken = list[Request]()
+        self._since = 0
+        self.attempts = 0
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether another writer may commit it."""
+        return self._own is not None
 
     def proposal(self, snapshot: Snapshot) -> Proposal:
         """What to commit on top of a snapshot.
 
         Raises:
+            CommittedByOther: it was handed over, and is in the table.
             AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
         """
         versions = snapshot.txn_versions(self._loads)
         if there := loads_in(versions):
+            self._look_for_own(snapshot)
             raise AlreadyLoaded(snapshot.full_name, sorted(there))
         for staged in self._group:
             _check_columns(snapshot, staged)
         # A table that was dropped and made anew has another place.
         if self._table != snapshot.uuid:
             self._table, self._files = snapshot.uuid, self._bring()
-        txns = {load: versions.get(load, 0) + 1 for load in self._loads}
-        out = snapshot.txn_versions(load for staged in self._group for load in staged.out)
+            self._handover, self._own, self.attempts = Handover(self._log.storage), None, 0
+        outs = [load for staged in self._group for load in staged.out]
+        self._taken = self._taken_along(snapshot, shared=not outs)
+        self.attempts += 1
+        loads = [*self._loads, *(load for request in self._taken for load in request.loads)]
+        versions = snapshot.txn_versions(loads)
+        txns = {load: versions.get(load, 0) + 1 for load in loads}
+        out = snapshot.txn_versions(outs)
         txns |= {load: out[load] + 1 for load in loads_in(out)}
-        return Proposal(adds=self._files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
+        files = [*self._files, *(file for request in self._taken for file in request.files)]
+        return Proposal(adds=files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
 
     def withdraw(self) -> None:
-        """Take the files away again, when the catalog has refused them."""
-        for file in self._files:
-            self._log.storage.remove(file.path)
+        """Take the files away again, when the catalog has refused them and nobody else can commit them."""
+        if not self.handed_over:
+            for file in self._files:
+                self._log.storage.remove(file.path)
+
+    def clear(self) -> None:
+        """Take the requests away that are in the table now."""
+        if self._handover:
+            self._handover.remove([*self._taken, *([self._own] if self._own else [])])
+
+    def _taken_along(self, snapshot: Snapshot, *, shared: bool) -> list[Request]:
+        """Requests of others, where there are some to be expected; and one of our own, once we have lost."""
+        if self._handover is None or not self._log.contended:
+            return []
+        if self.attempts and shared and self._files and not self._own:
+            self._since, self._own = snapshot.version, self._handover.post(snapshot, self._loads, self._files)
+        return self._handover.waiting(snapshot, self._loads, lambda loads: loads_in(snapshot.txn_versions(loads)))
+
+    def _look_for_own(self, snapshot: Snapshot) -> None:
+        if self._own:
+            own = {file.path for file in self._own.files}
+            for version in range(self._since + 1, snapshot.version + 1):
+                if any(action.get("add", {}).get("path") in own for action in self._log.actions(version)):
+                    # Those of others may not be.
+                    self._taken = []
+                    raise CommittedByOther(version)
 
     def _bring(self) -> list[DataFile]:
         filled = [staged for staged in self._group if staged.rows]
@@ -404,6 +472,14 @@ def loads_in(versions: Mapping[str, int]) -> set[str]:
     """Loads whose rows are in the table. A `txn` version can only grow: it is odd from the commit that brings the rows, and
     even from one that takes them out again."""
     return {load for load, version in versions.items() if version % 2 == 1}
+
+
+def _keep_memory_together() -> None:
+    """Let this process have no more than two of glibc's arenas. The Delta extension works in many threads, and what they
+    leave in an arena each adds up: 60 KB with every commit, without end."""
+    m_arena_max = -8
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
 
 
 def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:

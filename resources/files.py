@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file in one step, in a folder that is made if need be: it is on the disk, whole, when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, mode)
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)

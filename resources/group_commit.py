@@ -2,8 +2,8 @@
 
 Each writer stages its rows as a Parquet file, puts a request beside it, and waits for the table's lock. Whoever gets the
 lock commits all requests that wait, its own and the others', in one transaction, and leaves each writer its answer. So the
-commit window is never contended on one machine, and the more writers there are, the more loads a version carries. Between
-machines it is the catalog alone that decides, and a conflict there is tried again (see `resources.duckdb`).
+commit window is never contended on one machine, and the more writers there are, the more loads a version carries. What goes
+on between machines is told in `resources.handover`.
 
 Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
 brings its rows. A writer that dies leaves a request whose lock is free: so the next one knows that nobody waits for it.

@@ -71,9 +71,8 @@ class TableStorage:
     def write(self, path: str, content: bytes) -> None:
         """Write a file that is there whole, and stays there when the machine fails, or is not there."""
         if self.local:
-            write_durably(self.local / path, content)
             # As every engine leaves its files: other users of the machine may read them.
-            (self.local / path).chmod(0o644)
+            write_durably(self.local / path, content, mode=0o644)
             return
         with self._store("write", path) as (fs, name):
             fs.pipe_file(name, content)
