@@ -1,7 +1,7 @@
 """Values in the words of each engine, and in one form in which they are compared.
 
-A string or a binary goes into SQL as its bytes in hexadecimal, anything else as a text that is cast: no driver of Python has a
-part in what is written.
+A string or a binary goes into SQL as its bytes in hexadecimal, anything else as a text that is cast: no driver of Python has
+a part in what is written.
 """
 
 import datetime as dt
@@ -45,8 +45,8 @@ def sql(value: Any, type_: SqlType, dialect: Dialect) -> str:
 
 
 def plain(value: Any, type_: SqlType) -> Any:
-    """Return what an engine's Python client gives for a value in a form that is equal just where the values are the same: NaN
-    equals itself, and -0.0 is not 0.0.
+    """Return what an engine's Python client gives for a value in a form that is equal just where the values are the same:
+    NaN equals itself, and -0.0 is not 0.0.
 
     Raises:
         TypeError, ValueError, AttributeError: the client gave something of another type.
