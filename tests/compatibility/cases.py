@@ -6,7 +6,7 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal as D
+from decimal import Decimal
 from typing import Any
 
 from tests.compatibility.outcomes import EQUAL, Cell, Outcome, cells, limit, refused
@@ -27,12 +27,16 @@ PLAIN: Mapping[str, Sequence[Any]] = {
     "bigint": [-(2**63), 2**63 - 1, 2**53 + 1],
     "float": [NAN, INF, -INF, -0.0, 0.0, 3.4028234663852886e38, 1.401298464324817e-45, 0.10000000149011612],
     "double": [NAN, INF, -INF, -0.0, 0.0, 1.7976931348623157e308, 5e-324, 0.1],
-    "decimal(1,0)": [D(9), D(-9), D(0)],
-    "decimal(9,2)": [D("9999999.99"), D("-9999999.99"), D("0.01")],
-    "decimal(18,6)": [D("999999999999.999999"), D("-999999999999.999999"), D("0.000001")],
-    "decimal(38,0)": [D("9" * 38), D("-" + "9" * 38)],
-    "decimal(38,18)": [D(f"{'9' * 20}.{'9' * 18}"), D(f"-{'9' * 20}.{'9' * 18}"), D("0.000000000000000001")],
-    "decimal(38,38)": [D("0." + "9" * 38), D("-0." + "9" * 38)],
+    "decimal(1,0)": [Decimal(9), Decimal(-9), Decimal(0)],
+    "decimal(9,2)": [Decimal("9999999.99"), Decimal("-9999999.99"), Decimal("0.01")],
+    "decimal(18,6)": [Decimal("999999999999.999999"), Decimal("-999999999999.999999"), Decimal("0.000001")],
+    "decimal(38,0)": [Decimal("9" * 38), Decimal("-" + "9" * 38)],
+    "decimal(38,18)": [
+        Decimal(f"{'9' * 20}.{'9' * 18}"),
+        Decimal(f"-{'9' * 20}.{'9' * 18}"),
+        Decimal("0.000000000000000001"),
+    ],
+    "decimal(38,38)": [Decimal("0." + "9" * 38), Decimal("-0." + "9" * 38)],
     "date": [
         dt.date(1, 1, 1),
         dt.date(9999, 12, 31),
@@ -73,7 +77,7 @@ NESTED: Mapping[str, Sequence[Any]] = {
     "array<int>": [[], [None], [1, None, -(2**31)]],
     "array<string>": [["", None, "𝄞\0"], []],
     "array<double>": [[NAN, -0.0, INF]],
-    "array<decimal(38,18)>": [[D(f"{'9' * 20}.{'9' * 18}"), None]],
+    "array<decimal(38,18)>": [[Decimal(f"{'9' * 20}.{'9' * 18}"), None]],
     "array<timestamp>": [[at(1, 1, 1), at(9999, 12, 31, 23, 59, 59, 999999)]],
     "array<array<int>>": [[[], None, [1, None]], []],
     "array<struct<a:int,b:string>>": [[None, {"a": None, "b": None}, {"a": 1, "b": "x"}], []],
@@ -81,16 +85,20 @@ NESTED: Mapping[str, Sequence[Any]] = {
     "map<int,array<string>>": [{1: [], 2: None, 3: ["a", None]}],
     "map<date,timestamp>": [{dt.date(1, 1, 1): at(1, 1, 1)}],
     "map<string,struct<a:int>>": [{"a": None, "b": {"a": None}, "c": {"a": 1}}],
-    "map<struct<a:int,b:string>,int>": [{}],
+    "map<string,array<decimal(10,2)>>": [{"a": [Decimal("99999999.99"), None]}],
     "struct<a:int,b:string>": [{"a": None, "b": None}, {"a": 1, "b": ""}],
     "struct<f:float,t:tinyint,s:smallint,b:boolean>": [{"f": NAN, "t": -128, "s": 32767, "b": True}],
-    "struct<a:array<decimal(10,2)>>": [{"a": [D("-99999999.99"), None]}],
+    "struct<a:array<decimal(10,2)>>": [{"a": [Decimal("-99999999.99"), None]}],
     "struct<a:struct<b:array<int>,c:map<string,double>>,d:date,t:timestamp,x:binary>": [
         {"a": None, "d": None, "t": None, "x": None},
         {"a": {"b": [], "c": {}}, "d": dt.date(9999, 12, 31), "t": at(1, 1, 1), "x": b"\0"},
+        {"a": {"b": [1, None], "c": {"x": -0.0}}, "d": None, "t": None, "x": b""},
     ],
 }
 
+
+NOT_BY_INSERT = frozenset(type_ for type_ in NESTED if "map<" in type_ or "struct<a:array<" in type_)
+"""Types of which DuckDB's INSERT takes no values: it takes its own statistics of the parts for those of the whole."""
 
 TYPE_NAMES = {
     "tinyint": "BYTE",
@@ -98,7 +106,10 @@ TYPE_NAMES = {
     "bigint": "LONG",
     **{
         name: name.upper()
-        for name in ("boolean int float double decimal date timestamp string binary array map struct".split())
+        for name in (
+            *("boolean", "int", "float", "double", "decimal", "date", "timestamp", "string", "binary"),
+            *("array", "map", "struct"),
+        )
     },
 }
 """What the catalog calls a type in `type_name`."""
@@ -140,7 +151,7 @@ VOID = limit("VOID", "^error: .*Unsupported Delta table type: 'void'")
 LENGTHS = limit("CHAR and VARCHAR", "^differs: ")
 INSERT = limit("DuckDB's INSERT", "^error: ")
 INFINITY = limit("Infinite dates and timestamps", r"^differs: .*(\+5881580|-290308)")
-BROKEN = limit("Infinite dates and timestamps", "^error: .*(parsing object|unexpected)")
+BROKEN = limit("Infinite dates and timestamps", "^error: .*(parsing object|Failed to convert)")
 NOT_UTF8 = limit("Strings that are not UTF-8", "^error: .*(Invalid string encoding|non UTF-8)")
 MAPPED = limit("Column mapping", r"^differs: \[\] for insert|FAILED_READ_FILE")
 WIDENED = limit("deltalake", "^error: .*TypeWidening")
@@ -167,7 +178,7 @@ ODD: Sequence[Odd] = (
         """parse_json('{"a":1}')""",
         """'{"a":1}'""",
         '{"a":1}',
-        _HIDDEN,
+        {**_HIDDEN, ("spark", "deltalake"): limit("deltalake", "^differs: .*metadata")},
         written="string",
         declared="VARIANT hides its whole schema",
     ),
@@ -266,7 +277,7 @@ ODD: Sequence[Odd] = (
         "DATE '9999-12-31'",
         "DATE 'infinity'",
         "9999-12-31",
-        cells(append=refused("infinite date or timestamp"), insert=INFINITY, insert_duckdb=EQUAL),
+        cells(append=refused("infinite date or timestamp"), insert=INFINITY, insert_duckdb=EQUAL, insert_deltalake=BROKEN),
         by_duckdb="infinity",
         read="CAST(c AS STRING)",
         short=True,
@@ -276,28 +287,20 @@ ODD: Sequence[Odd] = (
         "timestamp",
         "TIMESTAMP '9999-12-31 00:00:00'",
         "TIMESTAMPTZ '-infinity'",
-        "9999-12-31 00:00:00",
+        "9999-12-31",
         cells(append=refused("infinite date or timestamp"), insert=INFINITY, insert_duckdb=EQUAL, insert_deltalake=BROKEN),
         by_duckdb="-infinity",
-        read="CAST(c AS STRING)",
+        read="CAST(CAST(c AS DATE) AS STRING)",
     ),
     Odd(
         "string that is not UTF-8",
         "string",
         "CAST(unhex('ff41') AS STRING)",
         "'a'",
-        "FF41",
+        "16",
         cells(duckdb=NOT_UTF8, deltalake=NOT_UTF8),
-        by_duckdb="61",
-        read="hex(c)",
-    ),
-    Odd(
-        "array of decimals in a map",
-        "map<string,array<decimal(10,2)>>",
-        "map('a', array(1.10BD, NULL))",
-        "MAP {'a': [1.10, NULL]}",
-        "{'a': [Decimal('1.10'), None]}",
-        cells(insert=INSERT),
+        by_duckdb="8",
+        read="bit_length(c)",
     ),
 )
 

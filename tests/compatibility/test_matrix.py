@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from resources.errors import UnsafeDeclaration
 from resources.tables import Column
 from resources.types import SqlType, sql_type
-from tests.compatibility.cases import FEATURES, NESTED, ODD, PLAIN, TYPE_NAMES, Feature, Odd
+from tests.compatibility.cases import FEATURES, NESTED, NOT_BY_INSERT, ODD, PLAIN, TYPE_NAMES, Feature, Odd
 from tests.compatibility.document import document
 from tests.compatibility.matrix import Matrix, error_of, new_schema, undeclared, unmet
 from tests.compatibility.outcomes import READERS, WRITERS, Cell
@@ -58,12 +58,14 @@ class Wide:
     def column(self, type_: str) -> str:
         return f"c{list(self.types).index(type_)}"
 
-    def value(self, type_: str, row: int) -> Any:
-        return self.types[type_][row] if row < len(self.types[type_]) else None
+    def value(self, type_: str, row: int, writer: str = "") -> Any:
+        taken = writer != "insert" or type_ not in NOT_BY_INSERT
+        return self.types[type_][row] if taken and row < len(self.types[type_]) else None
 
     def select(self, writer: str, row: int, dialect: Dialect) -> str:
         values = ", ".join(
-            f"{sql(self.value(type_, row), sql_type(type_), dialect)} AS {self.column(type_)}" for type_ in self.types
+            f"{sql(self.value(type_, row, writer), sql_type(type_), dialect)} AS {self.column(type_)}"
+            for type_ in self.types
         )
         return f"SELECT '{writer}' AS writer, {row} AS id, {values}"
 
@@ -96,7 +98,7 @@ class Wide:
         assert read.keys() == {(writer, row) for writer in WRITERS for row in self.rows}
         pairs_ = {
             (writer, type_, row): (
-                plain(self.value(type_, row), sql_type(type_)),
+                plain(self.value(type_, row, writer), sql_type(type_)),
                 form(read[writer, row][self.column(type_)], sql_type(type_)),
             )
             for writer in WRITERS
@@ -142,6 +144,13 @@ KINDS = pytest.mark.parametrize("kind", ["plain", "nested"])
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_written_is_read(lake: Lakehouse, tables: dict[str, Wide], kind: str, reader: str) -> None:
     assert tables[kind].differences(reader) == {}
+
+
+def test_insert_takes_no_values_of_some_types(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+    matrix = tables["nested"].matrix
+    for type_ in NOT_BY_INSERT:
+        values = ", ".join(sql(NESTED[of][-1] if of == type_ else None, sql_type(of), "duckdb") for of in NESTED)
+        assert "Failed to cast value" in error_of(lambda values=values: matrix.insert(f"SELECT 'insert', -1, {values}"))
 
 
 @KINDS
