@@ -391,7 +391,7 @@ class DeltaLog:
         """Commit what `plan` proposes for the latest version; it is asked again for each version that others make first.
 
         Raises:
-            UnsafeTable: the table asks its writers for what this one does not know.
+            UnsafeTable: the table asks its writers for what this one does not know, or is append-only and rows are to go.
             CommitConflict: others won every attempt; nothing was committed.
             CatalogBusy: likewise, and the catalog takes no more.
             CommitOutcomeUnknown: the catalog stopped answering; what the commit names is left in place.
@@ -417,11 +417,9 @@ class DeltaLog:
         if self._loaded and not self.contended:
             with suppress(RatifyError):
                 snapshot = self._snapshot(self._loaded)
-                _refuse_unheeded(snapshot)
-                return snapshot, plan(snapshot)
+                return snapshot, _heeding(snapshot, plan)
         snapshot = self.refresh()
-        _refuse_unheeded(snapshot)
-        return snapshot, plan(snapshot)
+        return snapshot, _heeding(snapshot, plan)
 
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
         """Ask for the next version; None where another writer has it."""
@@ -629,6 +627,18 @@ class DeltaLog:
         )
 
 
+def _heeding(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal]) -> Proposal:
+    """What is planned for a snapshot, unless its table asks for what this writer does not know, or forbids it."""
+    _refuse_unheeded(snapshot)
+    proposal = plan(snapshot)
+    if proposal.removes and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        raise UnsafeTable(
+            f"{snapshot.full_name} only allows appends: run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES "
+            "('delta.appendOnly' = 'false') in Spark if rows are to be replaced or taken out."
+        )
+    return proposal
+
+
 def _refuse_unheeded(snapshot: Snapshot) -> None:
     prefix = "delta.feature."
     features = {key.removeprefix(prefix) for key in snapshot.properties if key.startswith(prefix)}
@@ -643,8 +653,28 @@ def _refuse_unheeded(snapshot: Snapshot) -> None:
         raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unheeded)}: write it with Spark.")
     if snapshot.partition_columns:
         raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
-    if any("delta.invariants" in (field.get("metadata") or {}) for field in snapshot.fields):
-        raise UnsafeTable(f"{snapshot.full_name} has invariants on its columns: write it with Spark.")
+    for column in snapshot.fields:
+        if asks := next(_asked(column["type"], column.get("metadata") or {}), None):
+            raise UnsafeTable(f"{snapshot.full_name}, column {column['name']}: has {asks}. Write it with Spark.")
+
+
+def _asked(type_: Any, metadata: Mapping[str, Any]) -> Generator[str]:
+    """What a column asks of its writers beyond its type: a reader takes it for given, and shows 0 where it finds NULL."""
+    if "delta.invariants" in metadata:
+        yield "invariants"
+    # A length, to which Spark pads a char as it reads.
+    if length := metadata.get("__CHAR_VARCHAR_TYPE_STRING"):
+        yield f"the type {length}"
+    if not isinstance(type_, dict):
+        return
+    said = {key.lower().replace("-", ""): value for key, value in cast("Json", type_).items()}
+    fields: list[Json] = said.get("fields", [])
+    if not all([said.get("containsnull", True), said.get("valuecontainsnull", True), *(f["nullable"] for f in fields)]):
+        yield "parts that must not be NULL"
+    for part in (said.get("elementtype"), said.get("keytype"), said.get("valuetype")):
+        yield from _asked(part, {})
+    for inner in fields:
+        yield from _asked(inner["type"], inner.get("metadata") or {})
 
 
 def _key(action: Json) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resources.errors import AppendFailed
 from resources.sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 # Delta's readers skip files by these; of longer strings a prefix would do, which is not worth the care that it needs.
 _LONGEST_STRING = 32
 _MOST_COLUMNS = 32
+_INFINITE = frozenset({"infinity", "-infinity"})
+# Delta Kernel, which reads the log for DuckDB, takes the JSON escapes of characters from here on for others.
+_MISREAD = "\U00100000"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written
     """Write the rows of a query to a Parquet file, which is not there if this fails.
 
     Raises:
+        AppendFailed: a date or timestamp is infinite, which is a day in the year 5881580 or 294247 for other engines.
         duckdb.Error: as the query does.
     """
     try:
@@ -39,11 +44,25 @@ def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written
             # An empty result, of which DuckDB tells nothing.
             return Written(0, path.stat().st_size, {"numRecords": 0})
         _, rows, size, _, columns, _ = told[0]
+        _refuse_infinite(con, target, columns)
         types = {name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE FROM {target}").fetchall()}
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return Written(rows, size, _stats(rows, columns, types))
+
+
+def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[str, Mapping[str, str]]) -> None:
+    # Most files need no further look: only a date, a timestamp or a text can have such a bound.
+    if not any({said.get("min"), said.get("max")} & _INFINITE for said in columns.values()):
+        return
+    found = con.execute(
+        f"SELECT path_in_schema FROM parquet_metadata({target}) WHERE type <> 'BYTE_ARRAY' "
+        "AND (list_contains($1, stats_min_value) OR list_contains($1, stats_max_value))",
+        [sorted(_INFINITE)],
+    ).fetchone()
+    if found:
+        raise AppendFailed(f"Column {found[0]}: an infinite date or timestamp is one to DuckDB alone; write NULL instead.")
 
 
 def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Any]:
@@ -70,11 +89,12 @@ def _number(text: str) -> float | None:
 
 
 def _short(text: str) -> str | None:
-    return text if len(text) <= _LONGEST_STRING else None
+    return text if len(text) <= _LONGEST_STRING and max(text, default="") < _MISREAD else None
 
 
 def _moment(text: str) -> str | None:
-    return _date(text) and dt.datetime.fromisoformat(text).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not by strftime, whose %Y has fewer than four digits before the year 1000.
+    return _date(text) and dt.datetime.fromisoformat(text).astimezone(dt.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def _date(text: str) -> str | None:

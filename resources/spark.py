@@ -212,7 +212,11 @@ class Spark(dg.ConfigurableResource[Any]):
         connect = remote.startswith("sc://")
         where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
         # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
-        conf = {**where, "spark.sql.session.timeZone": "UTC", **self.conf}
+        # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
+        java8 = {"spark.sql.datetime.java8API.enabled": "true"}
+        # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
+        micros = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+        conf = {**where, "spark.sql.session.timeZone": "UTC", **java8, **micros, **self.conf}
         if connect:
             _await_port(remote, self.retry_seconds)
         # What a closed session leaves behind is released by the server itself; the client warns of it at each end.

@@ -1,8 +1,9 @@
 """Table declarations: what a table is, said once, in terms that every engine reads alike.
 
-The refusals come from engines' measured limits: one TIMESTAMP_NTZ, VARIANT or DECIMAL-inside-a-struct column makes every
-table of its schema unreadable in DuckDB; a table with column mapping that DuckDB writes to reads as NULL in every engine;
-DuckDB cannot insert into tables with CHECK constraints, generated, identity or default columns.
+The refusals come from engines' measured limits (docs/compatibility.md): one TIMESTAMP_NTZ or VARIANT column, or a DECIMAL
+directly in a struct or map, makes every table of its schema unreadable in DuckDB; a table with column mapping that DuckDB
+writes to reads as NULL in every engine; DuckDB cannot insert into tables with CHECK constraints, generated, identity or
+default columns.
 """
 
 import re
@@ -153,16 +154,17 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> None:
+def _check_type(where: str, type_text: str, *, inside: str = "") -> None:
     text = type_text.strip().lower()
     if text.startswith(("timestamp_ntz", "timestamp without")):
         raise UnsafeDeclaration(f"{where}: TIMESTAMP_NTZ hides its whole schema from DuckDB; use timestamp (UTC).")
     if text == "variant":
         raise UnsafeDeclaration(f"{where}: VARIANT hides its whole schema from DuckDB; keep the JSON as string.")
     if DECIMAL.match(text):
-        if inside_struct:
+        # DuckDB splits a struct or map at each comma, also at that of decimal(10,2); the brackets of an array hide it.
+        if inside in {"struct", "map"}:
             raise UnsafeDeclaration(
-                f"{where}: a DECIMAL inside a struct hides its whole schema from DuckDB; move it to a column of its own."
+                f"{where}: a DECIMAL inside a {inside} hides its whole schema from DuckDB; move it to a column of its own."
             )
         return
     if text in PLAIN_TYPES:
@@ -170,9 +172,14 @@ def _check_type(where: str, type_text: str, *, inside_struct: bool = False) -> N
     if nested := NESTED.match(text):
         kind, inner = nested.groups()
         for part in split_parts(inner):
-            is_field = kind == "struct"
-            field_type = re.split(r"[:\s]", part.strip(), maxsplit=1)[-1] if is_field else part
-            _check_type(where, field_type, inside_struct=inside_struct or is_field)
+            name, part_type = "", part
+            if kind == "struct":
+                name, _, part_type = re.sub(r"\s*[:\s]\s*", ":", part.strip(), count=1).partition(":")
+                if not IDENTIFIER.fullmatch(name):
+                    raise UnsafeDeclaration(
+                        f"{where}: the field {name!r} is not a plain identifier; use letters, digits and _."
+                    )
+            _check_type(where, part_type, inside=kind)
         return
     raise UnsafeDeclaration(
         f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "

@@ -39,7 +39,8 @@ def of_type(type_: str) -> TableDeclaration:
         "numeric(5)",
         "array<string>",
         "array<decimal(10,2)>",
-        "map<string,decimal(10,2)>",
+        "map<string,array<decimal(10,2)>>",
+        "struct<a:array<decimal(10,2)>>",
         "struct<a:int,b:map<string,array<double>>>",
         "STRUCT<a: INT, b: STRING>",
         "array<struct<a:int>>",
@@ -65,10 +66,16 @@ def test_types_that_every_engine_knows(type_: str) -> None:
         ("struct<a:int,b:decimal(10,2)>", "DECIMAL inside a struct"),
         ("struct<a: decimal(10, 2)>", "DECIMAL inside a struct"),
         ("array<struct<a:decimal(10,2)>>", "DECIMAL inside a struct"),
-        ("struct<a:array<decimal(10,2)>>", "DECIMAL inside a struct"),
+        ("map<string,decimal(10,2)>", "DECIMAL inside a map"),
+        ("map<decimal(10,2),string>", "DECIMAL inside a map"),
+        ("array<map<string,decimal(10,2)>>", "DECIMAL inside a map"),
+        ("struct<a:array<map<int,decimal(10,2)>>>", "DECIMAL inside a map"),
         ("map<string,struct<a:dec>>", "DECIMAL inside a struct"),
-        ("struct<a:struct<b:map<string,numeric(3)>>>", "DECIMAL inside a struct"),
+        ("struct<a:struct<b:map<string,numeric(3)>>>", "DECIMAL inside a map"),
         ("array<array<struct<x:array<struct<y:decimal(1,0)>>>>>", "DECIMAL inside a struct"),
+        ("struct<é:int>", "'é' is not a plain identifier"),
+        ("struct<`a:b`:int>", "'`a' is not a plain identifier"),
+        ("array<struct<a:int,`b c`:int>>", "'`b' is not a plain identifier"),
         ("interval day", "Spark, DuckDB and Delta"),
         ("uuid", "Spark, DuckDB and Delta"),
         ("varchar(10)", "Spark, DuckDB and Delta"),
@@ -158,20 +165,20 @@ def test_split_finds_the_parts_that_were_joined(parts: list[str]) -> None:
 
 @given(types)
 @settings(max_examples=100, deadline=None, database=None)
-def test_a_decimal_is_refused_just_where_a_struct_is_around_it(type_: str) -> None:
+def test_a_decimal_is_refused_just_where_a_struct_or_a_map_is_next_around_it(type_: str) -> None:
     depth, wrong, at = list[str](), False, 0
     while at < len(type_):
         for opening in ("struct<", "array<", "map<", "decimal"):
             if type_.startswith(opening, at):
                 depth += [opening] if opening.endswith("<") else []
-                wrong |= opening == "decimal" and "struct<" in depth
+                wrong |= opening == "decimal" and depth[-1:] in (["struct<"], ["map<"])
                 at += len(opening) - 1
                 break
         if type_[at] == ">":
             depth.pop()
         at += 1
     if wrong:
-        with pytest.raises(UnsafeDeclaration, match="DECIMAL inside a struct"):
+        with pytest.raises(UnsafeDeclaration, match=r"DECIMAL inside a (struct|map)"):
             of_type(type_)
     else:
         assert of_type(type_).columns[0].type == type_

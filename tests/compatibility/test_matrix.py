@@ -1,0 +1,349 @@
+"""Each cell of the matrix in `cases.py`, both ways: a difference that is not named there fails, and so does a limit that has
+gone."""
+
+import datetime as dt
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from resources.errors import UnsafeDeclaration
+from resources.tables import Column
+from resources.types import SqlType, sql_type
+from tests.compatibility.cases import FEATURES, MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Feature, Odd
+from tests.compatibility.document import document
+from tests.compatibility.matrix import Matrix, error_of, new_schema, undeclared, unmet
+from tests.compatibility.outcomes import READERS, WRITERS, Cell
+from tests.compatibility.values import Dialect, other_zero, plain, sql
+from tests.resources.lakehouse import Lakehouse, pairs
+
+pytestmark = pytest.mark.stack
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+SAFE = "'delta.columnMapping.mode' = 'none'"
+Types = Mapping[str, Sequence[Any]]
+KINDS_OF_TYPES: Mapping[str, Types] = {"plain": PLAIN, "nested": NESTED, "maps": MAPS}
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Spark's client gives timestamps in the time zone of the process, in which the first and the last may not exist."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+# --- Types that every engine knows: all values of all types by each writer, a row each, and each row in a file of its own.
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A table with a column for each type; row n has the n-th value of each, and NULL where there are no more."""
+
+    matrix: Matrix
+    types: Types
+
+    @property
+    def rows(self) -> range:
+        return range(max(map(len, self.types.values())) + 1)
+
+    def column(self, type_: str) -> str:
+        return f"c{list(self.types).index(type_)}"
+
+    @property
+    def writers(self) -> Sequence[str]:
+        return [writer for writer in WRITERS if writer != "insert" or self.types is not MAPS]
+
+    def value(self, type_: str, row: int) -> Any:
+        return self.types[type_][row] if row < len(self.types[type_]) else None
+
+    def select(self, writer: str, row: int, dialect: Dialect) -> str:
+        values = ", ".join(
+            f"{sql(self.value(type_, row), sql_type(type_), dialect)} AS {self.column(type_)}" for type_ in self.types
+        )
+        return f"SELECT '{writer}' AS writer, {row} AS id, {values}"
+
+    def condition(self, types: Sequence[str], row: int, dialect: Dialect) -> str:
+        """One that the row meets, with each value as both a bound and the value itself."""
+        met = list[str]()
+        for type_ in types:
+            if (value := self.value(type_, row)) is None:
+                met.append(f"{self.column(type_)} IS NULL")
+            else:
+                text = sql(other_zero(value), sql_type(type_), dialect)
+                met += [f"{self.column(type_)} {compared} {text}" for compared in ("=", "<=", ">=")]
+        return " AND ".join(met)
+
+    def fill(self) -> None:
+        spark = self.matrix.lake.spark.session
+        self.matrix.lake.run(self.matrix.table.ddl("ratify"))
+        spark.conf.set("spark.sql.files.maxRecordsPerFile", "1")
+        try:
+            union = " UNION ALL ".join(self.select("spark", row, "spark") for row in self.rows)
+            self.matrix.lake.run(f"INSERT INTO {self.matrix.name} {union}")
+        finally:
+            spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+        for row in self.rows:
+            self.matrix.append(self.select("append", row, "duckdb"), f"row {row}")
+        if "insert" in self.writers:
+            self.matrix.insert(" UNION ALL ".join(self.select("insert", row, "duckdb") for row in self.rows))
+
+    def differences(self, reader: str) -> dict[tuple[str, str, int], tuple[Any, Any]]:
+        read = {(row["writer"], row["id"]): row for row in getattr(self.matrix, reader)()}
+        assert read.keys() == {(writer, row) for writer in self.writers for row in self.rows}
+        pairs_ = {
+            (writer, type_, row): (
+                plain(self.value(type_, row), sql_type(type_)),
+                form(read[writer, row][self.column(type_)], sql_type(type_)),
+            )
+            for writer in self.writers
+            for row in self.rows
+            for type_ in self.types
+        }
+        return {where: pair for where, pair in pairs_.items() if pair[0] != pair[1]}
+
+
+def form(value: Any, type_: SqlType) -> Any:
+    try:
+        return plain(value, type_)
+    except (AttributeError, TypeError, ValueError):
+        return f"not {type_.spark}: {value!r}"
+
+
+@pytest.fixture(scope="module")
+def compat(engines: Lakehouse) -> Generator[str]:
+    """A schema of the module's own."""
+    with new_schema(engines, f"compat_{uuid4().hex[:8]}") as name:
+        yield name
+
+
+def filled(lake: Lakehouse, compat: str, name: str, types: Types) -> Wide:
+    columns = [("writer", "string"), ("id", "int"), *((f"c{n}", type_) for n, type_ in enumerate(types))]
+    wide = Wide(Matrix(lake, undeclared(compat, name, columns)), types)
+    wide.fill()
+    return wide
+
+
+@pytest.fixture(scope="module")
+def tables(engines: Lakehouse, compat: str, home: Path) -> dict[str, Wide]:
+    """Several, for Delta keeps statistics of the first 32 columns only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATIFY_HOME", str(home))
+        return {name: filled(engines, compat, name, types) for name, types in KINDS_OF_TYPES.items()}
+
+
+KINDS = pytest.mark.parametrize("kind", KINDS_OF_TYPES)
+
+
+@KINDS
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_written_is_read(lake: Lakehouse, tables: dict[str, Wide], kind: str, reader: str) -> None:
+    assert tables[kind].differences(reader) == {}
+
+
+def test_insert_takes_no_values_of_some_types(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+    matrix = tables["maps"].matrix
+    for type_ in MAPS:
+        values = ", ".join(sql(MAPS[of][-1] if of == type_ else None, sql_type(of), "duckdb") for of in MAPS)
+        assert "Failed to cast value" in error_of(lambda values=values: matrix.insert(f"SELECT 'insert', -1, {values}"))
+
+
+@KINDS
+def test_all_name_the_types_alike(lake: Lakehouse, tables: dict[str, Wide], kind: str) -> None:
+    """The catalog by databricks-sdk, Spark and DuckDB, each in its words."""
+    wide = tables[kind]
+    columns = (lake.catalog.table(wide.matrix.name).columns or [])[2:]
+    told = [(column.type_text, column.type_name and column.type_name.value) for column in columns]
+    assert told == [(type_, TYPE_NAMES[type_.partition("<")[0].partition("(")[0]]) for type_ in wide.types]
+    assert [type_ for _, type_ in lake.spark.table(wide.matrix.table).dtypes][2:] == list(wide.types)
+    with lake.duckdb.session() as session:
+        described = session.rows(f"DESCRIBE {wide.matrix.attached}")
+    assert [column[1] for column in described][2:] == [sql_type(type_).sql for type_ in wide.types]
+
+
+@pytest.mark.parametrize("type_", [*PLAIN, *NESTED, *MAPS])
+def test_a_declaration_takes_them(type_: str) -> None:
+    assert pairs(columns=(Column("c", type_),)).column_types == {"c": type_}
+
+
+def missed(wide: Wide, reader: Dialect, writer: str, row: int) -> list[str]:
+    """Types by whose values the row is not found, though it has them: a statistic of its file is wrong."""
+
+    def found(types: Sequence[str]) -> bool:
+        where = f"writer = '{writer}' AND {wide.condition(types, row, reader)}"
+        return row in [found["id"] for found in getattr(wide.matrix, reader)("id", where)]
+
+    types = list(wide.types)
+    return [] if found(types) else [type_ for type_ in types if not found([type_])] or ["all together"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ("spark", "append"),
+        ("duckdb", "append"),
+        ("duckdb", "spark"),
+        pytest.param("spark", "spark", marks=pytest.mark.long),
+        pytest.param("spark", "insert", marks=pytest.mark.long),
+        pytest.param("duckdb", "insert", marks=pytest.mark.long),
+    ],
+)
+def test_no_row_is_skipped_that_has_the_value(
+    lake: Lakehouse, tables: dict[str, Wide], reader: Dialect, writer: str
+) -> None:
+    """Each row is a file, so that its bounds in the log and in Parquet are its values."""
+    wide = tables["plain"]
+    assert {row: types for row in wide.rows if (types := missed(wide, reader, writer, row))} == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("reader", ["spark", "duckdb"])
+@pytest.mark.parametrize("type_", PLAIN)
+def test_no_row_is_skipped_by_one_column_alone(
+    lake: Lakehouse, tables: dict[str, Wide], reader: Dialect, type_: str
+) -> None:
+    wide = tables["plain"]
+    for row in wide.rows:
+        where = wide.condition([type_], row, reader)
+        found = [(found["writer"], found["id"]) for found in getattr(wide.matrix, reader)("writer, id", where)]
+        assert {(writer, row) for writer in WRITERS} <= set(found)
+
+
+def test_spark_misses_days_without_the_setting_that_ours_has(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+    wide, row = tables["plain"], PLAIN["date"].index(dt.date(1582, 10, 10))
+    conf, setting = lake.spark.session.conf, "spark.sql.datetime.java8API.enabled"
+    where = f"writer = 'spark' AND {wide.condition(['date'], row, 'spark')}"
+    assert [found["id"] for found in wide.matrix.spark("id", where)] == [row]
+    conf.set(setting, "false")
+    try:
+        assert wide.matrix.spark("id", where) == []
+    finally:
+        conf.set(setting, "true")
+
+
+# --- Types and values that are not for all.
+
+
+def short_and_long(cases: Sequence[Any]) -> list[Any]:
+    return [pytest.param(case, id=case.name, marks=[] if case.short else [pytest.mark.long]) for case in cases]
+
+
+@pytest.mark.parametrize("odd", [pytest.param(odd, id=odd.name) for odd in ODD])
+def test_a_declaration_refuses_what_is_not_for_all(odd: Odd) -> None:
+    if not odd.declared:
+        assert pairs(columns=(Column("c", odd.type),))
+        return
+    with pytest.raises(UnsafeDeclaration, match=odd.declared):
+        pairs(columns=(Column("c", odd.type),))
+
+
+@pytest.mark.parametrize("odd", short_and_long(ODD))
+def test_types_and_values_that_are_not_for_all(lake: Lakehouse, odd: Odd) -> None:
+    with new_schema(lake, f"odd_{uuid4().hex[:8]}") as name:
+        matrix = Matrix(lake, undeclared(name, "t", [("writer", "string"), ("c", odd.written or odd.type)]))
+        made = error_of(
+            lambda: lake.run(f"CREATE TABLE {matrix.name} (writer STRING, c {odd.type}) USING DELTA TBLPROPERTIES ({SAFE})")
+        )
+        if odd.made:
+            assert odd.made in made
+            return
+        assert made == ""
+        failed = {
+            "spark": error_of(lambda: lake.run(f"INSERT INTO {matrix.name} SELECT 'spark', {odd.spark}")),
+            # What a declaration refuses no `append` comes to.
+            "append": (not odd.written and odd.declared and error_of(lambda: pairs(columns=(Column("c", odd.type),))))
+            or error_of(lambda: matrix.append(f"SELECT 'append', {odd.duckdb}")),
+        }
+        shown = {writer: (writer, odd.shown if writer == "spark" else odd.by_duckdb or odd.shown) for writer in WRITERS}
+        found = measured(matrix, failed, shown, ("writer", odd.read), f"SELECT 'insert', {odd.duckdb}")
+        assert unmet(odd.expected, found) == {}
+
+
+def measured(
+    matrix: Matrix, failed: Mapping[str, str], shown: Mapping[str, tuple[Any, str]], read: tuple[str, str], insert: str
+) -> dict[Cell, str]:
+    """What each reader makes of what each writer wrote, or the writer's error.
+
+    Args:
+        matrix: The table, into which all have written but INSERT, whose rows may make those of others unreadable.
+        failed: Errors of the writers, empty where there was none.
+        shown: The key of each writer's row, and its value as `str`.
+        read: The key and the value, as the readers select them.
+        insert: What INSERT is to bring.
+    """
+    before = {reader: read_by(matrix, reader, read) for reader in READERS}
+    failed = {**failed, "insert": error_of(lambda: matrix.insert(insert))}
+    after = before if failed["insert"] else {reader: read_by(matrix, reader, read) for reader in READERS}
+
+    def cell(writer: str, reader: str) -> str:
+        rows, unread = (after if writer == "insert" else before)[reader]
+        key, wanted = shown[writer]
+        got = [str(dict(value) if pairs_of_map(value) else value) for found, value in rows if found == key]
+        return failed[writer] or unread or ("" if got == [wanted] else f"differs: {got} for {wanted}")
+
+    return {(writer, reader): cell(writer, reader) for writer in WRITERS for reader in READERS}
+
+
+def read_by(matrix: Matrix, reader: str, read: tuple[str, str]) -> tuple[list[tuple[Any, Any]], str]:
+    """Keys and values that a reader finds, and its error."""
+    rows = list[tuple[Any, Any]]()
+    columns = f"{read[0]} AS key, {read[1]} AS value"
+    error = error_of(lambda: rows.extend((row["key"], row["value"]) for row in getattr(matrix, reader)(columns)))
+    return rows, error
+
+
+def pairs_of_map(value: Any) -> bool:
+    """Whether it is a map as Arrow has it."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
+
+
+# --- Features of tables.
+
+
+@pytest.mark.parametrize("feature", short_and_long(FEATURES))
+def test_features_of_tables(lake: Lakehouse, compat: str, feature: Feature) -> None:
+    matrix = Matrix(lake, undeclared(compat, f"f_{uuid4().hex[:8]}", [("id", "bigint"), ("v", "string")]))
+    properties = {"delta.columnMapping.mode": "none", **feature.properties}
+    shown = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    ddl = f"CREATE TABLE {matrix.name} ({feature.columns}) USING DELTA {feature.clause} TBLPROPERTIES ({shown})"
+    if made := error_of(lambda: lake.run(ddl)):
+        assert feature.made
+        assert feature.made in made
+        return
+    assert not feature.made
+
+    def by_spark() -> None:
+        lake.run(f"INSERT INTO {matrix.name} (id, v) VALUES (1, 'spark')")
+        for statement in feature.then:
+            lake.run(statement.format(t=matrix.name))
+
+    failed = {"spark": error_of(by_spark), "append": error_of(lambda: matrix.append("SELECT 2, 'append'"))}
+    rows = {"spark": (1, "spark"), "append": (2, "append"), "insert": (3, "insert")}
+    assert unmet(feature.expected, measured(matrix, failed, rows, ("id", "v"), f"VALUES ({feature.insert})")) == {}
+    query, answer = feature.asks
+    if query:
+        assert lake.run(query.format(t=matrix.name)) == list(answer)
+
+
+def test_deltalake_does_not_read_tables_of_a_catalog(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+    with pytest.raises(DeltaError, match="Max catalog version is required when loading a catalog-managed table"):
+        DeltaTable(tables["plain"].matrix.location())
+
+
+# --- The document.
+
+
+def test_the_document_says_what_is_held_here() -> None:
+    """RATIFY_WRITE_DOCS=1 writes it anew."""
+    if os.environ.get("RATIFY_WRITE_DOCS"):
+        DOCUMENT.write_text(document())
+    assert DOCUMENT.read_text() == document()
