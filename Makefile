@@ -49,6 +49,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.ingest
 	$(BIN)/python -m bench.ingest --growth
 	$(BIN)/python -m bench.discovery
+	$(BIN)/python -m bench.engines
 
 clean: ## Remove the environment and all state
 	-$(BIN)/ratify down

@@ -36,11 +36,11 @@ from uuid import uuid4
 import duckdb
 import psutil
 from deltalake import write_deltalake
-from rich.console import Console
 from rich.table import Table
 
 from assets.bronze.ingest import load_batch
 from assets.bronze.sources import LANDED_FILES, LOAD_COLUMNS, Source
+from bench.ratios import console, judged
 from embedded.stack import running
 from embedded.state import StackConfig
 from resources.catalog import UnityCatalog
@@ -53,7 +53,6 @@ from resources.sql import literal
 from resources.tables import Column, TableDeclaration
 
 HEADER = ("id", "name", "city", "amount", "at")
-console = Console(width=120)
 
 
 @dataclass(frozen=True)
@@ -348,20 +347,6 @@ def show(measures: Sequence[Measure]) -> None:
             f"{one.versions:,}" if one.versions is not None else "",
         )
     console.print(table)
-
-
-def judged(ratios: Sequence[tuple[str, float, float, bool]]) -> bool:
-    """Print each ratio with its aim, and say whether all are met."""
-    table = Table(title="Ratios", title_justify="left", header_style="bold")
-    for column in ("", "ratio", "aim", ""):
-        table.add_column(column)
-    met = True
-    for name, ratio, aim, at_least in ratios:
-        good = ratio >= aim if at_least else ratio <= aim
-        met = met and good
-        table.add_row(name, f"{ratio:.2f}", f"{'≥' if at_least else '≤'} {aim:g}", "met" if good else "[red]missed[/red]")
-    console.print(table)
-    return met
 
 
 def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:

@@ -54,11 +54,13 @@ appender.file.strategy.max = 3
 
 @dataclass(frozen=True)
 class UnityCatalog:
-    """A catalog of a Unity Catalog server, as Spark attaches it."""
+    """A catalog of a Unity Catalog server, as Spark attaches it: with a token, or with an OAuth client id and its secret."""
 
     name: str
     url: str
-    token: str = field(repr=False)
+    token: str = field(default="", repr=False)
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,13 @@ def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> dict[str, str]:
         prefix = f"spark.sql.catalog.{catalog.name}"
         conf[prefix] = "io.unitycatalog.spark.UCSingleCatalog"
         conf[f"{prefix}.uri"] = catalog.url
-        conf[f"{prefix}.token"] = catalog.token
+        if catalog.client_id:
+            conf[f"{prefix}.auth.type"] = "oauth"
+            conf[f"{prefix}.auth.oauth.uri"] = f"{catalog.url}/oidc/v1/token"
+            conf[f"{prefix}.auth.oauth.clientId"] = catalog.client_id
+            conf[f"{prefix}.auth.oauth.clientSecret"] = catalog.client_secret
+        else:
+            conf[f"{prefix}.token"] = catalog.token
     if catalogs:
         conf["spark.sql.defaultCatalog"] = catalogs[0].name
     return conf

@@ -190,6 +190,8 @@ def _parse(arguments: list[str] | None = None) -> tuple[StackConfig, bool]:
     parser.add_argument("--heap-mb", type=int, default=0, help="memory of Spark's JVM (default: half, 1 to 4 GiB)")
     parser.add_argument("--unity-host", help="attach the catalog of this server instead of starting one")
     parser.add_argument("--unity-token-file", type=Path, help="file with the token for --unity-host")
+    parser.add_argument("--unity-client-id", help="OAuth client as which Spark comes to --unity-host")
+    parser.add_argument("--unity-secret-file", type=Path, help="file with the secret of --unity-client-id")
     parser.add_argument("--unity-spark-package", help="published connector to use, as organisation:module:revision")
     parser.add_argument("--jar-set", dest="jar_sets", action="append", help="jars for Spark (default: spark)")
     parser.add_argument("--storage-root", help="directory of the managed tables, or s3://… (default <home>/lake)")

@@ -18,8 +18,9 @@ class StackConfig(BaseModel):
     """One stack on this machine: a catalog server and a Spark Connect server, with all their state under `home`.
 
     With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token that
-    `unity_token_file` holds. Ports of 0 mean a free one. `jar_sets` names what Spark gets on its class path; any of the
-    `s3_…` adds what it needs for S3. `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given.
+    `unity_token_file` holds, or as the OAuth client `unity_client_id`, whose secret `unity_secret_file` holds. Ports of
+    0 mean a free one. `jar_sets` names what Spark gets on its class path; any of the `s3_…` adds what it needs for S3.
+    `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,6 +33,8 @@ class StackConfig(BaseModel):
     java_home: Path | None = None
     unity_host: str | None = None
     unity_token_file: Path | None = None
+    unity_client_id: str | None = None
+    unity_secret_file: Path | None = None
     unity_spark_package: str | None = None
     jar_sets: tuple[str, ...] = ("spark",)
     storage_root: str | None = None

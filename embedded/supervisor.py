@@ -156,8 +156,7 @@ class Supervisor:
         config, catalog = self._config, self._catalog
         if catalog is None:
             raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
-        token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file
-        attached = spark_server.UnityCatalog(catalog.name, catalog.url, token_file.read_text().strip())
+        attached = spark_server.UnityCatalog(catalog.name, catalog.url, **_credentials(config, catalog))
         s3 = spark_server.s3_conf(config.s3_endpoint, config.s3_region) if config.s3 else {}
         return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb, s3)
 
@@ -222,6 +221,14 @@ def _unity_token(config: StackConfig) -> Path:
     if config.unity_token_file is None:
         raise StackFailed(f"{config.unity_host} needs a token: name the file that holds it by --unity-token-file")
     return config.unity_token_file
+
+
+def _credentials(config: StackConfig, catalog: CatalogState) -> dict[str, str]:
+    """Those with which Spark comes to the catalog."""
+    if config.unity_client_id and config.unity_secret_file:
+        return {"client_id": config.unity_client_id, "client_secret": config.unity_secret_file.read_text().strip()}
+    token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file
+    return {"token": token_file.read_text().strip()}
 
 
 def _await_leftovers(home: Path, progress: Progress) -> None:

@@ -55,7 +55,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             if self.host:
                 settings = Settings().model_copy(update={"unity_host": self.host})
                 if self.token:
-                    settings.unity_token = SecretStr(self.token)
+                    mine = {"unity_token": SecretStr(self.token), "unity_client_id": None}
+                    settings = settings.model_copy(update=mine)
             else:
                 settings = Settings()
             connection = settings.catalog_connection(admin=self.admin)
@@ -210,6 +211,14 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             raise CatalogUnavailable(
                 f"The catalog at {host} did not answer ({what}, asked for {self.retry_seconds} s): "
                 f"{type(error).__name__}. Check that it runs (`ratify status`) and that UNITY_HOST is right."
+            ) from error
+        except ValueError as error:
+            # So databricks-sdk passes on what the token endpoint says.
+            if not self.connection.client_id:
+                raise
+            raise CatalogDenied(
+                f"The catalog at {host} gave no token to {what}: {error}. Check UNITY_CLIENT_ID and UNITY_CLIENT_SECRET: "
+                "the secret may be wrong, expired or revoked."
             ) from error
         except DatabricksError as error:
             raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error

@@ -68,7 +68,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     threads: int = Field(default=0, description="0: one for each core")
     attempts: int = Field(default=50, description="How often a commit that met another is made again")
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
-    aws_region: str = Field(default="us-east-1", description="Region of the object store behind the catalog")
+    aws_region: str = Field(default="", description="Of the object store; empty: RATIFY_S3_REGION, or us-east-1")
 
     _con: Any = PrivateAttr(default=None)
     _extended: bool = PrivateAttr(default=False)
@@ -98,6 +98,11 @@ class DuckDB(dg.ConfigurableResource[Any]):
             yield session
         finally:
             session.close()
+
+    @property
+    def region(self) -> str:
+        """Region of the object store behind the catalog."""
+        return self.aws_region or Settings().ratify_s3_region or "us-east-1"
 
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table, of which the parts that were read are kept."""
@@ -150,6 +155,7 @@ class DuckDBSession:
         self._engine = engine
         self._catalog = engine.catalog
         self._attached = False
+        self._token = ""
 
     def attach(self) -> None:
         """(Re)attach the catalog, which is the only way to see other writers' commits."""
@@ -159,9 +165,10 @@ class DuckDBSession:
         self._engine.load_extensions(self.con)
         self._detach()
         # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        self._token = self._catalog.bearer_token()
         self.con.execute(
-            f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._catalog.bearer_token())}, "
-            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.aws_region)})"
+            f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
         )
         with understood(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
@@ -320,7 +327,7 @@ class DuckDBSession:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        if not self._attached:
+        if not self._attached or self._token != self._catalog.bearer_token():
             self.attach()
         with understood("run a query"):
             yield
@@ -504,7 +511,7 @@ def understood(what: str) -> Generator[None]:
 
 def _translated(error: Exception, what: str) -> Exception:
     text = str(error)
-    line = text.strip().splitlines()[0][:300]
+    line = " ".join(text.split())[:1000]
     for marks, kind, advice in _KINDS:
         if marks.search(text):
             return kind(f"DuckDB could not {what}: {line} {advice}")

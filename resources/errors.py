@@ -29,6 +29,10 @@ class CatalogDenied(CatalogError):
     """The catalog refuses the token or the principal behind it (HTTP 401 or 403)."""
 
 
+class StatementFailed(CatalogError):
+    """A SQL warehouse could not run a statement, or was not allowed to end it."""
+
+
 class CommitConflict(CatalogError):
     """Other writers won every attempt to commit; nothing was committed, and the same call may be made again."""
 

@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     unity_token: SecretStr | None = Field(default=None, description="Bearer token (PAT)")
     unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")
     unity_client_secret: SecretStr | None = Field(default=None, description="OAuth machine-to-machine secret")
+    unity_warehouse_id: str | None = Field(default=None, description="SQL warehouse of the workspace that UNITY_HOST is")
     unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
@@ -119,25 +120,23 @@ class Settings(BaseSettings):
     def catalog_connection(self, *, admin: bool = False) -> CatalogConnection:
         """Return how to reach the catalog: the environment's, else the running stack's.
 
-        Of the stack, engines get a service principal that may read and write, and `admin` is who manages principals and
-        grants. The environment names one principal for everything.
+        Engines get a service principal that may read and write, and `admin` is who manages principals and grants. Where the
+        environment names one principal only, it is both; of a token and an OAuth client, the token is the admin's.
 
         Raises:
             NotConfigured: neither names a server, or a server is named without credentials.
         """
         if self.unity_host:
-            if not (self.unity_token or (self.unity_client_id and self.unity_client_secret)):
+            oauth = bool(self.unity_client_id and self.unity_client_secret)
+            if not (self.unity_token or oauth):
                 raise NotConfigured(
                     f"UNITY_HOST is {self.unity_host} but there are no credentials for it: set UNITY_TOKEN, or "
                     "UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."
                 )
-            return CatalogConnection(
-                host=self.unity_host.rstrip("/"),
-                name=self.unity_catalog,
-                token=self.unity_token,
-                client_id=self.unity_client_id,
-                client_secret=self.unity_client_secret,
-            )
+            to = CatalogConnection(host=self.unity_host.rstrip("/"), name=self.unity_catalog)
+            if oauth and not (admin and self.unity_token):
+                return to.model_copy(update={"client_id": self.unity_client_id, "client_secret": self.unity_client_secret})
+            return to.model_copy(update={"token": self.unity_token})
         if catalog := self._stack.get("catalog"):
             token_file = catalog["token_file"] if admin else catalog.get("engine_token_file") or catalog["token_file"]
             token = Path(token_file).read_text().strip()
@@ -146,6 +145,17 @@ class Settings(BaseSettings):
             f"No Unity Catalog server: set UNITY_HOST and UNITY_TOKEN, or start the embedded stack with `ratify up` "
             f"(no running stack is recorded in {self.home})."
         )
+
+    @property
+    def warehouse(self) -> str | None:
+        """UNITY_WAREHOUSE_ID, which says that the server is a Databricks workspace; None where it is none.
+
+        Raises:
+            NotConfigured: UNITY_HOST names no server that could have a warehouse.
+        """
+        if self.unity_warehouse_id and not self.unity_host:
+            raise NotConfigured("UNITY_WAREHOUSE_ID is set and UNITY_HOST is not: set it to the URL of the workspace.")
+        return self.unity_warehouse_id
 
     def spark_url(self) -> str:
         """Return the Spark to connect to: SPARK_REMOTE, else the running stack's Connect server.

@@ -1,6 +1,7 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
 import logging
+import re
 import socket
 import uuid
 from collections.abc import Callable, Generator
@@ -42,6 +43,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 
 
@@ -223,11 +225,15 @@ class Spark(dg.ConfigurableResource[Any]):
         logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
         with self._understood(opening=remote):
             session = LazyPySparkResource(spark_config=conf).spark_session
+            if not connect:
+                # Not before: PySpark starts its JVM with all that it has on the command line, which every user can read.
+                for key, value in self._credentials().items():
+                    session.conf.set(key, value)
             session.sql("SELECT 1").collect()
         return session
 
     def _classic_conf(self) -> dict[str, str]:
-        """Configuration that a Connect server has already: Delta, the catalog, its token."""
+        """Configuration that a Connect server has already: Delta, and the catalog."""
         to = self.catalog.connection
         here = f"spark.sql.catalog.{to.name}"
         settings = Settings()
@@ -237,11 +243,25 @@ class Spark(dg.ConfigurableResource[Any]):
             "spark.sql.defaultCatalog": to.name,
             here: "io.unitycatalog.spark.UCSingleCatalog",
             f"{here}.uri": to.host,
-            f"{here}.token": self.catalog.bearer_token(),
+            # The files' credentials, which the catalog vends for an hour at most.
+            f"{here}.renewCredential.enabled": "true",
         }
         if settings.unity_spark_package:
             conf["spark.jars.packages"] = settings.unity_spark_package
         return conf
+
+    def _credentials(self) -> dict[str, str]:
+        """What lets a classic session in: a token, or the OAuth client, for which Delta fetches and renews tokens itself."""
+        to = self.catalog.connection
+        here = f"spark.sql.catalog.{to.name}"
+        if to.client_id and to.client_secret:
+            return {
+                f"{here}.auth.type": "oauth",
+                f"{here}.auth.oauth.uri": f"{to.host}/oidc/v1/token",
+                f"{here}.auth.oauth.clientId": to.client_id,
+                f"{here}.auth.oauth.clientSecret": to.client_secret.get_secret_value(),
+            }
+        return {f"{here}.token": self.catalog.bearer_token()}
 
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:
@@ -288,6 +308,11 @@ def _translated(error: Exception, remote: str) -> Exception:
     if "HTTP 401" in text or "HTTP 403" in text or "NotAuthorized" in text or "PermissionDenied" in text:
         return CatalogDenied(
             f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
+        )
+    if no_token := _NO_TOKEN.search(text):
+        return CatalogDenied(
+            f"Unity Catalog gave Spark no token: {no_token.group()[:300]}. Check the OAuth client id and secret that the "
+            "Spark server was started with."
         )
     if "java.net.ConnectException" in text or "Connection refused" in text:
         return CatalogUnavailable(

@@ -87,7 +87,14 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
         return config
     token_file = settings.home / "secrets" / "unity.token"
     write_private(token_file, UnityCatalog().bearer_token())
-    return config.model_copy(update={"unity_host": settings.unity_host, "unity_token_file": token_file})
+    there: dict[str, object] = {"unity_host": settings.unity_host, "unity_token_file": token_file}
+    as_whom = settings.catalog_connection()
+    if as_whom.client_secret:
+        # The token lasts an hour; Spark gets one after the other itself.
+        secret_file = token_file.with_name("unity.secret")
+        write_private(secret_file, as_whom.client_secret.get_secret_value())
+        there |= {"unity_client_id": as_whom.client_id, "unity_secret_file": secret_file}
+    return config.model_copy(update=there)
 
 
 @contextmanager

@@ -48,6 +48,15 @@ def test_several_catalogs_are_attached_and_the_first_is_the_default() -> None:
     assert (conf["spark.sql.catalog.two.uri"], conf["spark.sql.catalog.two.token"]) == ("http://two", "2")
 
 
+def test_an_oauth_client_gets_its_tokens_itself() -> None:
+    attached = UnityCatalog("one", "http://one", client_id="me", client_secret=TOKEN)
+    conf = {key.removeprefix("spark.sql.catalog.one."): value for key, value in catalog_conf((attached,)).items()}
+    assert "token" not in conf
+    assert (conf["auth.type"], conf["auth.oauth.uri"]) == ("oauth", "http://one/oidc/v1/token")
+    assert (conf["auth.oauth.clientId"], conf["auth.oauth.clientSecret"]) == ("me", TOKEN)
+    assert TOKEN not in repr(attached)
+
+
 def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     conf = spark_conf(server(tmp_path))
     assert {conf[key] for key in conf if key.endswith(("address", "host", "bindAddress"))} == {"127.0.0.1"}

@@ -75,6 +75,8 @@ def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> Non
         java_home=tmp_path / "java",
         unity_host="http://unity:8080",
         unity_token_file=tmp_path / "token",
+        unity_client_id="me",
+        unity_secret_file=tmp_path / "secret",
         unity_spark_package="a:b:1",
         jar_sets=("spark", "kafka"),
         storage_root="s3://bucket/lake",

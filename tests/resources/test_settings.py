@@ -17,6 +17,7 @@ NAMES = (
     "UNITY_CLIENT_ID",
     "UNITY_CLIENT_SECRET",
     "UNITY_CATALOG",
+    "UNITY_WAREHOUSE_ID",
     "SPARK_REMOTE",
     "LANDING_URL",
 )
@@ -101,6 +102,18 @@ def test_oauth_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     found = Settings().catalog_connection()
     assert (found.host, found.client_id, found.client_secret, found.token) == ("https://dbc", "me", SecretStr("x"), None)
+
+
+def test_a_token_beside_an_oauth_client_is_the_admins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HOST": "https://dbc", "TOKEN": "t", "CLIENT_ID": "me", "CLIENT_SECRET": "x"}.items():
+        monkeypatch.setenv(f"UNITY_{name}", value)
+    engines, admin = Settings().catalog_connection(), Settings().catalog_connection(admin=True)
+    assert (engines.token, engines.client_id, engines.client_secret) == (None, "me", SecretStr("x"))
+    assert (admin.token, admin.client_id, admin.client_secret) == (SecretStr("t"), None, None)
+    # A token of the resource's own beats both.
+    assert UnityCatalog(host="https://dbc", token="mine").connection.token == SecretStr("mine")
+    monkeypatch.delenv("UNITY_TOKEN")
+    assert Settings().catalog_connection(admin=True) == engines
 
 
 def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""A classic Spark session. It lives in the process that asks for it, which has one kind only: so in a process of its own."""
+"""A classic Spark session, as an OAuth client. It lives in the process that asks for it, which has one kind only: so in a
+process of its own."""
 
 import os
 import subprocess
@@ -11,10 +12,12 @@ from embedded.prepare import prepare
 from embedded.state import StackConfig
 from resources.history import Engine
 from tests.conftest import say
+from tests.embedded.catalog.harness import WRITE, Principal, client_of
 from tests.resources.lakehouse import Lakehouse, pairs
 
 PROGRAM = """
 import sys
+import psutil
 from resources.catalog import UnityCatalog
 from resources.history import Engine
 from resources.spark import Spark
@@ -22,10 +25,16 @@ from tests.resources.lakehouse import pairs
 
 name, jars = sys.argv[1:]
 table = pairs(Engine.SPARK, layer="silver", keys=("id",), name=name)
-spark = Spark(catalog=UnityCatalog(), remote="local[1]", conf={"spark.jars": jars, "spark.ui.enabled": "false"})
+conf = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.databricks.delta.snapshotPartitions": "1"}
+spark = Spark(catalog=UnityCatalog(), remote="local[1]", conf=conf)
 assert spark.ensure_table(table)
 done = spark.mirror(table, lambda: spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, v)"))
-print(type(spark.session).__module__, done.version, done.rows)
+secret = spark.catalog.connection.client_secret.get_secret_value()
+family = psutil.Process().children(recursive=True)
+shown = [" ".join(one.cmdline()) for one in family if one.status() != psutil.STATUS_ZOMBIE]
+shown.append(str(spark.rows(spark.sql("SET"))))
+assert any("SparkSubmit" in one for one in shown) and "clientSecret" in shown[-1]
+print(type(spark.session).__module__, done.version, done.rows, [one for one in shown if secret in one])
 spark.close()
 """
 
@@ -40,7 +49,14 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
     jars = ",".join(map(str, runtime.class_path))
     # PySpark notes in the environment which kind of session this process has.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    environment = {**kept, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
+    with client_of(lake.stack.catalog.url, lake.stack.catalog.token_file.read_text().strip()) as admin:
+        principal = Principal.create(admin, *WRITE)
+        settings = {
+            "UNITY_HOST": lake.stack.catalog.url,
+            "UNITY_CLIENT_ID": principal.client_id,
+            "UNITY_CLIENT_SECRET": principal.secret(),
+        }
+    environment = {**kept, **settings, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
     asked = subprocess.run(
         [sys.executable, "-c", PROGRAM, table.name, jars],
         env=environment,
@@ -51,5 +67,8 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
         check=False,
     )
     assert asked.returncode == 0, asked.stderr
-    assert asked.stdout.split() == ["pyspark.sql.session", "1", "2"]
+    # The last are those of the process list and of SET that show the secret.
+    assert asked.stdout.split() == ["pyspark.sql.session", "1", "2", "[]"]
+    assert settings["UNITY_CLIENT_SECRET"] not in asked.stderr
+    assert lake.catalog.table(lake.full(table)).owner == principal.name
     assert lake.rows(table) == [(1, "a"), (2, "b")]

@@ -1,0 +1,26 @@
+"""What benchmarks share: where they print, and how a ratio is judged."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(width=120)
+
+
+def judged(ratios: Sequence[tuple[str, float, float, bool]]) -> bool:
+    """Print each ratio with its aim, and say whether all are met.
+
+    Args:
+        ratios: Name, ratio, aim, and whether the aim is the least that is good rather than the most.
+    """
+    table = Table(title="Ratios", title_justify="left", header_style="bold")
+    for column in ("", "ratio", "aim", ""):
+        table.add_column(column)
+    met = True
+    for name, ratio, aim, at_least in ratios:
+        good = ratio >= aim if at_least else ratio <= aim
+        met = met and good
+        table.add_row(name, f"{ratio:.2f}", f"{'≥' if at_least else '≤'} {aim:g}", "met" if good else "[red]missed[/red]")
+    console.print(table)
+    return met
