@@ -51,8 +51,9 @@ _TPCH: Mapping[str, tuple[str, str]] = {
         "Lines of orders",
         (
             "l_orderkey bigint, l_partkey bigint, l_suppkey bigint, l_linenumber bigint, l_quantity money, "
-            "l_extendedprice money, l_discount money, l_tax money, l_returnflag string, l_linestatus string, l_shipdate date, "
-            "l_commitdate date, l_receiptdate date, l_shipinstruct string, l_shipmode string, l_comment string"
+            "l_extendedprice money, l_discount money, l_tax money, l_returnflag string, l_linestatus string, "
+            "l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct string, l_shipmode string, "
+            "l_comment string"
         ),
     ),
 }
@@ -80,4 +81,24 @@ ORDERS_STREAM = _table(
     "orders_stream", "Orders that Structured Streaming writes", ORDERS.columns, Engine.SPARK, "STREAMING UPDATE"
 )
 
+ORDERS_SUMMARY = _table(
+    "orders_summary",
+    "Orders by status and priority, which Spark makes in one CREATE TABLE AS SELECT",
+    (
+        Column("o_orderstatus", "string"),
+        Column("o_orderpriority", "string"),
+        Column("order_count", "bigint"),
+        Column("total_value", "decimal(25,2)"),
+        Column("avg_value", "decimal(19,6)"),
+    ),
+    Engine.SPARK,
+    "CREATE TABLE AS SELECT",
+)
+
 ORDERS_FLINK = _table("orders_flink", "Orders that Flink writes", ORDERS.columns, Engine.FLINK, "WRITE")
+
+PROOF: Mapping[str, TableDeclaration] = {
+    **TABLES,
+    **{table.name: table for table in (ORDERS_SUMMARY, ORDERS_STREAM, ORDERS_FLINK)},
+}
+"""Every table of the schema by name."""
