@@ -1,4 +1,4 @@
-"""The book of the proof: what each step wrote. Steps know of each other by it alone, so each may run in a process of its own.
+"""The book of the proof: what each step wrote. Steps know of each other by it alone, so each may run in its own process.
 
 A run begins with a baseline: what setup has loaded, or what verify has rolled back to.
 """

@@ -71,24 +71,33 @@ class Part:
 
 
 def by_spark(spark: Spark, parts: Sequence[Part]) -> list[Digest]:
-    """Sum up each part, in one query."""
-    rows = spark.rows(spark.sql(_query(parts, "CAST(conv({}, 16, 10) AS DECIMAL(38, 0))"))) if parts else []
-    return _in_order([tuple(row.values()) for row in rows])
+    """Sum up each part, in one query. Blocks of the same source do not overlap."""
+    if not parts:
+        return []
+    rows = spark.rows(spark.sql(_query(parts, "CAST(conv({}, 16, 10) AS DECIMAL(38, 0))")))
+    return _in_order(parts, [tuple(row.values()) for row in rows])
 
 
 def by_duckdb(session: DuckDBSession, parts: Sequence[Part]) -> list[Digest]:
     """Sum up each part, in one query. The catalog is to be attached."""
-    return _in_order(session.rows(_query(parts, "('0x' || {})::BIGINT"))) if parts else []
+    return _in_order(parts, session.rows(_query(parts, "('0x' || {})::BIGINT"))) if parts else []
 
 
-def _in_order(rows: Sequence[tuple[int, int, int]]) -> list[Digest]:
-    return [Digest(int(count), int(total)) for _, count, total in sorted(rows)]
+def _in_order(parts: Sequence[Part], rows: Sequence[tuple[int, int, int]]) -> list[Digest]:
+    found = {part: Digest(int(count), int(total)) for part, count, total in rows}
+    return [found.get(at, Digest(0, 0)) for at in range(len(parts))]
 
 
 def _query(parts: Sequence[Part], number: str) -> str:
+    """A query that gives the number of each part that has rows, how many, and their sum. It reads each source once."""
+    sources: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for at, part in enumerate(parts):
+        sources.setdefault((part.source, part.columns), []).append(at)
     return "\nUNION ALL ".join(
-        f"SELECT {at} AS part, count(*) AS n, {_sum(part.columns, number)} AS total FROM {part.source} WHERE {part.where}"
-        for at, part in enumerate(parts)
+        f"SELECT part, count(*) AS n, {_sum(columns, number)} AS total "
+        f"FROM (SELECT *, CASE {' '.join(f'WHEN {parts[at].where} THEN {at}' for at in numbers)} END AS part FROM {source}) "
+        "WHERE part IS NOT NULL GROUP BY part"
+        for (source, columns), numbers in sources.items()
     )
 
 
@@ -97,4 +106,4 @@ def _sum(columns: Sequence[str], number: str) -> str:
         return "0"
     # NULL has a text that no value has.
     texts = ", ".join(f"coalesce(CAST({column} AS STRING), chr(30))" for column in columns)
-    return f"coalesce(sum({number.format(f'substr(md5(concat_ws(chr(31), {texts})), 1, 15)')}), 0)"
+    return f"sum({number.format(f'substr(md5(concat_ws(chr(31), {texts})), 1, 15)')})"

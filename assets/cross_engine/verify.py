@@ -76,15 +76,15 @@ def latest_versions(catalog: UnityCatalog, names: Iterable[str]) -> dict[str, in
     return {name: catalog.version(PROOF[name].full_name(catalog.connection.name)) for name in names}
 
 
-def engines_agree(spark: Spark, session: DuckDBSession, run: Run, names: Sequence[str]) -> Finding:
+def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: History) -> Finding:
     """Judge whether both engines read what was to be written, whoever wrote it.
 
     What setup loaded is compared by its digest, all that came after it by columns, types and values, row by row.
     """
     session.attach()
-    last = [line for line in run.last() if line.table in names]
+    last = [line for line in run.last() if line.table in history]
     read = {
-        Engine.SPARK: by_spark(spark, [_part(line, name_of(spark, PROOF[line.table])) for line in last]),
+        Engine.SPARK: by_spark(spark, [_part(line, _in_spark(spark, line)) for line in last]),
         Engine.DUCKDB: by_duckdb(session, [_part(line, _in_duckdb(line.table)) for line in last]),
     }
     wrong = [
@@ -93,8 +93,9 @@ def engines_agree(spark: Spark, session: DuckDBSession, run: Run, names: Sequenc
         for line, digest in zip(last, digests, strict=True)
         if digest != line.digest
     ]
+    untouched = {line.table for line in run.baseline() if history[line.table][0].version == line.version}
     added = 0
-    for name in names:
+    for name in history.keys() - untouched:
         by_both = [_added_by_spark(spark, PROOF[name]), _added_by_duckdb(session, PROOF[name])]
         added += len(by_both[0]) - 1
         if by_both[0] != by_both[1]:
@@ -104,18 +105,13 @@ def engines_agree(spark: Spark, session: DuckDBSession, run: Run, names: Sequenc
 
 
 def time_travel(spark: Spark, run: Run, history: History) -> Finding:
-    """Judge whether VERSION AS OF and TIMESTAMP AS OF each commit of a step show what it has left.
+    """Judge whether VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
 
-    DuckDB cannot read a catalog's table as it was.
+    By Spark: DuckDB cannot read a catalog's table as it was.
     """
-    at = {(name, commit.version): commit.timestamp for name, commits in history.items() for commit in commits}
+    at = {(name, commit.version): commit.timestamp for name, commits in history.items() for commit in commits[1:]}
     lines = [line for line in run.lines if (line.table, line.version) in at]
-    # What nobody wrote to since is read whole where the engines are compared.
-    newest = {name: commits[0].version for name, commits in history.items()}
-    parts = [
-        _part(line, f"{_in_spark(spark, line)} VERSION AS OF {line.version}", count=newest[line.table] == line.version)
-        for line in lines
-    ]
+    parts = [_part(line, f"{_in_spark(spark, line)} VERSION AS OF {line.version}") for line in lines]
     parts += [
         _part(
             line,

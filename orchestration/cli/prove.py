@@ -1,6 +1,6 @@
 """`ratify prove`: the cross-engine proof, run through Dagster, and what came of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from uuid import uuid4
 import dagster as dg
 import typer
 
-from assets.cross_engine.assets import COMMITS, KEYS, Step
+from assets.cross_engine.assets import COMMITS, KEYS, Step, cross_engine_assets
 from orchestration.cli import session
 from orchestration.definitions import defs
 
@@ -37,21 +37,26 @@ class Outcome(StrEnum):
 class Progress:
     """The events of the run as they come: what each step did, how long it took, and what its checks found."""
 
-    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    details: dict[str, str] = field(default_factory=dict[str, str])
+    outcomes: dict[Step, Outcome] = field(default_factory=dict[Step, Outcome])
+    seconds: dict[Step, float] = field(default_factory=dict[Step, float])
+    details: dict[Step, str] = field(default_factory=dict[Step, str])
     checks: list[dg.AssetCheckEvaluation] = field(default_factory=list[dg.AssetCheckEvaluation])
     commits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def outcome(self, step: Step) -> Outcome:
+        """Return what became of a step."""
+        return self.outcomes.get(step, Outcome.NOT_RUN)
 
     def see(self, entry: dg.EventLogEntry) -> None:
         """Take in one event."""
         event = entry.dagster_event
         if event is None or event.step_key is None:
             return
-        step = event.step_key
+        if (step := _step_of(event.step_key)) is None:
+            return
         match event.event_type:
             case dg.DagsterEventType.STEP_START:
-                session.progress(f"{step} …")
+                session.progress(f"{step.value} …")
             case dg.DagsterEventType.ASSET_CHECK_EVALUATION:
                 self._see_check(step, event.asset_check_evaluation_data)
             case dg.DagsterEventType.ASSET_MATERIALIZATION:
@@ -66,13 +71,14 @@ class Progress:
             case _:
                 return
 
-    def _see_check(self, step: str, check: dg.AssetCheckEvaluation) -> None:
+    def _see_check(self, step: Step, check: dg.AssetCheckEvaluation) -> None:
         self.checks.append(check)
         if check.passed:
             return
         away = "status" in check.metadata and check.metadata["status"].value == UNAVAILABLE
         self.outcomes[step] = Outcome.UNAVAILABLE if away else Outcome.FAILED
-        self.details[step] = f"{check.check_name}: {check.description}"
+        said = check.description or "; ".join(f"{name}: {value.value}" for name, value in check.metadata.items())
+        self.details[step] = f"{check.check_name}: {said}"
 
     def _see_materialization(self, metadata: Mapping[str, dg.MetadataValue[Any]]) -> None:
         if isinstance(table := metadata.get(COMMITS), dg.TableMetadataValue):
@@ -97,7 +103,7 @@ def prove(
         progress = _run(steps, scale_factor)
     results = _results(steps, progress)
     _show(results, progress)
-    raise typer.Exit(0 if _passed(results, asked) else 1)
+    raise typer.Exit(0 if passed([progress.outcome(step) for step in steps], asked) else 1)
 
 
 def steps_of(engines: Sequence[str], *, setup: bool, cleanup: bool) -> list[Step]:
@@ -105,6 +111,12 @@ def steps_of(engines: Sequence[str], *, setup: bool, cleanup: bool) -> list[Step
     wanted = {step for engine in engines for step in _ENGINES[engine]} | {Step.VERIFY}
     wanted |= {step for step, said in ((Step.SETUP, setup), (Step.CLEANUP, cleanup)) if said}
     return [step for step in Step if step in wanted]
+
+
+def _step_of(node: str) -> Step | None:
+    """The step that a node of the job is, by what it materializes."""
+    keys = next((asset.keys for asset in cross_engine_assets if asset.node_def.name == node), frozenset[dg.AssetKey]())
+    return next((step for step in Step if set(KEYS[step]) <= set(keys)), None)
 
 
 def _run(steps: Sequence[Step], scale_factor: float) -> Progress:
@@ -134,7 +146,7 @@ def _results(steps: Sequence[Step], progress: Progress) -> list[dict[str, Any]]:
     return [
         {
             "step": step.value.replace("_", " "),
-            "result": progress.outcomes.get(step, Outcome.NOT_RUN).value,
+            "result": progress.outcome(step).value,
             "seconds": f"{progress.seconds[step]:.1f}" if step in progress.seconds else "",
             "detail": progress.details.get(step, ""),
         }
@@ -142,11 +154,10 @@ def _results(steps: Sequence[Step], progress: Progress) -> list[dict[str, Any]]:
     ]
 
 
-def _passed(results: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> bool:
-    """Whether everything that could be had passed; what alone was asked for has to be there."""
-    found = {result["result"] for result in results}
-    allowed = {Outcome.PASSED, Outcome.UNAVAILABLE} if len(asked) > 1 else {Outcome.PASSED}
-    return found <= allowed
+def passed(outcomes: Iterable[Outcome], engines: Sequence[str]) -> bool:
+    """Return whether everything that could be had passed; an engine that alone was asked for has to be there."""
+    allowed = {Outcome.PASSED, Outcome.UNAVAILABLE} if len(engines) > 1 else {Outcome.PASSED}
+    return set(outcomes) <= allowed
 
 
 def _show(results: list[dict[str, Any]], progress: Progress) -> None:
