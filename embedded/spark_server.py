@@ -124,6 +124,9 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         "spark.default.parallelism": cores,
         # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # The executor is this very process. Where the machine slept for two minutes, or had no time for us, Spark would give
+        # it up all the same, and end itself ten minutes later, in the middle of whatever runs then.
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "7d",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # Without it a CREATE TABLE that names no format, and a stream's toTable, ask the catalog for Parquet.

@@ -4,10 +4,11 @@ import dagster as dg
 
 from assets.bronze.assets import bronze_assets, landed_files, landing_assets
 from assets.checks.definitions import all_checks
+from assets.cross_engine.assets import cross_engine_assets, steps_book
 from assets.gold.tables import gold_assets
 from assets.silver.tables import silver_assets
 from orchestration.automation import automation_sensor, with_policies
-from orchestration.jobs import files_job, hourly, ingest_job, medallion_job, nightly
+from orchestration.jobs import cross_engine_proof, files_job, hourly, ingest_job, medallion_job, nightly
 from orchestration.sensors import landed_files_sensor
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
@@ -19,9 +20,9 @@ catalog = UnityCatalog()
 tables = dg.map_asset_specs(with_policies, [*bronze_assets, *silver_assets, *gold_assets])
 
 defs = dg.Definitions(
-    assets=[*landing_assets, *tables, landed_files],
+    assets=[*landing_assets, *tables, landed_files, *cross_engine_assets, steps_book],
     asset_checks=all_checks,
-    jobs=[files_job, ingest_job, medallion_job],
+    jobs=[cross_engine_proof, files_job, ingest_job, medallion_job],
     schedules=[hourly, nightly],
     sensors=[landed_files_sensor, automation_sensor],
     resources={

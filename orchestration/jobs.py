@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.bronze.sources import SOURCES
 from assets.checks.definitions import files_checks
+from assets.cross_engine.assets import GROUP
 from assets.tables import asset_key
 
 ingest_job = dg.define_asset_job(
@@ -16,6 +17,12 @@ medallion_job = dg.define_asset_job(
     "medallion",
     selection=dg.AssetSelection.groups("bronze", "silver", "gold"),
     description="Bring every table up to date, bronze to gold.",
+)
+
+cross_engine_proof = dg.define_asset_job(
+    "cross_engine_proof",
+    selection=dg.AssetSelection.groups(GROUP),
+    description="Prove on TPC-H that every engine reads what the others wrote, and that one history names them all.",
 )
 
 nightly = dg.ScheduleDefinition(

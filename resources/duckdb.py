@@ -134,15 +134,11 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     def load_extensions(self, con: "DuckDBPyConnection") -> None:
         """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
-        import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
-
         if self._extended:
             return
         _keep_memory_together()
-        Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
         for name in _EXTENSIONS:
-            duckdb_extensions.import_extension(name, con=con)
-            con.execute(f"LOAD {name}")
+            _load_extension(con, name)
         _ask_again_for(con, _READ_PATIENCE_S)
         self._extended = True
 
@@ -182,6 +178,10 @@ class DuckDBSession:
             self.con.execute("ROLLBACK")
         self._detach()
         self.con.close()
+
+    def load_extension(self, name: str) -> None:
+        """Load an extension of which the wheel is installed."""
+        _load_extension(self.con, name)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
@@ -487,6 +487,15 @@ def _keep_memory_together() -> None:
     m_arena_max = -8
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
+
+
+def _load_extension(con: "DuckDBPyConnection", name: str) -> None:
+    """Load an extension from its wheel: nothing is downloaded."""
+    import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+    Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
+    duckdb_extensions.import_extension(name, con=con)
+    con.execute(f"LOAD {name}")
 
 
 def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:

@@ -12,13 +12,20 @@ class Engine(StrEnum):
     """An engine that commits, by the name that Delta's `engineInfo` starts with."""
 
     SPARK = "Spark"
+    DATABRICKS = "Databricks Runtime"
     DUCKDB = "DuckDB"
     FLINK = "Flink"
     OTHER = "other"
 
+    @property
+    def declared(self) -> "Engine":
+        """The engine by which a declaration names it: Databricks Runtime is the Spark of a workspace."""
+        return Engine.SPARK if self is Engine.DATABRICKS else self
+
 
 _ENGINE_INFO = (
-    (re.compile(r"^(Apache-Spark|Databricks-Runtime)/"), Engine.SPARK),
+    (re.compile(r"^Apache-Spark/"), Engine.SPARK),
+    (re.compile(r"^Databricks-Runtime/"), Engine.DATABRICKS),
     (re.compile(r"^DuckDB"), Engine.DUCKDB),
     (re.compile(r"^Kernel-\S+/DeltaSink"), Engine.FLINK),
 )
@@ -36,7 +43,8 @@ def engine_of(engine_info: str | None) -> Engine:
 class Commit:
     """One ratified version of a table (a row of DESCRIBE HISTORY).
 
-    `metrics` is Delta's operationMetrics with integer values where they are integers; DuckDB writes none.
+    `metrics` is Delta's operationMetrics with integer values where they are integers, `parameters` its operationParameters;
+    DuckDB's own commits have neither.
     """
 
     version: int
@@ -46,6 +54,7 @@ class Commit:
     engine_info: str
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     user_metadata: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def rows_added(self) -> int | None:
@@ -69,4 +78,5 @@ def commit_from_row(row: Mapping[str, Any]) -> Commit:
         engine_info=row.get("engineInfo") or "",
         metrics=metrics,
         user_metadata=row.get("userMetadata"),
+        parameters=row.get("operationParameters") or {},
     )

@@ -174,6 +174,21 @@ class Spark(dg.ConfigurableResource[Any]):
         commit = self._retried(once)
         return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
 
+    def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
+        """Run a write to a table that is there, and return its commit; None where it made none.
+
+        Where it met a concurrent commit it is made again.
+
+        Raises:
+            CommitConflict: other writers won every attempt.
+        """
+
+        def once() -> Commit | None:
+            with self._understood():
+                return self._committed(full_name, write)
+
+        return self._retried(once)
+
     @contextmanager
     def kept(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""

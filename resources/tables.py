@@ -20,6 +20,8 @@ SAFE_PROPERTIES: Mapping[str, str] = {
     # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
     "delta.columnMapping.mode": "none",
 }
+OWNER = "ratify.owner"
+"""Property of every table that is made from a declaration."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class TableDeclaration:
     def ddl(self, catalog: str) -> str:
         """Return the Spark DDL that creates the table where it is missing."""
         columns = ",\n  ".join(_column_ddl(column) for column in self.columns)
-        properties = {**SAFE_PROPERTIES, **self.properties, "ratify.owner": self.owner}
+        properties = {**SAFE_PROPERTIES, **self.properties, OWNER: self.owner}
         if self.keys:
             # Only under this level may Delta skip a MERGE's empty commit; elsewhere than open-source Delta it is not
             # the default.

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from orchestration.definitions import defs
@@ -44,6 +45,19 @@ GRAPH = {
     "ratify/gold/carrier_daily_snapshot": ["ratify/silver/flights"],
     "ratify/gold/route_delay": ["ratify/bronze/airports", "ratify/silver/flights"],
 }
+# The steps of the cross-engine proof: each waits for all before it, and materializes the tables that it makes or itself.
+TPCH = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
+PROOF = (
+    tuple(f"ratify/tpch/{table}" for table in TPCH),
+    ("cross_engine/duckdb_read",),
+    ("cross_engine/duckdb_insert",),
+    ("cross_engine/spark_read",),
+    ("ratify/tpch/orders_summary",),
+    ("ratify/tpch/orders_stream",),
+    ("ratify/tpch/orders_flink",),
+    ("cross_engine/verify",),
+    ("cross_engine/cleanup",),
+)
 
 
 def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
@@ -155,17 +169,35 @@ def test_the_lock_names_packages_by_version_only() -> None:
     assert [line for line in packages if not re.match(r"^[A-Za-z0-9._\[\]-]+==\S+", line)] == []
 
 
+def specs(*, proof: bool) -> list[dg.AssetSpec]:
+    steps = {key for step in PROOF for key in step}
+    return [spec for spec in defs.resolve_all_asset_specs() if (spec.key.to_user_string() in steps) == proof]
+
+
+def inputs(spec: dg.AssetSpec) -> list[str]:
+    return sorted(dep.asset_key.to_user_string() for dep in spec.deps)
+
+
 def test_asset_graph() -> None:
-    found = {
-        spec.key.to_user_string(): sorted(dep.asset_key.to_user_string() for dep in spec.deps)
-        for spec in defs.resolve_all_asset_specs()
-    }
+    found = {spec.key.to_user_string(): inputs(spec) for spec in specs(proof=False)}
+    book = found.pop("ratify/ops/cross_engine_steps")
     assert found == GRAPH
+    assert set(book) < {key for step in PROOF for key in step}
+
+
+def test_each_step_of_the_proof_waits_for_all_before_it() -> None:
+    found = {spec.key.to_user_string(): spec for spec in specs(proof=True) if spec.group_name == "cross_engine"}
+    earlier = list[str]()
+    for step in PROOF:
+        for key in set(step) & set(found):
+            assert inputs(found.pop(key)) == sorted(earlier)
+        earlier += step
+    assert not found
 
 
 def test_asset_keys_are_the_full_names_of_tables() -> None:
-    tables = [spec for spec in defs.resolve_all_asset_specs() if spec.group_name != "landing"]
-    assert len(tables) == 13
+    tables = [spec for spec in specs(proof=False) if spec.group_name != "landing"]
+    assert len(tables) == 14
     for spec in tables:
         assert ".".join(spec.key.path) == spec.metadata["dagster/table_name"]
         assert spec.key.path[1] == spec.group_name

@@ -1,7 +1,6 @@
 """The book of the landing zone: what became of each landed file, a row for each of its versions."""
 
 import datetime as dt
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,7 +9,7 @@ from assets.bronze.sources import LANDED_FILES, Source
 from resources.duckdb import ALIAS, DuckDBSession
 from resources.errors import AlreadyLoaded
 from resources.landing import LandedFile
-from resources.sql import literal
+from resources.sql import rows_of
 
 BOOK = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
 """The table, as DuckDB names it."""
@@ -194,9 +193,7 @@ def withdraw_loads(session: DuckDBSession, table_name: str, loads: Iterable[str]
 
 def _rows(lines: Iterable[Mapping[str, object]]) -> str:
     """A query that gives lines of the book."""
-    values = ", ".join(f"({literal(json.dumps(line))})" for line in lines)
-    names = ", ".join(f"line ->> {literal(column.name)}" for column in LANDED_FILES.columns)
-    return f"SELECT {names} FROM (VALUES {values}) AS book(line)"
+    return rows_of(LANDED_FILES.column_names, lines)
 
 
 def _line(table_name: str, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:

@@ -42,7 +42,7 @@ def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commi
     if not rows:
         return Finding(True, "No rows were committed yet.", {"versions": len(history)})
     last = rows[0]
-    passed = last.engine is declaration.writer and last.operation in declaration.operations
+    passed = last.engine.declared is declaration.writer and last.operation in declaration.operations
     said = f"Version {last.version} was committed by {last.engine_info or 'an unnamed engine'} ({last.operation})"
     return Finding(
         passed,

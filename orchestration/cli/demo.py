@@ -1,14 +1,12 @@
 """`ratify demo`: the main job on real data, run through Dagster, and a report that a person can read."""
 
 import datetime as dt
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
-import psutil
 
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES
 from assets.checks.definitions import DECLARATIONS
@@ -22,9 +20,6 @@ from resources.landing import LandingZone
 from resources.settings import LAYERS, Settings
 from resources.tables import TableDeclaration
 
-_PROCESS_TAG = "ratify/process"
-_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-
 
 @dataclass
 class Demo:
@@ -36,13 +31,6 @@ class Demo:
     checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
         default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
     )
-
-    def close_dead_runs(self) -> None:
-        """Close the runs of a demo that was killed: while they seem to run, their assets are not asked for again."""
-        for run in self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
-            pid = run.tags.get(_PROCESS_TAG)
-            if pid and not psutil.pid_exists(int(pid)):
-                self.instance.report_run_failed(run, "The process of this run is gone.")
 
     def automate(self) -> list[dg.AssetKey]:
         """Evaluate the automation conditions as the daemon would, and return the assets that they ask for."""
@@ -70,9 +58,9 @@ class Demo:
         """Run a job for some assets, with their checks, and keep what failed and what the checks found."""
         session.progress(f"running {what}")
         done = defs.resolve_job_def(job).execute_in_process(
-            run_config={**(request.run_config if request else {}), **_QUIET},
+            run_config={**(request.run_config if request else {}), **session.QUIET},
             asset_selection=list(keys),
-            tags={**(request.tags if request else {}), _PROCESS_TAG: str(os.getpid())},
+            tags={**(request.tags if request else {}), **session.process_tag()},
             instance=self.instance,
             raise_on_error=False,
         )
@@ -97,7 +85,7 @@ def run_demo(days: int, more: int) -> bool:
     with session.engines() as engines, session.dagster_instance() as instance:
         engines.catalog.ensure_schemas(LAYERS)
         demo = Demo(instance)
-        demo.close_dead_runs()
+        session.close_dead_runs(instance)
         demo.automate()
         there = len(landed_days(landing))
         first = land_days(landing, days - there)

@@ -16,6 +16,7 @@ from orchestration.cli.dev import run_dev
 from orchestration.cli.hook import hook
 from orchestration.cli.ingest import ingest
 from orchestration.cli.nycflights import land_days
+from orchestration.cli.prove import prove
 from orchestration.cli.repair import repair
 from resources.errors import RatifyError
 from resources.history import Commit
@@ -43,7 +44,7 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
-for command in (access.grant, access.revoke, access.grants, ingest, repair, hook):
+for command in (access.grant, access.revoke, access.grants, ingest, repair, hook, prove):
     app.command()(command)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
+import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +30,10 @@ err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration: the command itself says what happens."""
+
+_PROCESS_TAG = "ratify/process"
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -124,6 +129,19 @@ def dagster_instance() -> Generator[dg.DagsterInstance]:
     """The Dagster instance of RATIFY_HOME, the same that `ratify dev` shows."""
     with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:
         yield instance
+
+
+def process_tag() -> dict[str, str]:
+    """Return the tag of a run that this process executes, by which `close_dead_runs` knows it."""
+    return {_PROCESS_TAG: str(os.getpid())}
+
+
+def close_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Close the runs of a command that was killed: while they seem to run, their assets are not asked for again."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+        pid = run.tags.get(_PROCESS_TAG)
+        if pid and not psutil.pid_exists(int(pid)):
+            instance.report_run_failed(run, "The process of this run is gone.")
 
 
 def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False) -> None:

@@ -62,6 +62,10 @@ def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     assert {conf[key] for key in conf if key.endswith(("address", "host", "bindAddress"))} == {"127.0.0.1"}
 
 
+def test_the_executor_survives_a_sleep_of_the_machine(tmp_path: Path) -> None:
+    assert spark_conf(server(tmp_path))["spark.storage.blockManagerHeartbeatTimeoutMs"] == "7d"
+
+
 def test_s3_is_reached_with_what_the_catalog_vends_only(tmp_path: Path) -> None:
     assert not [key for key in spark_conf(server(tmp_path)) if "s3" in key]
     conf = spark_conf(replace(server(tmp_path), s3=s3_conf("http://s3", "eu-west-1")))

@@ -12,7 +12,7 @@ from resources.history import Engine, commit_from_row, engine_of
     ("info", "engine"),
     [
         ("Apache-Spark/4.2.0 Delta-Lake/4.4.0", Engine.SPARK),
-        ("Databricks-Runtime/17.3.x-scala2.13", Engine.SPARK),
+        ("Databricks-Runtime/17.3.x-scala2.13", Engine.DATABRICKS),
         ("DuckDB", Engine.DUCKDB),
         ("DuckDB v1.5.5", Engine.DUCKDB),
         ("Kernel-4.4.0/DeltaSink", Engine.FLINK),

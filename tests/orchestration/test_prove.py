@@ -1,0 +1,136 @@
+"""`ratify prove`: its flags, what counts as passed, and the whole proof, killed at each of its steps."""
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from assets.cross_engine import book, lifecycle, verify
+from assets.cross_engine.assets import Step
+from assets.cross_engine.spark_steps import name_of
+from assets.cross_engine.tables import TABLES
+from orchestration.cli.prove import Outcome, passed, steps_of
+from resources.errors import UnsafeTable
+from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
+from tests.resources.lakehouse import Lakehouse, engines, lake
+
+__all__ = ["engines", "lake", "new_home"]
+
+
+def test_an_engine_has_to_be_named(tmp_path: Path) -> None:
+    asked = ratify(tmp_path, "prove", "--no-setup")
+    assert asked.returncode == 2
+    for flag in ("-a", "-s", "-f", "-d"):
+        assert flag in asked.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("named", "setup", "cleanup", "expected"),
+    [
+        (["spark", "flink", "duckdb"], True, True, list(Step)),
+        (["duckdb"], True, True, ["setup", "duckdb_read", "duckdb_insert", "verify", "cleanup"]),
+        (["flink"], False, False, ["flink", "verify"]),
+        (["spark"], False, True, ["spark_read", "spark_write", "streaming", "verify", "cleanup"]),
+    ],
+)
+def test_flags_name_steps(named: list[str], setup: bool, cleanup: bool, expected: list[str]) -> None:
+    assert steps_of(named, setup=setup, cleanup=cleanup) == expected
+
+
+@pytest.mark.parametrize(
+    ("named", "outcomes", "expected"),
+    [
+        (["duckdb"], ["passed"], True),
+        (["spark", "flink", "duckdb"], ["passed", "unavailable"], True),
+        (["flink"], ["passed", "unavailable"], False),
+        (["spark", "flink", "duckdb"], ["passed", "unavailable", "failed"], False),
+        (["spark", "flink", "duckdb"], ["passed", "not run"], False),
+    ],
+)
+def test_what_counts_as_passed(named: list[str], outcomes: list[str], expected: bool) -> None:
+    assert passed([Outcome(outcome) for outcome in outcomes], named) is expected
+
+
+def fates(printed: str) -> dict[str, str]:
+    """The result of each step, from the table that is printed."""
+    steps, _, _ = printed.partition("Commits by engine")
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in steps.splitlines()]
+    return {cells[0].replace(" ", "_"): cells[1] for cells in lines if len(cells) == 4 and cells[0]}
+
+
+def as_it_should(proof: subprocess.CompletedProcess[str]) -> None:
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+    found = fates(proof.stdout)
+    assert list(found) == list(Step), proof.stdout
+    assert found.pop("flink") in {"passed", "unavailable"}
+    assert set(found.values()) == {"passed"}
+
+
+@pytest.mark.stack
+def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -> None:
+    proof = ratify(home, "prove", "-a", "--no-cleanup")
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+    found = fates(proof.stdout)
+    assert found.pop("flink") in {"passed", "unavailable"}
+    assert found == dict.fromkeys((step for step in Step if step not in {Step.FLINK, Step.CLEANUP}), "passed")
+    assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
+    with lake.duckdb.session() as session:
+        run = book.current(session)
+        restored = {line.table: line.version for line in run.lines if line.operation == book.RESTORE}
+        assert restored == {"orders": lake.version(TABLES["orders"])}
+        # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
+        lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
+        history = verify.histories(lake.spark)
+        seen = verify.engines_agree(lake.spark, session, run, history)
+        assert not seen.passed
+        assert (
+            "nation as DuckDB LOAD left it, read by Spark; nation as DuckDB LOAD left it, read by DuckDB."
+            in seen.description
+        )
+        assert verify.time_travel(lake.spark, run, history).passed
+        run = book.Run(run.id, run.scale_factor, tuple(verify.roll_back(lake.spark, run)))
+        assert verify.rolled_back(lake.spark, session, run.lines).passed
+    assert len(lifecycle.remove(lake.spark)) == len(history)
+    assert lifecycle.remove(lake.spark) == []
+    assert "tpch" not in {schema.name for schema in lake.catalog.client.schemas.list("ratify")}
+
+
+@pytest.mark.stack
+def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
+    lake.run("CREATE SCHEMA IF NOT EXISTS ratify.tpch")
+    lake.run("CREATE TABLE ratify.tpch.theirs (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
+    with pytest.raises(UnsafeTable, match="theirs was not made by Ratify"):
+        lifecycle.remove(lake.spark)
+    assert lake.run("SELECT count(*) AS n FROM ratify.tpch.theirs") == [{"n": 0}]
+    lake.run("DROP TABLE ratify.tpch.theirs")
+    lifecycle.remove(lake.spark)
+
+
+@pytest.mark.stack
+@pytest.mark.long
+def test_twice_in_a_row_on_a_fresh_stack(new_home: Path) -> None:
+    for _ in range(2):
+        proof = ratify(new_home, "prove", "-a", "--scale-factor", "0.1")
+        as_it_should(proof)
+        assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
+
+
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.parametrize("step", [step.value for step in Step if step is not Step.FLINK])
+def test_what_is_killed_is_made_good_by_the_next(lake: Lakehouse, home: Path, step: str) -> None:
+    """kill -9 in the middle of a step, on a stack that goes on with whatever that step had begun there."""
+    proof = subprocess.Popen(
+        [RATIFY, "prove", "-a"], env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert proof.stderr is not None
+    assert any(line.startswith(f"{step} ") for line in proof.stderr)
+    time.sleep(random.uniform(0.05, {"setup": 6, "duckdb_insert": 0.3, "duckdb_read": 0.3}.get(step, 5)))  # noqa: S311
+    proof.send_signal(signal.SIGKILL)
+    proof.wait(10)
+    proof.stderr.close()
+    as_it_should(ratify(home, "prove", "-a"))
