@@ -8,6 +8,7 @@ import pytest
 from duckdb import connect
 
 from resources.delta_log import LiveFile, Proposal
+from resources.errors import UnsafeTable
 from resources.parquet import write_parquet
 from resources.sql import literal
 from resources.tables import TableDeclaration
@@ -96,6 +97,17 @@ def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lake
         session.attach()
         assert session.count(table) == 10
     assert [file.version for file in agree_with_spark(lake, table)] == [2]
+
+
+def test_rows_of_an_append_only_table_stay(lake: Lakehouse) -> None:
+    table = pairs(properties={"delta.appendOnly": "true"})
+    lake.spark.ensure_table(table)
+    append(lake.duckdb, table, "SELECT 1, 'a'", "one")
+    log = lake.duckdb.log(lake.full(table))
+    taken = log.files(log.refresh())
+    with pytest.raises(UnsafeTable, match="only allows appends"):
+        log.commit(lambda snapshot: Proposal(removes=taken))
+    assert (lake.version(table), lake.rows(table)) == (1, [(1, "a")])
 
 
 @pytest.mark.parametrize("kind", ["v2 json", "v2 parquet", "v1", "v1 in parts"])
