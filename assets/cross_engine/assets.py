@@ -10,9 +10,11 @@ from pydantic import Field
 from assets.checks.history import Finding
 from assets.cross_engine import book, duckdb_steps, lifecycle, spark_steps, streaming, verify
 from assets.cross_engine.queries import tpch_answers
+from assets.cross_engine.report import FAILED, PASSED, write_report
 from assets.cross_engine.tables import ORDERS_FLINK, ORDERS_STREAM, ORDERS_SUMMARY, TABLES
 from assets.tables import Written, asset_key, result, table_spec
 from resources.duckdb import DuckDB
+from resources.settings import Settings
 from resources.spark import Spark
 from resources.tables import TableDeclaration
 
@@ -192,7 +194,16 @@ def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]
         findings["rolled_back"] = verify.rolled_back(spark, session, baseline)
         findings["tpch_answers"] = tpch_answers(spark, session, run.scale_factor)
     rows = verify.commits_by_engine(history)
-    yield _stepped(Step.VERIFY, {COMMITS: dg.MetadataValue.table([dg.TableRecord(row) for row in rows])})
+    judged = [(name, PASSED if finding.passed else FAILED, finding.description) for name, finding in findings.items()]
+    markdown, page = write_report(Settings().home / GROUP, history, judged)
+    yield _stepped(
+        Step.VERIFY,
+        {
+            COMMITS: dg.MetadataValue.table([dg.TableRecord(row) for row in rows]),
+            "report": dg.MetadataValue.path(page),
+            "report as Markdown": dg.MetadataValue.path(markdown),
+        },
+    )
     for name, finding in findings.items():
         yield _judged(_step_key(Step.VERIFY), name, finding)
 
