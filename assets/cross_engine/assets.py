@@ -12,11 +12,14 @@ from assets.cross_engine import book, duckdb_steps, lifecycle, spark_steps, stre
 from assets.cross_engine.queries import tpch_answers
 from assets.cross_engine.report import FAILED, PASSED, write_report
 from assets.cross_engine.tables import ORDERS_FLINK, ORDERS_STREAM, ORDERS_SUMMARY, TABLES
+from assets.cross_engine.workspace_setup import SAMPLES_SCALE_FACTOR, workspace_cleanup
 from assets.tables import Written, asset_key, result, table_spec
+from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.settings import Settings
 from resources.spark import Spark
 from resources.tables import TableDeclaration
+from resources.workspace import SqlWarehouse
 
 GROUP = "cross_engine"
 
@@ -85,12 +88,17 @@ class SetupConfig(dg.Config):
 @dg.multi_asset(name=Step.SETUP.value, specs=[step_table(Step.SETUP, table) for table in TABLES.values()])
 def setup(config: SetupConfig, spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]]:
     """Drop the tables of the schema, make TPC-H's eight afresh, and load them: each run starts from the same baseline."""
-    lifecycle.make_tables(spark)
+    workspace, scale_factor = Settings().warehouse, config.scale_factor
     with duckdb.session() as session:
-        lines = lifecycle.load(session, config.scale_factor)
-        run = book.begin(session, lines, config.scale_factor)
+        if workspace:
+            lines = lifecycle.clone(spark, session, SqlWarehouse(catalog=UnityCatalog(admin=True)))
+            scale_factor = SAMPLES_SCALE_FACTOR
+        else:
+            lifecycle.make_tables(spark)
+            lines = lifecycle.load(session, scale_factor)
+        run = book.begin(session, lines, scale_factor)
     for line in lines:
-        yield _materialized(TABLES[line.table], [line], run, {"scale factor": config.scale_factor})
+        yield _materialized(TABLES[line.table], [line], run, {"scale factor": scale_factor})
 
 
 @dg.multi_asset(
@@ -215,6 +223,9 @@ COMMITS = "commits by engine"
 @dg.multi_asset(name=Step.CLEANUP.value, specs=[step_spec(Step.CLEANUP, "Drops the tables and the schema", {"spark"})])
 def cleanup(spark: Spark) -> dg.MaterializeResult[Any]:
     """Leave nothing behind but the book."""
+    if Settings().warehouse:
+        workspace_cleanup(SqlWarehouse(catalog=UnityCatalog(admin=True)))
+        return _stepped(Step.CLEANUP, {"schema": "dropped with all in it"})
     return _stepped(Step.CLEANUP, {"tables dropped": len(lifecycle.remove(spark))})
 
 

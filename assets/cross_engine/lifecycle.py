@@ -7,14 +7,16 @@ from assets.cross_engine.book import LOAD, STEPS, Line
 from assets.cross_engine.digest import Part, by_duckdb
 from assets.cross_engine.rows import LOADED
 from assets.cross_engine.tables import TABLES
+from assets.cross_engine.workspace_setup import workspace_setup
 from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDBSession
+from resources.duckdb import ALIAS, DuckDBSession
 from resources.errors import TableMissing, UnsafeTable
 from resources.history import Engine
 from resources.settings import TPCH, Settings
 from resources.spark import Spark
 from resources.sql import literal
 from resources.tables import OWNER
+from resources.workspace import SqlWarehouse
 
 _MADE = "tpch_made"
 
@@ -71,6 +73,34 @@ def load(session: DuckDBSession, scale_factor: float) -> list[Line]:
             made = session.append(table, f"SELECT * FROM {_MADE}.{table.name}", [f"dbgen:{scale_factor}"])
             lines.append(Line("setup", Engine.DUCKDB, table.name, LOAD, made.version, LOADED, digest))
     return lines
+
+
+def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list[Line]:
+    """Have a workspace make the eight tables of its samples, whatever was there before; return what DuckDB reads then.
+
+    Raises:
+        UnsafeTable: as `drop_tables`.
+        As `workspace_setup`.
+    """
+    catalog = spark.catalog
+    for name in set(tables_there(catalog)) - set(TABLES):
+        spark.sql(f"DROP TABLE IF EXISTS {catalog.connection.name}.{TPCH}.{name}")
+    workspace_setup(warehouse)
+    catalog.ensure_schemas((STEPS.layer,))
+    spark.ensure_table(STEPS)
+    digests = by_duckdb(session, [Part.of(table, f"{ALIAS}.{TPCH}.{table.name}") for table in TABLES.values()])
+    return [
+        Line(
+            "setup",
+            Engine.DATABRICKS,
+            table.name,
+            LOAD,
+            catalog.version(table.full_name(catalog.connection.name)),
+            LOADED,
+            digest,
+        )
+        for table, digest in zip(TABLES.values(), digests, strict=True)
+    ]
 
 
 def remove(spark: Spark) -> list[str]:

@@ -11,7 +11,9 @@ from resources.tables import SAFE_PROPERTIES, TableDeclaration, literal
 from resources.workspace import SqlWarehouse
 
 SAMPLES = "samples.tpch"
-"""Where a workspace has TPC-H; its scale factor is 5."""
+"""Where a workspace has TPC-H."""
+
+SAMPLES_SCALE_FACTOR = 5.0
 
 GRANTS = ("USE SCHEMA", "SELECT", "MODIFY", "CREATE TABLE", "EXTERNAL USE SCHEMA")
 """On the schema, for who does all the rest. The last one even an owner lacks until it is granted."""

@@ -1,13 +1,15 @@
 """The proof's tables on a workspace: which statements run and as whom, and what Spark makes of those that it knows, too."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from assets.cross_engine.tables import TABLES
+from assets.cross_engine import lifecycle
+from assets.cross_engine.tables import ORDERS_STREAM, TABLES
 from assets.cross_engine.workspace_setup import SAMPLES, cleanup_sql, setup_sql, workspace_cleanup, workspace_setup
 from resources.catalog import UnityCatalog
 from resources.errors import StatementFailed
+from resources.spark import Spark
 from resources.workspace import SqlWarehouse
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.workspace import (
@@ -120,3 +122,32 @@ def test_a_clone_has_the_declared_types_and_can_be_made_again(lake: Lakehouse, f
         assert lake.catalog.version(f"ratify.{fresh_schema}.partsupp") == version
         [row] = lake.run(f"SELECT * FROM {fresh_schema}.partsupp")
         assert [str(value) for value in row.values()] == ["1", "2", "3", "4.25", "c"]
+
+
+class SparkInPlaceOfTheWarehouse(SqlWarehouse):
+    """Runs the statements here, on what Spark has of the samples; it knows no GRANT."""
+
+    def run(self, statements: Sequence[str]) -> None:
+        spark = Spark(catalog=self.catalog)
+        for sql in statements:
+            if "GRANT" not in sql:
+                spark.sql(sql.replace(f"{SAMPLES}.", "ratify.tpch_samples."))
+        spark.close()
+
+
+@pytest.mark.long
+@pytest.mark.stack
+def test_the_proof_goes_on_from_what_the_workspace_made(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lake.duckdb.session() as session:
+        lifecycle.make_tables(lake.spark)
+        loaded = lifecycle.load(session, 0.001)
+        lake.catalog.ensure_schemas(("tpch_samples",))
+        for name in TABLES:
+            lake.run(f"CREATE TABLE ratify.tpch_samples.{name} AS SELECT * FROM ratify.tpch.{name}")
+        lake.spark.ensure_table(ORDERS_STREAM)
+        monkeypatch.setattr(lifecycle, "workspace_setup", lambda at: at.run(setup_sql("ratify", "x", new_catalog=False)))
+        lines = lifecycle.clone(lake.spark, session, SparkInPlaceOfTheWarehouse(catalog=lake.catalog))
+    assert [(line.table, line.digest) for line in lines] == [(line.table, line.digest) for line in loaded]
+    assert [line.version for line in lines] == [lake.version(table) for table in TABLES.values()]
+    # What an earlier run of the proof had made beside them is gone.
+    assert lifecycle.tables_there(lake.catalog) == sorted(TABLES)
