@@ -94,7 +94,7 @@ class _Replacement:
     ) -> None:
         self._con = con
         self._log = log
-        self._incoming = Incoming(con, log, [staged])
+        self._incoming = Incoming(con, log, [staged], alone=True)
         self._column = column
         self._value = value
         self._out = out

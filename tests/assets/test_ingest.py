@@ -61,7 +61,7 @@ class Landing:
     def book(self) -> list[tuple[Any, ...]]:
         with self.lake.duckdb.session() as session:
             return session.rows(
-                "SELECT parse_filename(path), status, rows FROM uc.ops.landed_files WHERE table_name = ? ORDER BY 1, 2",
+                "SELECT parse_filename(path), status, rows FROM uc.ops.landed_files WHERE table_name = ? ORDER BY ALL",
                 [self.source.table_name],
             )
 

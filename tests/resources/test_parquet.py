@@ -34,7 +34,7 @@ def con() -> Generator[DuckDBPyConnection]:
         ("DATE '0001-01-01'", "DATE '9999-12-31'", ("0001-01-01", "9999-12-31")),
         ("DATE '0044-03-15 (BC)'", "DATE '12345-01-01'", None),
         ("'-inf'::DOUBLE", "0", None),
-        ("1::DOUBLE", "'nan'", None),
+        ("1::DOUBLE", "'nan'::DOUBLE", None),
         ("''", "chr(1048575)", ("", chr(1048575))),
         # From here on DuckDB, as it reads, takes the escapes in the log for other characters, and skips the file.
         ("''", "'a' || chr(1048576)", None),
