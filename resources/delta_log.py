@@ -404,6 +404,7 @@ class DeltaLog:
             self._careful = _CAREFUL_COMMITS if version is None else max(0, self._careful - 1)
             if version is not None:
                 self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - began)
+                self._state.forget(snapshot.horizon_ms)
                 return Committed(version, attempt)
             # Full jitter, from the time that a commit takes here: the others need as long to make theirs. No longer than a
             # few of them, for then whoever has just committed would be the first again, and again.
