@@ -65,7 +65,7 @@ appender.err.layout.pattern = %d{ISO8601} %-5p %c{1}: %m%n%ex
 
 
 def main() -> int:
-    """Run the client in place of this process, or print the jars of the connector; EX_UNAVAILABLE where something is missing."""
+    """Become the client, or print the connector's jars; return EX_UNAVAILABLE where something for it is missing."""
     parser = argparse.ArgumentParser(prog="python -m embedded.flink", description=__doc__)
     parser.add_argument("--jars-dir", type=Path, required=True, help="where jars are kept that were downloaded")
     parser.add_argument("--java-home", type=Path, help="Java 17 or 21; without it one is looked for")
@@ -80,13 +80,14 @@ def main() -> int:
         if given.command == "connector":
             found = jars.resolve(("flink-delta",), given.jars_dir, java, _say, extra=given.coordinates)
             sys.stdout.write("".join(f"{jar}\n" for jar in found))
-            return 0
-        command = client_command(java, given.jars_dir, given.sql_file)
+        else:
+            command = client_command(java, given.jars_dir, given.sql_file)
+            os.environ["FLINK_CONF_DIR"] = str(given.sql_file.parent)
+            os.execv(sys.executable, [sys.executable, "-m", "embedded.leash", *command])  # noqa: S606 no shell is wanted
     except EmbeddedError as error:
         _say(str(error))
         return os.EX_UNAVAILABLE
-    os.environ["FLINK_CONF_DIR"] = str(given.sql_file.parent)
-    os.execv(sys.executable, [sys.executable, "-m", "embedded.leash", *command])  # noqa: S606 no shell is wanted
+    return 0
 
 
 def client_command(java: Java, jars_dir: Path, sql_file: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """The JVM jars that pyspark does not ship, resolved once by the Ivy that it does ship.
 
-`ivy.xml` is the lock, and `ivy-flink.xml` that of Flink: what one names is kept under `<jars_dir>/<digest>/<set>/`, where the digest covers that file and
-pyspark's release, so an upgrade resolves anew and two checkouts can share one directory. A set is complete when its
-stamp exists and every jar that the stamp lists has the size that it had.
+`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars: what one names is kept in `<jars_dir>/<digest>/<set>/`, where
+the digest covers that file and pyspark's release, so an upgrade resolves anew and two checkouts can share one directory.
+A set is complete when its stamp exists and every jar that the stamp lists has the size that it had.
 """
 
 import hashlib
