@@ -55,7 +55,7 @@ def understood(said: str, log: str) -> FlinkRun:
     jobs = dict[str, FlinkJob]()
     checkpoints = dict[str, int]()
     starts = [match.start() for match in _ENTRY.finditer(log)]
-    for begin, end in zip(starts, [*starts[1:], len(log)], strict=True):
+    for begin, end in zip(starts, [*starts[1:], len(log)], strict=False):
         entry = log[begin:end]
         if done := _CHECKPOINT.search(entry):
             checkpoints[done[1]] = checkpoints.get(done[1], 0) + 1

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -176,7 +177,9 @@ def test_with_half_a_connector_nothing_is_started(flink: Flink, tmp_path: Path, 
 
 def test_coordinates_that_no_registry_has_are_named(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLINK_DELTA_PACKAGE", "io.delta:delta-flink:0.0.0-none")
-    with pytest.raises(FlinkUnavailable, match=r"could not download io\.delta:delta-flink:0\.0\.0-none.*FLINK_DELTA_JARS"):
+    with pytest.raises(
+        FlinkUnavailable, match=r"(?s)could not download io\.delta:delta-flink:0\.0\.0-none.*FLINK_DELTA_JARS"
+    ):
         flink.insert([OWN, SHARED])
 
 
@@ -186,7 +189,7 @@ def test_a_java_that_is_none_is_named(flink: Flink, tmp_path: Path, monkeypatch:
         flink.execute("SELECT 1;")
 
 
-# What the client really does: two starts of it, some ten seconds each.
+# The client and its cluster.
 
 
 def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink, tmp_path: Path) -> None:
@@ -195,19 +198,19 @@ def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink
     short = Insert(OWN.table, OWN.uid, 300, 300, OWN.columns)
     text = job_text(on_files(sink), [short], {"execution.checkpointing.interval": "300 ms"})
     text += job_text(unity_catalog("other", "tpch", "http://127.0.0.1:9", TOKEN, []), [], {})
-    leaks, listening = list[str](), set[str]()
-    with watched(leaks, listening), pytest.raises(FlinkFailed) as failed:
+    with watched("0123456789abcdef") as (leaks, addresses), pytest.raises(FlinkFailed) as failed:
         flink.execute(text, secrets=[TOKEN])
     assert "Could not find any factory for identifier 'unitycatalog'" in str(failed.value)
     assert "0123456789abcdef" not in str(failed.value)
     assert leaks == []
-    assert listening == {"127.0.0.1"}
+    assert addresses == {"127.0.0.1"}
     rows = [row for part in sink.rglob("part-*") for row in csv.reader(part.read_text().splitlines())]
     assert sorted(int(row[0]) for row in rows) == list(range(9_200_000_001, 9_200_000_301))
     assert sum(Decimal(row[3]) for row in rows) == sum(seq * 7 % 1000 for seq in range(1, 301))
     assert {(row[2], row[5], row[6], row[7]) for row in rows} == {("O", "3-MEDIUM", "Clerk#external-flink-stream", "0")}
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
     broken = Insert(OWN.table, OWN.uid, 10, 100, ("1 / (seq - 5)", *OWN.columns[1:]))
     restarts = {
@@ -221,45 +224,52 @@ def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
         flink.execute(text)
 
 
-class watched:  # noqa: N801 it is used like a function
-    """Look, while the client runs, for the token in lists of processes and in files, and at what listens."""
+@contextmanager
+def watched(secret: str) -> Iterator[tuple[list[str], set[str]]]:
+    """Look, in the block, for a secret in lists of processes and in files, and at the addresses that the client listens on."""
+    leaks, addresses, over = list[str](), set[str](), threading.Event()
 
-    def __init__(self, leaks: list[str], listening: set[str]) -> None:
-        self._leaks, self._listening = leaks, listening
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+    def look(client: psutil.Process) -> None:
+        command = client.cmdline()
+        if secret in " ".join(command):
+            leaks.append(f"process {client.name()}")
+        # `java -version` asks which Java it is.
+        if client.name() == "java" and command[1].startswith("@"):
+            found = [c.laddr.ip for c in client.net_connections("tcp") if c.status == "LISTEN"]
+            addresses.update(address.removeprefix("::ffff:") for address in found)
+            files = [path for path in Path(command[1][1:]).parent.rglob("*") if path.is_file()]
+            leaks.extend(str(path) for path in files if secret in path.read_text(errors="replace"))
 
-    def __enter__(self) -> None:
-        self._thread.start()
+    def watch() -> None:
+        while not over.wait(0.2):
+            for process in descendants(os.getpid()):
+                with suppress(psutil.Error, FileNotFoundError):
+                    look(process)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.3):
-            for process in descendants(psutil.Process()):
-                try:
-                    if "0123456789abcdef" in " ".join(process.cmdline()):
-                        self._leaks.append(f"process {process.name()}")
-                    if "java" in process.name():
-                        self._listening |= {
-                            c.laddr.ip.removeprefix("::ffff:") for c in process.net_connections() if c.status == "LISTEN"
-                        }
-                        folder = Path(process.cmdline()[1].removeprefix("@")).parent
-                        regular = [file for file in folder.rglob("*") if file.is_file()]
-                        self._leaks += [
-                            str(file) for file in regular if "0123456789abcdef" in file.read_text(errors="replace")
-                        ]
-                except (psutil.Error, OSError, IndexError):
-                    continue
-
-
-def descendants(process: psutil.Process) -> list[psutil.Process]:
+    thread = threading.Thread(target=watch)
+    thread.start()
     try:
-        return process.children(recursive=True)
+        yield leaks, addresses
+    finally:
+        over.set()
+        thread.join()
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def clients(pid: int) -> list[psutil.Process]:
+    """The JVMs of the client below a process."""
+    found = list[psutil.Process]()
+    for process in descendants(pid):
+        with suppress(psutil.Error):
+            if process.name() == "java" and process.cmdline()[1].startswith("@"):
+                found.append(process)
+    return found
 
 
 PARENT = """
@@ -280,16 +290,15 @@ def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: sign
     environ = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as parent:
         try:
-            started = eventually(lambda: [p for p in descendants(psutil.Process(parent.pid)) if p.name() == "java"])
-            assert started
-            family = descendants(psutil.Process(parent.pid))
-            # Not before it has read its statements.
+            assert eventually(lambda: clients(parent.pid))
+            family = descendants(parent.pid)
+            # The JVM is at work, or still on its way there.
             time.sleep(1)
             parent.send_signal(how)
             parent.wait(30)
             gone, alive = psutil.wait_procs(family, timeout=30)
             assert alive == []
-            assert len(gone) >= 2
+            assert len(gone) == len(family) == 2
         finally:
             parent.kill()
     if how is signal.SIGINT:
