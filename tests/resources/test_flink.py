@@ -226,7 +226,7 @@ def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
 
 @contextmanager
 def watched(secret: str) -> Iterator[tuple[list[str], set[str]]]:
-    """Look, in the block, for a secret in lists of processes and in files, and at the addresses that the client listens on."""
+    """Look, in the block, for a secret in command lines and files, and at the addresses that the client listens on."""
     leaks, addresses, over = list[str](), set[str](), threading.Event()
 
     def look(client: psutil.Process) -> None:
