@@ -23,9 +23,10 @@ def orders_like(name: str) -> TableDeclaration:
 
 
 def orders_select(writer: str, first: int, rows: int, source: str) -> str:
-    """Rows with successive keys that carry their writer's name, from a table with a column `id`, in any engine's SQL."""
+    """Rows with successive keys that carry their writer's name, from a table of `id`, in any engine's SQL."""
     return (
-        f"SELECT CAST({first} + id AS BIGINT) AS o_orderkey, CAST(id % 1500 + 1 AS BIGINT) AS o_custkey, 'O' AS o_orderstatus, "
+        f"SELECT CAST({first} + id AS BIGINT) AS o_orderkey, CAST(id % 1500 + 1 AS BIGINT) AS o_custkey, "
+        "'O' AS o_orderstatus, "
         "CAST(id % 1000 AS DECIMAL(15,2)) AS o_totalprice, DATE '2026-01-01' AS o_orderdate, '3-MEDIUM' AS o_orderpriority, "
         f"'{writer}' AS o_clerk, 0 AS o_shippriority, 'of {writer}' AS o_comment FROM {source}"
     )

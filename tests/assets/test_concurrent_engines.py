@@ -98,9 +98,10 @@ def spark_stream(lake: Lakehouse, table: TableDeclaration, over: threading.Event
             if error := query.exception():
                 raise error
             for progress in query.recentProgress:
-                if progress["batchId"] not in seen and progress["numInputRows"]:
-                    seen.add(progress["batchId"])
-                    told.add(progress["numInputRows"])
+                # By attribute: by key the count of rows is None over Spark Connect.
+                if progress.batchId not in seen and progress.numInputRows:
+                    seen.add(progress.batchId)
+                    told.add(progress.numInputRows)
     finally:
         query.stop()
 
