@@ -5,8 +5,8 @@ lock commits all requests that wait, its own and the others', in one transaction
 commit window is never contended on one machine, and the more writers there are, the more loads a version carries. Between
 machines it is the catalog alone that decides, and a conflict there is tried again (see `resources.duckdb`).
 
-An engine that takes longer for a commit than we take from one to the next would lose to us for ever: four busy writers kept
-Spark from a single commit for five minutes. So whoever holds the lock looks now and then whether another has lost, and
+An engine that takes longer for a commit than we take from one to the next would lose to us again and again: beside four busy
+writers Spark made a commit in thirty seconds, or none. So whoever holds the lock looks now and then whether another lost, and
 lets it have the next version, while what is to be appended here gathers for the one after.
 
 Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
@@ -36,8 +36,8 @@ _MAKING_S = 60
 _STAGED_S = 86_400
 _ASK_S = 0.003
 _LOOK_S = 1.0
-# The shortest turn and the longest. Where the engine that lost has died, one turn is lost with it.
-_TURN_S = (1.0, 30.0)
+# Where the engine that lost has died, one turn is lost with it.
+_MAX_TURN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class Turn:
     """
 
     lost: int = -1
-    seconds: float = 1
+    seconds: float = 2
     taken: bool = True
 
     @property
     def next_seconds(self) -> float:
         """How long the next may be: an engine that was not done in time needs longer, as on a machine that is busy."""
-        return max(_TURN_S[0], self.seconds / 2) if self.taken else min(_TURN_S[1], self.seconds * 2)
+        return self.seconds if self.taken else min(_MAX_TURN_S, self.seconds * 2)
 
 
 GiveWay = Callable[[Turn], Turn]

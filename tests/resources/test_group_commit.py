@@ -228,6 +228,6 @@ def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path
     assert asked[2:] == [Turn()]
     assert log.loads == ["a", "b", "c", "d"]
     # What the next turn is, after one of so many seconds that was taken or was not.
-    after = {(1, True): 1, (8, True): 4, (1, False): 2, (20, False): 30}
+    after = {(2, True): 2, (8, True): 8, (2, False): 4, (20, False): 30}
     assert {(seconds, taken): Turn(3, seconds, taken).next_seconds for seconds, taken in after} == after
     (tmp_path / "queue" / "gave-way").unlink()
