@@ -5,9 +5,9 @@ lock commits all requests that wait, its own and the others', in one transaction
 commit window is never contended on one machine, and the more writers there are, the more loads a version carries. Between
 machines it is the catalog alone that decides, and a conflict there is tried again (see `resources.duckdb`).
 
-An engine that takes longer for a commit than we take from one to the next would lose to us again and again: beside four busy
-writers Spark made a commit in thirty seconds, or none. So whoever holds the lock looks now and then whether another lost, and
-lets it have the next version, while what is to be appended here gathers for the one after.
+An engine that takes longer for a commit than we take from one to the next would lose to us again and again: beside four
+busy writers Spark made a commit in thirty seconds, or none. So whoever holds the lock looks now and then whether another has
+lost, and lets it have the next version, while what is to be appended here gathers for the one after.
 
 Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
 brings its rows. A writer that dies leaves a request whose lock is free: so the next one knows that nobody waits for it.
