@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FLINK := $(VENV)/.flink
 
 .PHONY: help setup demo dev test test-unit test-long lint bench clean
 
@@ -17,6 +18,10 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
 	@touch $(READY)
 
+$(FLINK): $(READY) requirements-flink.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps -r requirements-flink.lock
+	@touch $(FLINK)
+
 setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
 	$(BIN)/ratify setup
 
@@ -26,15 +31,15 @@ demo: setup ## Run the main job on real flights and print what it did
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
-test: setup ## All tests but the long forms, in two sessions side by side
+test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
 	@$(BIN)/python -m pytest -m "not long" tests/embedded > $(VENV)/test-embedded.log 2>&1 & embedded=$$!; \
 	$(BIN)/python -m pytest -m "not long" --ignore=tests/embedded; rest=$$?; \
 	wait $$embedded; embedded=$$?; cat $(VENV)/test-embedded.log; exit $$((rest || embedded))
 
-test-unit: $(READY) ## The tests that need no catalog, Spark or browser
+test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark or browser
 	$(BIN)/python -m pytest -m "not stack and not browser and not long"
 
-test-long: setup ## Also the long forms of the chaos and fuzz tests
+test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
 	$(BIN)/python -m pytest
 
 lint: $(READY) ## ruff, pyright, dg check defs

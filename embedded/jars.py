@@ -1,8 +1,8 @@
 """The JVM jars that pyspark does not ship, resolved once by the Ivy that it does ship.
 
-`ivy.xml` is the lock: what it names is kept under `<jars_dir>/<digest>/<set>/`, where the digest covers that file and
-pyspark's release, so an upgrade resolves anew and two checkouts can share one directory. A set is complete when its
-stamp exists and every jar that the stamp lists has the size that it had.
+`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars: what one names is kept in `<jars_dir>/<digest>/<set>/`, where
+the digest covers that file and pyspark's release, so an upgrade resolves anew and two checkouts can share one directory.
+A set is complete when its stamp exists and every jar that the stamp lists has the size that it had.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -22,10 +22,17 @@ from embedded.errors import EmbeddedError, JarsUnavailable, tail
 from embedded.files import Progress, exclusive
 from embedded.java import Java
 
-SETS = ("spark", "kafka", "s3")
+# Flink's jars are none of Spark's: by a lock of their own, one may change and the other stays resolved.
+SETS: Mapping[str, str] = {
+    "spark": "ivy.xml",
+    "kafka": "ivy.xml",
+    "s3": "ivy.xml",
+    "flink-client": "ivy-flink.xml",
+    "flink-delta": "ivy-flink.xml",
+}
+"""Each set with the file that locks it."""
 
 _HERE = Path(__file__).parent
-_LOCK = _HERE / "ivy.xml"
 _SETTINGS = _HERE / "ivysettings.xml"
 _DOWNLOADED = re.compile(r"\[SUCCESSFUL ] \S+?!(\S+)")
 # One line for each artifact in Ivy's closing report, as `:: org#module;revision: not found` or `…!module.jar`.
@@ -49,13 +56,13 @@ def pyspark_jars() -> Path:
     return Path(spec.submodule_search_locations[0]) / "jars"
 
 
-def lock(extra: str | None = None) -> Lock:
-    """Read the lock; `extra` adds Maven coordinates `organisation:module:revision` to the set `spark`.
+def lock(extra: str | None = None, file: str = "ivy.xml") -> Lock:
+    """Read a lock; `extra` adds Maven coordinates `organisation:module:revision` to the set that it names first.
 
     Raises:
         JarsUnavailable: `extra` is not of that form.
     """
-    text = _LOCK.read_text()
+    text = (_HERE / file).read_text()
     if extra:
         text = _with_dependency(text, extra)
     seed = f"{text}\npyspark {metadata.version('pyspark')}"
@@ -72,18 +79,19 @@ def resolve(
     Raises:
         JarsUnavailable: an artifact could not be downloaded; the message names it.
     """
-    locked = lock(extra)
     jars_dir = jars_dir.resolve()  # Ivy refuses a relative cache directory
-    home = jars_dir / locked.digest
+    # Two sets may share a jar; the same file twice on a class path costs only a look.
+    found = dict[str, Path]()
     for name in sets:
         if name not in SETS:
             raise JarsUnavailable(f"there is no jar set {name!r}: choose from {', '.join(SETS)}")
+        locked = lock(extra, SETS[name])
+        home = jars_dir / locked.digest
         if read_stamp(home, name) is None:
             with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
                 if read_stamp(home, name) is None:
                     _retrieve(name, locked, jars_dir, java, progress)
-    # Two sets may share a jar; the same file twice on a class path costs only a look.
-    found = {jar.name: jar for name in sets for jar in read_stamp(home, name) or ()}
+        found |= {jar.name: jar for jar in read_stamp(home, name) or ()}
     return tuple(found[name] for name in sorted(found))
 
 
@@ -171,11 +179,11 @@ def _with_dependency(ivy_xml: str, coordinates: str) -> str:
     if not _COORDINATES.fullmatch(coordinates):
         raise JarsUnavailable(f"{coordinates!r} is not of the form organisation:module:revision")
     root = ET.fromstring(ivy_xml)  # noqa: S314 - our own file, read from the package
-    dependencies = root.find("dependencies")
-    if dependencies is None:
-        raise EmbeddedError(f"{_LOCK} has no <dependencies>")
+    first, dependencies = root.find("configurations/conf"), root.find("dependencies")
+    if first is None or dependencies is None:
+        raise EmbeddedError("a lock of jars has no <conf> or no <dependencies>")
     organisation, module, revision = coordinates.split(":")
-    attributes = {"org": organisation, "name": module, "rev": revision, "conf": "spark->default"}
+    attributes = {"org": organisation, "name": module, "rev": revision, "conf": f"{first.get('name')}->default"}
     # Ivy reads dependencies before excludes and overrides, in that order only.
     dependencies.insert(0, ET.Element("dependency", attributes))
     return ET.tostring(root, encoding="unicode")

@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,12 @@ class Java:
     def executable(self) -> Path:
         """The launcher to start JVMs with."""
         return self.home / "bin" / "java"
+
+
+def argument_file(arguments: Iterable[str]) -> str:
+    """Return the text of a file from which `java @file` reads its arguments."""
+    escaped = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
+    return "".join(f'"{argument}"\n' for argument in escaped)
 
 
 def choose_java(forced: Path | None, environ: Mapping[str, str]) -> Java:

@@ -13,7 +13,7 @@ import psutil
 
 from embedded.files import write_private
 from embedded.jars import pyspark_jars
-from embedded.java import Java
+from embedded.java import Java, argument_file
 
 # What Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions, 4.2.0), less what needs a newer Java.
 _OPENED = (
@@ -97,7 +97,7 @@ def command(server: SparkServer) -> list[str]:
     for directory in (server.log.parent, log4j.parent, _scratch(server)):
         directory.mkdir(parents=True, exist_ok=True)
     log4j.write_text(_LOG4J.format(log=server.log))
-    write_private(arguments, "\n".join(map(_quoted, _arguments(server, log4j))) + "\n")
+    write_private(arguments, argument_file(_arguments(server, log4j)))
     return [str(server.java.executable), f"@{arguments}"]
 
 
@@ -200,8 +200,3 @@ def _jvm_tuning(cores: int) -> list[str]:
 
 def _scratch(server: SparkServer) -> Path:
     return server.home / "spark" / "tmp"
-
-
-def _quoted(argument: str) -> str:
-    escaped = argument.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

@@ -12,6 +12,7 @@ from orchestration.jobs import cross_engine_proof, files_job, hourly, ingest_job
 from orchestration.sensors import landed_files_sensor
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
+from resources.flink import Flink
 from resources.landing import LandingZone
 from resources.spark import Spark
 
@@ -29,6 +30,7 @@ defs = dg.Definitions(
         "catalog": catalog,
         "spark": Spark(catalog=catalog),
         "duckdb": DuckDB(catalog=catalog),
+        "flink": Flink(catalog=catalog),
         "landing": LandingZone(),
     },
     # Steps wait for Spark's server and for DuckDB's threads, both outside of Python: a process for each step would only

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.bronze.sources import SOURCES
 from assets.checks.definitions import files_checks
-from assets.cross_engine.assets import GROUP
+from assets.cross_engine.steps import GROUP
 from assets.tables import asset_key
 
 ingest_job = dg.define_asset_job(

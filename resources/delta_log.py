@@ -14,6 +14,7 @@ import logging
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ _MAX_DOUBLINGS = 3
 _CAREFUL_COMMITS = 8
 _RESEND_S = 0.2
 _RECENT = 1000
+_LOOK_BACK = 100
+_AWAIT_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -411,6 +414,25 @@ class DeltaLog:
             time.sleep(random.uniform(0, self._commit_s * 2 ** min(attempt, _MAX_DOUBLINGS)))  # noqa: S311
         self._loaded = None
         raise CommitConflict(f"Other writers of {self._full_name} won all {self._attempts} attempts; nothing was committed.")
+
+    def loser(self, after: int) -> int:
+        """Return the newest version, of the last few and above `after`, that another writer proposed and lost; -1 if none.
+
+        Its proposal stays in the log when the catalog refuses it, as ours does not: so such a version has two.
+        """
+        version = self._state.version
+        proposed = Counter(name[:20] for name in self.storage.names(_STAGED))
+        lost = (seen for seen in range(version, max(after, version - _LOOK_BACK), -1) if proposed[f"{seen:020d}"] > 1)
+        return next(lost, -1)
+
+    def await_other(self, seconds: float) -> bool:
+        """Wait until there is a version that another writer made after our last; return whether one came in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._catalog.version(self._full_name) > self._state.version:
+                return True
+            time.sleep(_AWAIT_S)
+        return False
 
     def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
         # The snapshot that our last commit left will do: if it is out of date, then the catalog refuses what builds on it.

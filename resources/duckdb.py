@@ -35,7 +35,7 @@ from resources.errors import (
     RatifyError,
     UnsafeTable,
 )
-from resources.group_commit import CommitQueue, Ratified, Staged
+from resources.group_commit import CommitQueue, Ratified, Staged, Turn
 from resources.handover import Handover, Request
 from resources.parquet import write_parquet
 from resources.settings import Settings
@@ -277,7 +277,15 @@ class DuckDBSession:
             made.append(version)
             return version, attempts
 
-        ratified = CommitQueue(self._spool(declaration)).commit(staged, append)
+        def give_way(last: Turn) -> Turn:
+            log = self.log(declaration)
+            with suppress(RatifyError):
+                if (lost := log.loser(last.lost)) > last.lost:
+                    seconds = last.next_seconds
+                    return Turn(lost, seconds, log.await_other(seconds))
+            return last
+
+        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, give_way)
         # What is attached shows the table as it was.
         self._attached = False
         # Whoever made the version does it, when nobody waits for it any more.

@@ -88,6 +88,22 @@ class SparkUnavailable(RatifyError):
     """The Spark server cannot be reached or refuses the session."""
 
 
+class FlinkUnavailable(RatifyError):
+    """Flink or Delta's connector for it is not there, or not whole; nothing was started.
+
+    Attributes:
+        missing: Names of the artifacts that are missing, where it is they.
+    """
+
+    def __init__(self, message: str, missing: tuple[str, ...] = ()) -> None:
+        self.missing = missing
+        super().__init__(message)
+
+
+class FlinkFailed(RatifyError):
+    """A Flink job failed; what it committed before that is in its tables."""
+
+
 class LandingUnavailable(RatifyError):
     """The landing zone cannot be listed or read; this says nothing about which files it holds."""
 

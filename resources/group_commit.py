@@ -5,6 +5,10 @@ lock commits all requests that wait, its own and the others', in one transaction
 commit window is never contended on one machine, and the more writers there are, the more loads a version carries. What goes
 on between machines is told in `resources.handover`.
 
+An engine that takes longer for a commit than we take from one to the next would lose to us again and again: beside four
+busy writers Spark made a commit in thirty seconds, or none. So whoever holds the lock looks now and then whether another has
+lost, and lets it have the next version, while what is to be appended here gathers for the one after.
+
 Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
 brings its rows. A writer that dies leaves a request whose lock is free: so the next one knows that nobody waits for it.
 """
@@ -31,6 +35,9 @@ _MAKING_S = 60
 # Longer than anyone waits for the catalog.
 _STAGED_S = 86_400
 _ASK_S = 0.003
+_LOOK_S = 1.0
+# Where the engine that lost has died, one turn is lost with it.
+_MAX_TURN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,30 @@ Append = Callable[[Sequence[Staged]], tuple[int, int]]
 committed then, but with CommitOutcomeUnknown."""
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A turn that other engines were given.
+
+    Attributes:
+        lost: The version that one of them lost to us, before it.
+        seconds: How long we waited at most.
+        taken: Whether another version came meanwhile.
+    """
+
+    lost: int = -1
+    seconds: float = 2
+    taken: bool = True
+
+    @property
+    def next_seconds(self) -> float:
+        """How long the next may be: an engine that was not done in time needs longer, as on a machine that is busy."""
+        return self.seconds if self.taken else min(_MAX_TURN_S, self.seconds * 2)
+
+
+GiveWay = Callable[[Turn], Turn]
+"""Gives a turn to an engine that lost a version since the last turn, or returns that one, where none has."""
+
+
 class CommitQueue:
     """The requests for one table on this machine."""
 
@@ -101,8 +132,8 @@ class CommitQueue:
         self._max_bytes = max_bytes
         folder.mkdir(parents=True, exist_ok=True)
 
-    def commit(self, staged: Staged, append: Append) -> Ratified:
-        """Append the staged rows, with those of whoever else waits.
+    def commit(self, staged: Staged, append: Append, give_way: GiveWay | None = None) -> Ratified:
+        """Append the staged rows, with those of whoever else waits; then, at times, `give_way` to other engines.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing of this append was committed.
@@ -115,6 +146,8 @@ class CommitQueue:
                     if held and own.exists():
                         # Ours is among them, but where more wait than fit into one commit: then those are older.
                         _serve(self._waiting(), append)
+                        if give_way:
+                            self._give_way(give_way)
                 if not held:
                     time.sleep(_ASK_S)
             return _understood(answer, staged)
@@ -141,6 +174,17 @@ class CommitQueue:
         """Try to take the table's lock, and say whether it is held."""
         with (self._folder / "lock").open("w") as file:
             yield _free(file)
+
+    def _give_way(self, give_way: GiveWay) -> None:
+        """Ask for it, but not at every commit. The lock is held, and the answers are given."""
+        # No dot in its name: it is nobody's request.
+        noted = self._folder / "gave-way"
+        last = Turn()
+        with suppress(FileNotFoundError, ValueError):
+            if time.time() - noted.stat().st_mtime < _LOOK_S:
+                return
+            last = Turn(**json.loads(noted.read_text()))
+        noted.write_text(json.dumps(vars(give_way(last))))
 
     def _waiting(self) -> dict[Path, Staged]:
         """The oldest requests that go into one commit. The lock is held."""

@@ -73,7 +73,7 @@ class Settings(BaseSettings):
 
     ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
     ratify_duckdb_extensions: Path | None = Field(default=None, description="Folder that has DuckDB's extensions installed")
-    ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 to use for the embedded Spark")
+    ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 for the embedded Spark and for Flink")
     ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
     ratify_s3_role_arn: str | None = Field(default=None, description="Role that the embedded catalog assumes for S3")
     ratify_s3_endpoint: str | None = Field(default=None, description="URL of S3 and STS, where not those of AWS")
@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
+    flink_delta_jars: str | None = Field(default=None, description="Delta's connector for Flink: a folder, or jars")
+    flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
 

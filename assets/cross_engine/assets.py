@@ -1,7 +1,6 @@
 """The steps of the cross-engine proof as assets. Each waits for all that come before it, for a run may leave some out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import dagster as dg
@@ -9,9 +8,11 @@ from pydantic import Field
 
 from assets.checks.history import Finding
 from assets.cross_engine import book, duckdb_steps, lifecycle, spark_steps, streaming, verify
+from assets.cross_engine.flink import orders_flink
 from assets.cross_engine.queries import tpch_answers
 from assets.cross_engine.report import FAILED, PASSED, write_report
-from assets.cross_engine.tables import ORDERS_FLINK, ORDERS_STREAM, ORDERS_SUMMARY, TABLES
+from assets.cross_engine.steps import GROUP, KEYS, Step, step_key, step_spec, step_table
+from assets.cross_engine.tables import ORDERS_STREAM, ORDERS_SUMMARY, TABLES
 from assets.cross_engine.workspace_setup import SAMPLES_SCALE_FACTOR, workspace_cleanup
 from assets.tables import Written, asset_key, result, table_spec
 from resources.catalog import UnityCatalog
@@ -20,63 +21,6 @@ from resources.settings import Settings
 from resources.spark import Spark
 from resources.tables import TableDeclaration
 from resources.workspace import SqlWarehouse
-
-GROUP = "cross_engine"
-
-
-class Step(StrEnum):
-    """The steps, in their order."""
-
-    SETUP = "setup"
-    DUCKDB_READ = "duckdb_read"
-    DUCKDB_INSERT = "duckdb_insert"
-    SPARK_READ = "spark_read"
-    SPARK_WRITE = "spark_write"
-    STREAMING = "streaming"
-    FLINK = "flink"
-    VERIFY = "verify"
-    CLEANUP = "cleanup"
-
-
-def _step_key(step: Step) -> dg.AssetKey:
-    return dg.AssetKey([GROUP, step.value])
-
-
-KEYS: Mapping[Step, Sequence[dg.AssetKey]] = {
-    Step.SETUP: [asset_key(table) for table in TABLES.values()],
-    Step.DUCKDB_READ: [_step_key(Step.DUCKDB_READ)],
-    Step.DUCKDB_INSERT: [_step_key(Step.DUCKDB_INSERT)],
-    Step.SPARK_READ: [_step_key(Step.SPARK_READ)],
-    Step.SPARK_WRITE: [asset_key(ORDERS_SUMMARY)],
-    Step.STREAMING: [asset_key(ORDERS_STREAM)],
-    Step.FLINK: [asset_key(ORDERS_FLINK)],
-    Step.VERIFY: [_step_key(Step.VERIFY)],
-    Step.CLEANUP: [_step_key(Step.CLEANUP)],
-}
-"""What each step materializes: the tables that it makes, or else itself."""
-
-
-def before(step: Step) -> list[dg.AssetKey]:
-    """Return the keys of all steps before a step, which are the dependencies of its assets."""
-    steps = list(Step)
-    return [key for earlier in steps[: steps.index(step)] for key in KEYS[earlier]]
-
-
-def step_spec(step: Step, description: str, kinds: set[str]) -> dg.AssetSpec:
-    """Return the spec of a step that makes no table."""
-    return dg.AssetSpec(
-        _step_key(step),
-        deps=before(step),
-        description=description,
-        group_name=GROUP,
-        kinds=kinds,
-        owners=[f"team:{book.STEPS.owner}"],
-    )
-
-
-def step_table(step: Step, declaration: TableDeclaration) -> dg.AssetSpec:
-    """Return the spec of a table that a step makes."""
-    return table_spec(declaration, before(step)).replace_attributes(group_name=GROUP)
 
 
 class SetupConfig(dg.Config):
@@ -182,7 +126,7 @@ _VERIFIED = {
     specs=[step_spec(Step.VERIFY, "Histories, rows, time travel, RESTORE, and the 22 queries", {"spark", "duckdb"})],
     # What is wrong has to stay to be looked at.
     check_specs=[
-        dg.AssetCheckSpec(name, asset=_step_key(Step.VERIFY), description=text, blocking=True)
+        dg.AssetCheckSpec(name, asset=step_key(Step.VERIFY), description=text, blocking=True)
         for name, text in _VERIFIED.items()
     ],
 )
@@ -213,7 +157,7 @@ def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]
         },
     )
     for name, finding in findings.items():
-        yield _judged(_step_key(Step.VERIFY), name, finding)
+        yield _judged(step_key(Step.VERIFY), name, finding)
 
 
 COMMITS = "commits by engine"
@@ -230,7 +174,7 @@ def cleanup(spark: Spark) -> dg.MaterializeResult[Any]:
 
 
 def _stepped(step: Step, metadata: Mapping[str, Any]) -> dg.MaterializeResult[Any]:
-    return dg.MaterializeResult(asset_key=_step_key(step), metadata=dict(metadata))
+    return dg.MaterializeResult(asset_key=step_key(step), metadata=dict(metadata))
 
 
 def _numbers(lines: Sequence[book.Line], run: book.Run) -> dict[str, Any]:
@@ -257,8 +201,8 @@ def _judged(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResul
     )
 
 
-steps_book = table_spec(book.STEPS, [key for step in Step if step not in (Step.FLINK, Step.CLEANUP) for key in KEYS[step]])
+steps_book = table_spec(book.STEPS, [key for step in Step if step is not Step.CLEANUP for key in KEYS[step]])
 """The book of the proof, to which every step adds that writes."""
 
-cross_engine_assets = [setup, duckdb_read, duckdb_insert, spark_read, spark_write, stream, verified, cleanup]
+cross_engine_assets = [setup, duckdb_read, duckdb_insert, spark_read, spark_write, stream, orders_flink, verified, cleanup]
 """The steps, in their order."""

@@ -23,6 +23,10 @@ SAVED_DELETED = Block(9_000_000_531, 9_000_000_532)
 STREAMED = Block(9_100_000_000, 9_199_999_999)
 """Structured Streaming's, in a table of its own."""
 
+BY_FLINK = Block(9_200_000_001, 9_200_003_000)
+BY_FLINK_SHARED = Block(9_300_000_001, 9_300_000_010)
+"""Flink's: in a table of its own, and in the one that all share."""
+
 _TEXTS = ("plain", "Grüße aus 東京 🚀", "", None)
 _PRICES = (Decimal("100.00"), Decimal("-0.01"), Decimal("9999999999999.99"))
 _DAYS = (dt.date(2026, 4, 23), dt.date(1970, 1, 1), dt.date(9999, 12, 31))

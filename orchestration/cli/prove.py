@@ -9,7 +9,8 @@ from uuid import uuid4
 import dagster as dg
 import typer
 
-from assets.cross_engine.assets import COMMITS, KEYS, Step, cross_engine_assets
+from assets.cross_engine.assets import COMMITS, cross_engine_assets
+from assets.cross_engine.steps import KEYS, Step
 from orchestration.cli import session
 from orchestration.definitions import defs
 

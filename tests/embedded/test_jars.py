@@ -133,3 +133,11 @@ def test_offline_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
     java = choose_java(None, os.environ)
     with pytest.raises(JarsUnavailable, match=r"could not download io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"):
         jars.resolve(("spark",), tmp_path, java, lambda _: None)
+
+
+def test_a_connector_for_flink_is_added_to_flink_s_lock_alone() -> None:
+    given = jars.lock("io.delta:delta-flink:4.4.0", jars.SETS["flink-delta"])
+    added = ET.fromstring(given.ivy_xml).find("dependencies/dependency")  # noqa: S314 - our own file
+    assert added is not None
+    assert added.attrib == {"org": "io.delta", "name": "delta-flink", "rev": "4.4.0", "conf": "flink-delta->default"}
+    assert len({given.digest, jars.lock(file=jars.SETS["flink-client"]).digest, jars.lock().digest}) == 3

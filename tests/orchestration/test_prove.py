@@ -1,27 +1,27 @@
 """`ratify prove`: its flags, what counts as passed, and the whole proof, killed at each of its steps."""
 
 import random
-import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assets.cross_engine import book, lifecycle, verify
-from assets.cross_engine.assets import Step
 from assets.cross_engine.spark_steps import name_of
+from assets.cross_engine.steps import Step
 from assets.cross_engine.tables import TABLES
 from orchestration.cli.prove import Outcome, passed, steps_of
 from resources.errors import UnsafeTable
-from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
+from tests.orchestration.test_cli import RATIFY, environment, new_home
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake", "new_home"]
 
 
 def test_an_engine_has_to_be_named(tmp_path: Path) -> None:
-    asked = ratify(tmp_path, "prove", "--no-setup")
+    asked = prove(tmp_path, "--no-setup")
     assert asked.returncode == 2
     for flag in ("-a", "-s", "-f", "-d"):
         assert flag in asked.stderr
@@ -62,6 +62,13 @@ def fates(printed: str) -> dict[str, str]:
     return {cells[0].replace(" ", "_"): cells[1] for cells in lines if len(cells) == 4 and cells[0]}
 
 
+def prove(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the proof, for which two busy cores may take their time."""
+    return subprocess.run(
+        [RATIFY, "prove", *arguments], env=environment(home), capture_output=True, text=True, timeout=1800, check=False
+    )
+
+
 def as_it_should(proof: subprocess.CompletedProcess[str]) -> None:
     assert proof.returncode == 0, proof.stdout + proof.stderr
     found = fates(proof.stdout)
@@ -72,7 +79,7 @@ def as_it_should(proof: subprocess.CompletedProcess[str]) -> None:
 
 @pytest.mark.stack
 def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -> None:
-    proof = ratify(home, "prove", "-a", "--no-cleanup")
+    proof = prove(home, "-a", "--no-cleanup")
     assert proof.returncode == 0, proof.stdout + proof.stderr
     found = fates(proof.stdout)
     assert found.pop("flink") in {"passed", "unavailable"}
@@ -84,17 +91,14 @@ def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -
         assert restored == {"orders": lake.version(TABLES["orders"])}
         # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
         lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
-        history = verify.histories(lake.spark)
+        history = {"nation": lake.spark.history(name_of(lake.spark, TABLES["nation"]))}
         seen = verify.engines_agree(lake.spark, session, run, history)
         assert not seen.passed
-        assert (
-            "nation as DuckDB LOAD left it, read by Spark; nation as DuckDB LOAD left it, read by DuckDB."
-            in seen.description
-        )
-        assert verify.time_travel(lake.spark, run, history).passed
-        run = book.Run(run.id, run.scale_factor, tuple(verify.roll_back(lake.spark, run)))
-        assert verify.rolled_back(lake.spark, session, run.lines).passed
-    assert len(lifecycle.remove(lake.spark)) == len(history)
+        for engine in ("Spark", "DuckDB"):
+            assert f"nation as DuckDB LOAD left it, read by {engine}" in seen.description
+        as_restored = [replace(line, operation=book.RESTORE) for line in run.lines]
+        assert not verify.rolled_back(lake.spark, session, as_restored).passed
+    assert set(lifecycle.remove(lake.spark)) >= set(TABLES)
     assert lifecycle.remove(lake.spark) == []
     assert "tpch" not in {schema.name for schema in lake.catalog.client.schemas.list("ratify")}
 
@@ -114,23 +118,30 @@ def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
 @pytest.mark.long
 def test_twice_in_a_row_on_a_fresh_stack(new_home: Path) -> None:
     for _ in range(2):
-        proof = ratify(new_home, "prove", "-a", "--scale-factor", "0.1")
+        proof = prove(new_home, "-a", "--scale-factor", "0.1")
         as_it_should(proof)
         assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
 
 
 @pytest.mark.stack
 @pytest.mark.long
-@pytest.mark.parametrize("step", [step.value for step in Step if step is not Step.FLINK])
-def test_what_is_killed_is_made_good_by_the_next(lake: Lakehouse, home: Path, step: str) -> None:
-    """kill -9 in the middle of a step, on a stack that goes on with whatever that step had begun there."""
-    proof = subprocess.Popen(
-        [RATIFY, "prove", "-a"], env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    assert proof.stderr is not None
-    assert any(line.startswith(f"{step} ") for line in proof.stderr)
-    time.sleep(random.uniform(0.05, {"setup": 6, "duckdb_insert": 0.3, "duckdb_read": 0.3}.get(step, 5)))  # noqa: S311
-    proof.send_signal(signal.SIGKILL)
-    proof.wait(10)
-    proof.stderr.close()
-    as_it_should(ratify(home, "prove", "-a"))
+def test_what_is_killed_is_made_good_by_the_next(lake: Lakehouse, home: Path) -> None:
+    """kill -9 in the middle of each step in turn, on a stack that goes on with whatever was begun there: each run gets past
+    the step at which the one before it died, and the last one ends as it should."""
+    for step in [step.value for step in Step if step is not Step.FLINK]:
+        proof = subprocess.Popen(
+            [RATIFY, "prove", "-a"], env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert proof.stderr is not None
+        said = list[str]()
+        for line in proof.stderr:
+            said.append(line)
+            if line.startswith(f"{step} …"):
+                break
+        else:
+            pytest.fail(f"{step} was not reached: {''.join(said)}")
+        time.sleep(random.uniform(0.05, 0.5 if step in {"duckdb_read", "duckdb_insert", "cleanup"} else 5))  # noqa: S311
+        proof.kill()
+        proof.wait(10)
+        proof.stderr.close()
+    as_it_should(prove(home, "-a"))

@@ -153,3 +153,18 @@ def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp
     assert sorted(file.version or 0 for file in before) == [1, 2]
     append(lake.duckdb, table, "SELECT 20, 'r'", "2")
     assert len(files(lake, table)) == 3
+
+
+def test_a_version_that_another_lost_is_seen_and_its_turn_awaited(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = append(lake.duckdb, table, "SELECT 1, 'x'", "1").version
+    log = lake.duckdb.log(lake.full(table))
+    assert log.loser(-1) == -1
+    # As Spark leaves it whose commit the catalog has refused.
+    log.storage.write(f"_delta_log/_staged_commits/{first:020d}.{uuid4()}.json", b"{}")
+    second = append(lake.duckdb, table, "SELECT 2, 'y'", "2").version
+    assert log.loser(-1) == first
+    assert log.loser(first) == -1
+    assert not log.await_other(0.2)
+    lake.run(f"INSERT INTO {lake.full(table)} VALUES (3, 'z')")
+    assert log.await_other(0.2)
+    assert lake.version(table) == second + 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
-from resources.group_commit import CommitQueue, Ratified, Staged
+from resources.group_commit import CommitQueue, Ratified, Staged, Turn
 
 
 def staged(folder: Path, name: str, *loads: str, size: int = 10) -> Staged:
@@ -207,3 +207,27 @@ def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue
     for left in (tmp_path / "queue").glob("*.making"):
         os.utime(left, (0, 0))
     queue.commit(staged(tmp_path, "last"), log.append)
+
+
+def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, log, asked = CommitQueue(tmp_path / "queue"), Log(tmp_path / "log"), list[Turn]()
+
+    def give_way(last: Turn) -> Turn:
+        asked.append(last)
+        return Turn(lost=7, seconds=4, taken=False)
+
+    queue.commit(staged(tmp_path, "a"), log.append, give_way)
+    queue.commit(staged(tmp_path, "b"), log.append, give_way)
+    assert asked == [Turn()]
+    monkeypatch.setattr("resources.group_commit._LOOK_S", 0)
+    # Another process, to which the first has left what it knows; and one that was cut off while it wrote.
+    CommitQueue(tmp_path / "queue").commit(staged(tmp_path, "c"), log.append, give_way)
+    assert asked[1:] == [Turn(lost=7, seconds=4, taken=False)]
+    (tmp_path / "queue" / "gave-way").write_text("")
+    queue.commit(staged(tmp_path, "d"), log.append, give_way)
+    assert asked[2:] == [Turn()]
+    assert log.loads == ["a", "b", "c", "d"]
+    # What the next turn is, after one of so many seconds that was taken or was not.
+    after = {(2, True): 2, (8, True): 8, (2, False): 4, (20, False): 30}
+    assert {(seconds, taken): Turn(3, seconds, taken).next_seconds for seconds, taken in after} == after
+    (tmp_path / "queue" / "gave-way").unlink()
