@@ -421,7 +421,9 @@ class DeltaLog:
         Its proposal stays in the log when the catalog refuses it, as ours does not: so such a version has two.
         """
         version = self._state.version
-        proposed = Counter(name[:20] for name in self.storage.names(_STAGED))
+        # Of a hundred versions all digits but two are alike.
+        alike = {f"{max(0, seen):020d}"[:-2] for seen in (version, version - _LOOK_BACK)}
+        proposed = Counter(name[:20] for digits in alike for name in self.storage.names(_STAGED, digits))
         lost = (seen for seen in range(version, max(after, version - _LOOK_BACK), -1) if proposed[f"{seen:020d}"] > 1)
         return next(lost, -1)
 

@@ -58,14 +58,18 @@ class TableStorage:
             file.flush()
             yield Path(file.name)
 
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, in any order; none where there is no such folder."""
+    def names(self, folder: str, prefix: str = "") -> list[str]:
+        """Return the names of the files in a folder that begin so, in any order; none where there is no such folder.
+
+        A store is asked for these alone: a folder of the log may have a hundred thousand others.
+        """
         with suppress(FileNotFoundError):
             if self.local:
-                return [path.name for path in (self.local / folder).iterdir()]
+                return [path.name for path in (self.local / folder).iterdir() if path.name.startswith(prefix)]
             with self._store("list", folder) as (fs, name):
                 fs.invalidate_cache(name)
-                return [found.rsplit("/", 1)[-1] for found in fs.ls(name, detail=False)]
+                paths = fs.find(name, prefix=prefix) if prefix else fs.ls(name, detail=False)
+                return [path.rsplit("/", 1)[-1] for path in paths]
         return []
 
     def write(self, path: str, content: bytes) -> None:
