@@ -13,7 +13,6 @@ from embedded.stack import running
 from embedded.state import StackConfig, StackState
 from resources.duckdb import DuckDB
 from resources.errors import AlreadyLoaded
-from resources.spark import Spark
 from tests.conftest import say
 from tests.embedded.catalog.s3 import BUCKET, ROLE, MotoS3, moto_s3
 from tests.resources.lakehouse import another_catalog, append, pairs
@@ -71,31 +70,30 @@ def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
 
 
 def test_duckdb_appends_to_what_spark_has_made(
-    stack_s3: StackState, s3: MotoS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack_s3: StackState, spark_s3: SparkSession, s3: MotoS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
-    assert stack_s3.spark is not None
     catalog = another_catalog(stack_s3)
-    spark, duckdb = Spark(catalog=catalog, remote=stack_s3.spark.remote), DuckDB(catalog=catalog)
     # Two spools: the second writer knows of the first one's commits by the catalog alone.
-    table, far = pairs(properties={"delta.checkpointInterval": "3"}), DuckDB(catalog=catalog)
-    spark.ensure_table(table)
+    duckdb, far = DuckDB(catalog=catalog), DuckDB(catalog=catalog)
+    table = pairs(properties={"delta.checkpointInterval": "3"})
+    catalog.ensure_schemas((table.layer,))
+    spark_s3.sql(table.ddl("ratify"))
     versions = [append(duckdb, table, f"SELECT {at}, 'é'", f"load {at}").version for at in range(4)]
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "far"))
     versions.append(append(far, table, "SELECT 4, NULL", "load 4").version)
     assert versions == [1, 2, 3, 4, 5]
     with pytest.raises(AlreadyLoaded):
         append(far, table, "SELECT 1, 'é'", "load 1")
-    assert sorted(row["id"] for row in spark.rows(spark.table(table))) == [0, 1, 2, 3, 4]
+    assert [row["id"] for row in spark_s3.table(table.full_name("ratify")).sort("id").collect()] == [0, 1, 2, 3, 4]
     log = far.log(table.full_name("ratify"))
     assert log.loser(-1) == -1
     log.storage.write(f"_delta_log/_staged_commits/{3:020d}.{uuid4()}.json", b"{}")
     assert [log.loser(after) for after in (-1, 2, 3)] == [3, 3, -1]
     assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
-    spark.close()
 
 
 def test_credentials_are_renewed_within_one_job(spark_s3: SparkSession, s3: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:
