@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from resources.catalog import UnityCatalog
-from resources.checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -35,6 +34,7 @@ from resources.errors import (
     StorageUnavailable,
     UnsafeTable,
 )
+from resources.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot, State, file_key
 from resources.table_features import refuse_unheeded
 from resources.table_storage import TableStorage
