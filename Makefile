@@ -31,10 +31,13 @@ demo: setup ## Run the main job on real flights and print what it did
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
+# In halves of about the same time.
+HALF := tests/embedded tests/resources
+
 test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
-	@$(BIN)/python -m pytest -m "not long" tests/embedded > $(VENV)/test-embedded.log 2>&1 & embedded=$$!; \
-	$(BIN)/python -m pytest -m "not long" --ignore=tests/embedded; rest=$$?; \
-	wait $$embedded; embedded=$$?; cat $(VENV)/test-embedded.log; exit $$((rest || embedded))
+	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
+	$(BIN)/python -m pytest -m "not long" $(HALF:%=--ignore=%); rest=$$?; \
+	wait $$half; half=$$?; cat $(VENV)/test-half.log; exit $$((rest || half))
 
 test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark or browser
 	$(BIN)/python -m pytest -m "not stack and not browser and not long"
