@@ -112,6 +112,7 @@ class Settings(BaseSettings):
     kafka_username: str | None = Field(default=None, description="Who asks; $ConnectionString for Azure Event Hubs")
     kafka_password: SecretStr | None = Field(default=None, description="Password, or an Event Hubs connection string")
     kafka_ca: Path | None = Field(default=None, description="Certificates (PEM) that the brokers' own are signed by")
+    kafka_topics: str = Field(default="tracker-events", description="Topics of the tracker's events, with commas")
     ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
