@@ -5,11 +5,13 @@ from typing import Any
 
 import dagster as dg
 
+from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES, SOURCES, Source
 from assets.checks import history as judge
 from assets.checks.conservation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_conserved
 from assets.checks.files import files_present
 from assets.checks.history import Claim, Finding
+from assets.checks.offsets import PARTITIONS, Partition, each_offset_once
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
 from assets.tables import VERSIONS, asset_key
@@ -100,6 +102,32 @@ def _result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResul
     )
 
 
+@dg.multi_asset_check(
+    name="tracker_events_raw_offsets",
+    specs=[
+        dg.AssetCheckSpec(
+            "offsets_once",
+            asset=asset_key(TRACKER_EVENTS_RAW),
+            # Not blocking: a gap that was accepted stays, and what stands twice silver leaves out.
+            description="Every offset of each partition is in the table, and once.",
+        )
+    ],
+)
+def offsets_once(spark: Spark) -> Iterator[dg.AssetCheckResult]:
+    """Hold the rows of each partition against its first and last offset."""
+    found = spark.rows(spark.sql(PARTITIONS, raw=spark.table(TRACKER_EVENTS_RAW)))
+    finding = each_offset_once([Partition(**row) for row in found])
+    only_missing = finding.numbers["doubled"] == 0
+    yield dg.AssetCheckResult(
+        asset_key=asset_key(TRACKER_EVENTS_RAW),
+        check_name="offsets_once",
+        passed=finding.passed,
+        description=finding.description,
+        metadata=dict(finding.numbers),
+        severity=dg.AssetCheckSeverity.WARN if only_missing else dg.AssetCheckSeverity.ERROR,
+    )
+
+
 def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
     """Return the check that a table's storage has every file that the table is made of."""
     key = asset_key(declaration)
@@ -165,6 +193,7 @@ def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
 
 DECLARATIONS = (
     *(source.table for source in SOURCES),
+    TRACKER_EVENTS_RAW,
     FLIGHTS,
     FLIGHTS_QUARANTINE,
     FLIGHTS_WEATHER,
@@ -189,4 +218,5 @@ all_checks: list[dg.AssetChecksDefinition] = [
         for source in SOURCES
     ),
     rows_conserved,
+    offsets_once,
 ]

@@ -18,6 +18,7 @@ from orchestration.cli.ingest import ingest
 from orchestration.cli.nycflights import land_days
 from orchestration.cli.prove import prove
 from orchestration.cli.repair import repair
+from orchestration.cli.tracker import simulate_app
 from resources.errors import RatifyError
 from resources.history import Commit
 from resources.settings import Settings
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
+app.add_typer(simulate_app, name="simulate")
 for command in (access.grant, access.revoke, access.grants, ingest, repair, hook, prove):
     app.command()(command)
 
@@ -78,11 +80,15 @@ def setup() -> None:
 def up(
     catalog_port: Annotated[int, typer.Option(help="Port of the catalog; 0: any that is free.")] = 0,
     spark_port: Annotated[int, typer.Option(help="Port of Spark Connect; 0: any that is free.")] = 0,
+    kafka: Annotated[bool, typer.Option("--kafka", help="A Kafka broker too.")] = False,
+    kafka_port: Annotated[int, typer.Option(help="Port of Kafka; 0: any that is free.")] = 0,
 ) -> None:
     """Start the embedded catalog and Spark, and leave them running until `ratify down`."""
-    state = start_stack(session.stack_config(catalog_port, spark_port), detached=True, progress=session.progress)
+    config = session.stack_config(catalog_port, spark_port, kafka=kafka, kafka_port=kafka_port)
+    state = start_stack(config, detached=True, progress=session.progress)
     spark = state.spark.remote if state.spark else "none"
-    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}", highlight=False)
+    broker = f", Kafka {state.kafka.bootstrap}" if state.kafka else ""
+    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}{broker}", highlight=False)
 
 
 @app.command()
@@ -102,6 +108,8 @@ def status(as_json: session.Json = False) -> None:
         rows = [{"part": "catalog", "address": state.catalog.url, "process": state.catalog.pid or "not ours"}]
         if state.spark:
             rows.append({"part": "spark", "address": state.spark.remote, "process": state.spark.pid})
+        if state.kafka:
+            rows.append({"part": "kafka", "address": state.kafka.bootstrap, "process": state.kafka.pid})
         session.show(f"Running in {Settings().home}", rows)
     else:
         session.out.print(f"nothing runs in {Settings().home}; start it with `ratify up`", highlight=False)
