@@ -90,6 +90,7 @@ class Settings(BaseSettings):
     flink_delta_jars: str | None = Field(default=None, description="Delta's connector for Flink: a folder, or jars")
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
+    ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
 
     @property
@@ -106,6 +107,11 @@ class Settings(BaseSettings):
     def landing(self) -> str:
         """The landing zone's URL; a folder of RATIFY_HOME when LANDING_URL is not set."""
         return self.landing_url or str(self.home / "landing")
+
+    @property
+    def checkpoints(self) -> str:
+        """Where streams note how far they are; a folder of RATIFY_HOME when RATIFY_CHECKPOINTS is not set."""
+        return (self.ratify_checkpoints or str(self.home / "checkpoints")).rstrip("/")
 
     @property
     def queue(self) -> str:
