@@ -2,9 +2,12 @@
 
 import dagster as dg
 
+from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.bronze.sources import SOURCES
 from assets.checks.definitions import files_checks
 from assets.cross_engine.steps import GROUP
+from assets.gold.events import DEVICE_DAILY, HEART_RATE_MINUTE
+from assets.silver.events import QUARANTINE, TRACKER_EVENTS
 from assets.tables import asset_key
 
 ingest_job = dg.define_asset_job(
@@ -13,10 +16,21 @@ ingest_job = dg.define_asset_job(
     description="Load all files that are waiting into bronze.",
 )
 
+_TRACKER = dg.AssetSelection.assets(
+    *(asset_key(table) for table in (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY))
+)
+
+tracker_job = dg.define_asset_job(
+    "tracker",
+    selection=_TRACKER,
+    description="Bring the tracker's events up to date, silver to gold.",
+)
+
 medallion_job = dg.define_asset_job(
     "medallion",
-    selection=dg.AssetSelection.groups("bronze", "silver", "gold"),
-    description="Bring every table up to date, bronze to gold.",
+    # Events come by a stream, which has a pace of its own.
+    selection=dg.AssetSelection.groups("bronze", "silver", "gold") - _TRACKER,
+    description="Bring every table of the flights up to date, bronze to gold.",
 )
 
 cross_engine_proof = dg.define_asset_job(

@@ -51,6 +51,9 @@ _SESSION_CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+COMMITTED = "ratify:"
+"""What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
+
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 
@@ -240,7 +243,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def _committed(self, full_name: str, write: Callable[[], object]) -> Commit | None:
         """Run a write under a mark of its own, and find the commit that carries the mark."""
-        mark = f"ratify:{uuid.uuid4()}"
+        mark = f"{COMMITTED}{uuid.uuid4()}"
         before = self.catalog.version(full_name)
         self.session.conf.set(_USER_METADATA, mark)
         try:

@@ -20,7 +20,7 @@ EXAMPLE_CHARACTERS = 500
 
 
 class Action(StrEnum):
-    """What becomes of a row that fails: WARN keeps it, DROP leaves it out, QUARANTINE sets it aside, FAIL stops the batch."""
+    """What becomes of a row that fails: it is kept (WARN), left out, set aside, or stops its whole batch (FAIL)."""
 
     WARN = "warn"
     DROP = "drop"
@@ -103,13 +103,13 @@ class Expectations:
         because = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
         kept_raw = [f"CASE WHEN {_is_one_of(self.named(Action.QUARANTINE))} THEN {name} END AS {name}" for name in self.raw]
         left_out = f" EXCEPT ({', '.join(self.raw)})" if self.raw else ""
-        # The order of the failed names is that of the declaration.
+        shown = f"CASE WHEN size(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
         text = (
             f"WITH ratify_rows AS (\n{rows}\n),\n"
             f"ratify_tested AS (SELECT *, array_compact(array({tested})) AS failed FROM ratify_rows),\n"
             f"ratify_decided AS (SELECT *, {because} AS because FROM ratify_tested),\n"
             f"ratify_judged AS (SELECT {', '.join([f'*{left_out}', *kept_raw])}, "
-            f"CASE WHEN size(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END AS example FROM ratify_decided)\n"
+            f"{shown} AS example FROM ratify_decided)\n"
         )
         return f"{text}{self._unique()}" if self.unique else f"{text}SELECT * FROM ratify_judged"
 

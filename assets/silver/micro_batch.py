@@ -33,6 +33,7 @@ class Work:
         merge: MERGE of the kept rows of JUDGED; `$lower` and `$upper` stand for the bounds.
         quarantine: MERGE of those in quarantine.
         account: INSERT of the view ACCOUNT.
+        shape: Columns of that view, with their types.
         stream: Name of the stream in the book.
         checkpoint: Name of its checkpoint.
         fail: Expectations that stop the batch.
@@ -49,6 +50,7 @@ class Work:
     merge: str
     quarantine: str
     account: str
+    shape: str
     stream: str
     checkpoint: str
     fail: tuple[str, ...]
@@ -61,86 +63,95 @@ class Work:
 def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
     """Return the function for foreachBatch."""
     given: Mapping[str, Any] = asdict(work)
+    run, merge, line = _statements(), _merging(given), _accounting(given)
+    batch, judged, account = BATCH, JUDGED, ACCOUNT
     failed_mark = EXPECTATION_FAILED
-    views = (BATCH, JUDGED, ACCOUNT)
-    conf = "spark.databricks.delta."
-    attempts = 5
+    marks = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
 
-    def write(frame: "DataFrame", batch_id: int) -> None:  # noqa: C901 all that it calls has to be inside of it
+    def write(frame: "DataFrame", batch_id: int) -> None:
         import json
-        import time
 
         session = frame.sparkSession
         mark = f"{given['app_id']}:{batch_id}"
-
-        def run(text: str) -> list[Any]:
-            # Repeating is safe: either nothing was committed, or Delta knows the mark.
-            for attempt in range(attempts):
-                try:
-                    return session.sql(text).collect()
-                except Exception as error:
-                    if "DELTA_CONCURRENT" not in str(error) or attempt == attempts - 1:
-                        raise
-                    time.sleep(0.5 * 2**attempt)
-            return []
-
-        def inserted_before() -> int:
-            """Rows that this batch inserted in a run that died: Delta has just skipped the MERGE."""
-            history = session.sql(f"DESCRIBE HISTORY {given['target']}").where(f"userMetadata = '{mark}'").collect()
-            return int(history[0]["operationMetrics"]["numTargetRowsInserted"]) if history else 0
-
-        def merge(found: dict[str, Any]) -> int:
-            text = given["merge"].replace("$lower", str(found["lower"])).replace("$upper", str(found["upper"]))
-            done = run(text)
-            return int(done[0]["num_inserted_rows"]) if done and done[0]["num_inserted_rows"] else inserted_before()
-
-        frame.createOrReplaceTempView(views[0])
-        judged = session.sql(given["judge"]).persist()
+        frame.createOrReplaceTempView(batch)
+        rows = session.sql(given["judge"]).persist()
         try:
-            judged.createOrReplaceTempView(views[1])
+            rows.createOrReplaceTempView(judged)
             found = session.sql(given["count"]).collect()[0].asDict(recursive=True)
             if any(found["failed"][name] for name in given["fail"]):
                 raise RuntimeError(f"{failed_mark} {json.dumps(found)}")
-            decided = found["decided"]
-            kept = found["rows"] - sum(decided.values())
-            aside = sum(decided[name] for name in given["set_aside"])
-            marks = {"write.txnAppId": given["app_id"], "write.txnVersion": batch_id, "commitInfo.userMetadata": mark}
-            for key, value in marks.items():
-                session.conf.set(conf + key, value)
-            try:
-                inserted = merge(found) if kept else 0
-                if aside:
-                    run(given["quarantine"])
-                late, beaten = decided[given["late"]], decided[given["unique"]]
-                again = given["from_quarantine"]
-                line = {
-                    "stream": given["stream"],
-                    "checkpoint": given["checkpoint"],
-                    "batch_id": batch_id,
-                    "records": 0 if again else found["rows"],
-                    "accepted": inserted,
-                    "dropped": sum(decided.values()) - aside - late - beaten,
-                    "quarantined": aside - (found["rows"] if again else 0),
-                    "late": late,
-                    "duplicates": beaten + kept - inserted,
-                    "failed": found["failed"],
-                    "decided": decided,
-                    "examples": found["examples"],
-                }
-                shape = (
-                    "stream string, checkpoint string, batch_id bigint, records bigint, accepted bigint, dropped bigint, "
-                    "quarantined bigint, late bigint, duplicates bigint, failed map<string,bigint>, "
-                    "decided map<string,bigint>, examples map<string,array<string>>"
-                )
-                session.createDataFrame([line], shape).createOrReplaceTempView(views[2])
-                run(given["account"])
-            finally:
-                for key in marks:
-                    session.conf.unset(conf + key)
+            for key, value in zip(marks, (given["app_id"], batch_id, mark), strict=True):
+                session.conf.set(f"spark.databricks.delta.{key}", value)
+            inserted = merge(session, run, found, mark)
+            if any(found["decided"][name] for name in given["set_aside"]):
+                run(session, given["quarantine"])
+            session.createDataFrame([line(batch_id, found, inserted)], given["shape"]).createOrReplaceTempView(account)
+            run(session, given["account"])
         finally:
-            judged.unpersist()
+            for key in marks:
+                session.conf.unset(f"spark.databricks.delta.{key}")
+            rows.unpersist()
 
     return write
+
+
+def _statements() -> Callable[[Any, str], list[Any]]:
+    attempts = 5
+
+    def run(session: Any, text: str) -> list[Any]:
+        import time
+
+        # Repeating is safe: either nothing was committed, or Delta knows the mark.
+        for attempt in range(attempts):
+            try:
+                return session.sql(text).collect()
+            except Exception as error:
+                if "DELTA_CONCURRENT" not in str(error) or attempt == attempts - 1:
+                    raise
+                time.sleep(0.5 * 2**attempt)
+        return []
+
+    return run
+
+
+def _merging(given: Mapping[str, Any]) -> Callable[[Any, Callable[[Any, str], list[Any]], Mapping[str, Any], str], int]:
+    def merge(session: Any, run: Callable[[Any, str], list[Any]], found: Mapping[str, Any], mark: str) -> int:
+        """Merge what is kept; return the rows that it inserted, also when an attempt that died did it."""
+        if found["rows"] == sum(found["decided"].values()):
+            return 0
+        text = given["merge"].replace("$lower", str(found["lower"])).replace("$upper", str(found["upper"]))
+        done = run(session, text)
+        if done and done[0]["num_inserted_rows"]:
+            return int(done[0]["num_inserted_rows"])
+        # Nothing was new, or Delta has skipped the MERGE, because it has it already.
+        history = session.sql(f"DESCRIBE HISTORY {given['target']}").where(f"userMetadata = '{mark}'").collect()
+        return int(history[0]["operationMetrics"]["numTargetRowsInserted"]) if history else 0
+
+    return merge
+
+
+def _accounting(given: Mapping[str, Any]) -> Callable[[int, Mapping[str, Any], int], dict[str, Any]]:
+    def line(batch_id: int, found: Mapping[str, Any], inserted: int) -> dict[str, Any]:
+        decided, rows, again = found["decided"], found["rows"], given["from_quarantine"]
+        kept = rows - sum(decided.values())
+        aside = sum(decided[name] for name in given["set_aside"])
+        late, beaten = decided[given["late"]], decided[given["unique"]]
+        return {
+            "stream": given["stream"],
+            "checkpoint": given["checkpoint"],
+            "batch_id": batch_id,
+            "records": 0 if again else rows,
+            "accepted": inserted,
+            "dropped": rows - kept - aside - late - beaten,
+            "quarantined": aside - (rows if again else 0),
+            "late": late,
+            "duplicates": beaten + kept - inserted,
+            "failed": found["failed"],
+            "decided": decided,
+            "examples": found["examples"],
+        }
+
+    return line
 
 
 def counted_in(error_text: str) -> dict[str, Any] | None:

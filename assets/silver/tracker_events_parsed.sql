@@ -38,8 +38,10 @@ events AS (
   SELECT
     * EXCEPT (fields),
     CASE WHEN is_wrapped THEN json.payload.time ELSE json.time END AS time_text,
-    CASE WHEN is_avro THEN avro.version WHEN is_wrapped THEN json.payload.version ELSE json.version END AS version,
-    CASE WHEN is_avro THEN avro.model WHEN is_wrapped THEN json.payload.model ELSE json.model END AS model,
+    -- Nothing says that a string of Avro is UTF-8, which other engines insist on.
+    CASE WHEN is_avro THEN make_valid_utf8(avro.version) WHEN is_wrapped THEN json.payload.version
+      ELSE json.version END AS version,
+    CASE WHEN is_avro THEN make_valid_utf8(avro.model) WHEN is_wrapped THEN json.payload.model ELSE json.model END AS model,
     CASE WHEN is_avro THEN avro.heart_bpm WHEN is_wrapped THEN json.payload.heart_bpm ELSE json.heart_bpm END AS heart_bpm,
     CASE WHEN is_avro THEN avro.kcal WHEN is_wrapped THEN json.payload.kcal ELSE json.kcal END AS kcal,
     coalesce(array_except(fields, array('time', 'version', 'model', 'heart_bpm', 'kcal')), array()) AS unknown_fields,

@@ -1,12 +1,14 @@
 """The stream from bronze into silver: what it runs on each batch, how it is started, and how it is begun anew."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.expectations.judgement import Judgement, judgement, total
+from assets.expectations.judgement import Judgement, total
 from assets.expectations.rules import Action
 from assets.silver.events import (
     EXPECTATIONS,
@@ -93,6 +95,7 @@ def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
             "tracker_events_quarantine_merge", quarantine=aside, judged=JUDGED, quarantined=EXPECTATIONS.quarantined()
         ),
         account=f"INSERT INTO {book} SELECT *, current_timestamp() FROM {ACCOUNT}",
+        shape=", ".join(f"{column.name} {column.type}" for column in STREAM_BATCHES.columns[:-1]),
         stream=stream,
         checkpoint=checkpoint,
         fail=EXPECTATIONS.named(Action.FAIL),
@@ -119,11 +122,19 @@ def ensure_tables(spark: Spark) -> list[TableDeclaration]:
     return [table for table in TABLES if spark.ensure_table(table)]
 
 
-def stream(spark: Spark, *, max_files: int = MAX_FILES, full_refresh: bool = False) -> Judgement:
-    """Bring silver up to date with bronze, and return what was found in the records that were new.
+@dataclass(frozen=True)
+class Account:
+    """What became of the records of some batches: `numbers` by the columns of the book, and what the expectations found."""
+
+    numbers: Mapping[str, int]
+    found: Judgement
+
+
+def stream(spark: Spark, *, max_files: int = MAX_FILES, full_refresh: bool = False) -> Account:
+    """Bring silver up to date with bronze, and return what became of the records that were new.
 
     With `full_refresh`, or where the checkpoint is lost, silver is made anew from the whole of bronze. What was corrected in
-    quarantine stays corrected.
+    quarantine and replayed stays corrected.
 
     Raises:
         ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
@@ -140,7 +151,7 @@ def stream(spark: Spark, *, max_files: int = MAX_FILES, full_refresh: bool = Fal
     function = batch_function(work(spark, checkpoint.name))
     with spark.apart() as session:
         _run(session, spark.full_name(TRACKER_EVENTS_RAW), function, checkpoint.url, max_files)
-    return found_since(spark, checkpoint.name, before)
+    return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
 
 
 def _empty(spark: Spark) -> None:
@@ -157,24 +168,34 @@ def _empty(spark: Spark) -> None:
 
 
 def _run(session: "SparkSession", bronze: str, function: Any, checkpoint: str, max_files: int) -> None:
+    from pyspark.errors import StreamingQueryException
+
     source = session.readStream.option("maxFilesPerTrigger", max_files).table(bronze)
     writer = source.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
     try:
         query.awaitTermination()
-    except Exception as error:
-        raise _understood(str(error)) from error
+    except StreamingQueryException as error:
+        raise stopped(str(error)) from error
     finally:
         if query.isActive:
             query.stop()
 
 
-def _understood(text: str) -> Exception:
-    if counted := counted_in(text):
+def stopped(error_text: str) -> StreamFailed | ExpectationFailed:
+    """Return what an error of a batch means."""
+    if counted := counted_in(error_text):
         failed = {name: counted["failed"][name] for name in EXPECTATIONS.named(Action.FAIL)}
-        shown = ", ".join(f"{name} ({count:,} rows)" for name, count in failed.items() if count)
-        return ExpectationFailed(f"A batch of {counted['rows']:,} rows was not committed: it fails {shown}.", counted)
-    return StreamFailed(f"The stream into {STREAM} ended: {text.strip().splitlines()[0][:500]}")
+        shown = ", ".join(f"{name} ({count:,})" for name, count in failed.items() if count)
+        return ExpectationFailed(
+            f"A batch of {counted['rows']:,} records was not committed into {STREAM}: records fail {shown}. Correct the "
+            "source, or let the expectation do something else with such records, and start it again.",
+            counted,
+        )
+    return StreamFailed(
+        f"The stream into {STREAM} ended; started again it goes on where it was. Spark says: "
+        f"{error_text.strip().splitlines()[0][:500]}"
+    )
 
 
 def _last_batch(spark: Spark, checkpoint: str) -> int:
@@ -183,10 +204,10 @@ def _last_batch(spark: Spark, checkpoint: str) -> int:
     return int(row["last"])
 
 
-def found_since(spark: Spark, checkpoint: str, batch_id: int, stream: str = STREAM) -> Judgement:
-    """Return what the batches after `batch_id` found, by the book."""
-    book = spark.table(STREAM_BATCHES).where(
-        f"stream = {literal(stream)} AND checkpoint = {literal(checkpoint)} AND batch_id > {batch_id}"
-    )
-    rows = spark.rows(book.orderBy("batch_id").selectExpr("records AS rows", "failed", "decided", "examples"))
-    return total(judgement(row) for row in rows)
+def account(spark: Spark, batches: str) -> Account:
+    """Return what became of the records of those batches in the book that the condition `batches` names."""
+    columns = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
+    book = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
+    rows = spark.rows(book.selectExpr(*columns, "failed", "decided", "examples"))
+    found = total(Judgement(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
+    return Account({name: sum(row[name] for row in rows) for name in columns}, found)
