@@ -5,6 +5,7 @@ It is started as a plain `java …SparkConnectServer`, not by spark-submit, whos
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,10 @@ _OPENED = (
     "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )
+
+ENVIRON: Mapping[str, str] = {"PYSPARK_PYTHON": sys.executable}
+"""What the server's environment has besides ours: the Python that runs the functions of streams (foreachBatch). It has to be
+of the client's version and have pyspark; the one that is found first on the PATH is any."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,9 @@ class Supervisor:
             self._start(
                 Server(
                     "Spark Connect server",
-                    lambda: Child("the Spark Connect server", spark_server.command(server), log),
+                    lambda: Child(
+                        "the Spark Connect server", spark_server.command(server), log, environ=spark_server.ENVIRON
+                    ),
                     lambda child: self._spark_ready(child, server),
                 )
             )

@@ -6,8 +6,10 @@ from assets.bronze.assets import bronze_assets, landed_files, landing_assets
 from assets.bronze.events import kafka_events, tracker_events_raw
 from assets.checks.definitions import all_checks
 from assets.cross_engine.assets import cross_engine_assets, steps_book
+from assets.gold.events import tracker_gold_assets
 from assets.gold.tables import gold_assets
 from assets.silver.tables import silver_assets
+from assets.silver.tracker import stream_batches, tracker_events
 from orchestration.automation import automation_sensor, with_policies
 from orchestration.jobs import cross_engine_proof, events_job, files_job, hourly, ingest_job, medallion_job, nightly
 from orchestration.lag import tracker_events_sensor
@@ -21,10 +23,13 @@ from resources.spark import Spark
 
 catalog = UnityCatalog()
 
-tables = dg.map_asset_specs(with_policies, [*bronze_assets, tracker_events_raw, *silver_assets, *gold_assets])
+tables = dg.map_asset_specs(
+    with_policies,
+    [*bronze_assets, tracker_events_raw, *silver_assets, tracker_events, *gold_assets, *tracker_gold_assets],
+)
 
 defs = dg.Definitions(
-    assets=[*landing_assets, kafka_events, *tables, landed_files, *cross_engine_assets, steps_book],
+    assets=[*landing_assets, kafka_events, *tables, landed_files, stream_batches, *cross_engine_assets, steps_book],
     asset_checks=all_checks,
     jobs=[cross_engine_proof, events_job, files_job, ingest_job, medallion_job],
     schedules=[hourly, nightly],

@@ -4,6 +4,9 @@ A foreign error (HTTP, DuckDB, gRPC, fsspec) is turned into one of these once, w
 what is wrong, where, and what to do next.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class RatifyError(Exception):
     """The root of all errors raised on purpose."""
@@ -147,3 +150,19 @@ class ResetRefused(StreamError):
 
 class StreamFailed(StreamError):
     """A stream ended with an error, or before it was done; started again, it goes on where it was."""
+
+
+class ExpectationFailed(StreamError):
+    """Rows of a batch fail an expectation whose action is to fail; nothing of that batch was committed.
+
+    Attributes:
+        counted: The row of the query that counted the batch (see `assets.expectations.judgement`).
+    """
+
+    def __init__(self, message: str, counted: Mapping[str, Any]) -> None:
+        self.counted = counted
+        super().__init__(message)
+
+
+class BadCorrection(RatifyError):
+    """A correction names no record in quarantine, or cannot be read; no correction was made."""

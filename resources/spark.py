@@ -45,7 +45,18 @@ logger = logging.getLogger(__name__)
 FULL_REFRESH = "ratify:full refresh"
 """User metadata of the commit that emptied a table so that it is made anew."""
 
+_SESSION_CONF = {
+    # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
+    "spark.sql.session.timeZone": "UTC",
+    # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
+    "spark.sql.datetime.java8API.enabled": "true",
+    # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+COMMITTED = "ratify:"
+"""What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
+
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 
@@ -106,6 +117,33 @@ class Spark(dg.ConfigurableResource[Any]):
         if session is not None and not getattr(session, "is_stopped", False):
             session.stop()
 
+    @contextmanager
+    def apart(self) -> Generator["SparkSession"]:
+        """A session of its own, closed with the block, for a stream whose writes are marked by configuration.
+
+        Over Connect, foreachBatch runs in the very session that started the stream: were it killed between setting a mark
+        and taking it back, the next write of that session would carry the mark, and Delta might skip it.
+        """
+        remote = self.remote or Settings().spark_url()
+        with self._understood():
+            session = self._another(remote)
+            try:
+                yield session
+            finally:
+                if remote.startswith("sc://"):
+                    session.stop()
+
+    def _another(self, remote: str) -> "SparkSession":
+        here = self.session
+        if not remote.startswith("sc://"):
+            return here.newSession()
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = SparkSession.builder.remote(remote).create()
+        for key, value in (_SESSION_CONF | self.conf).items():
+            session.conf.set(key, value)
+        return session
+
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
         with self._understood():
@@ -115,6 +153,10 @@ class Spark(dg.ConfigurableResource[Any]):
         # PySpark types `args` but not the keyword arguments that stand for names in the text.
         run = cast("Callable[..., DataFrame]", self.session.sql)  # pyright: ignore[reportUnknownMemberType]
         return run(text, **frames)
+
+    def full_name(self, declaration: TableDeclaration) -> str:
+        """Return a table's name, with the catalog's."""
+        return declaration.full_name(self.catalog.connection.name)
 
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
@@ -244,12 +286,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
         connect = remote.startswith("sc://")
         where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
-        # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
-        # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
-        java8 = {"spark.sql.datetime.java8API.enabled": "true"}
-        # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
-        micros = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-        conf = {**where, "spark.sql.session.timeZone": "UTC", **java8, **micros, **self.conf}
+        conf = {**where, **_SESSION_CONF, **self.conf}
         if connect:
             _await_port(remote, self.retry_seconds)
         # What a closed session leaves behind is released by the server itself; the client warns of it at each end.

@@ -9,10 +9,13 @@ from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.bronze.sources import FLIGHTS_RAW, LANDED_FILES, SOURCES, Source
 from assets.checks import history as judge
 from assets.checks.conservation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_conserved
+from assets.checks.events import count_records, records_conserved
 from assets.checks.files import files_present
 from assets.checks.history import Claim, Finding
 from assets.checks.offsets import PARTITIONS, Partition, each_offset_once
+from assets.gold.events import DEVICE_DAILY, HEART_RATE_MINUTE
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
+from assets.silver.events import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER
 from assets.tables import VERSIONS, asset_key
 from resources.duckdb import ALIAS, DuckDB
@@ -191,6 +194,26 @@ def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
     yield _result(asset_key(FLIGHTS), "rows_conserved", flights_conserved(counts))
 
 
+@dg.multi_asset_check(
+    name="tracker_events_conserved",
+    specs=[
+        dg.AssetCheckSpec(
+            "records_conserved",
+            asset=asset_key(TRACKER_EVENTS),
+            additional_deps=[asset_key(QUARANTINE), asset_key(TRACKER_EVENTS_RAW)],
+            blocking=True,
+            description="Records read = silver + dropped + quarantined + duplicates + late, by the tables and the book.",
+        )
+    ],
+)
+def events_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+    """Account for every record that the stream into silver has read."""
+    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
+    with duckdb.session() as session:
+        counts = count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+    yield _result(asset_key(TRACKER_EVENTS), "records_conserved", records_conserved(counts))
+
+
 DECLARATIONS = (
     *(source.table for source in SOURCES),
     TRACKER_EVENTS_RAW,
@@ -201,10 +224,15 @@ DECLARATIONS = (
     ROUTE_DELAY,
     AIRPORT_HOURLY,
     CARRIER_DAILY_SNAPSHOT,
+    TRACKER_EVENTS_RAW,
+    TRACKER_EVENTS,
+    QUARANTINE,
+    HEART_RATE_MINUTE,
+    DEVICE_DAILY,
 )
 """Every table that an asset materializes, bronze to gold."""
 
-files_checks = [files_check(declaration) for declaration in (*DECLARATIONS, LANDED_FILES)]
+files_checks = [files_check(declaration) for declaration in (*DECLARATIONS, LANDED_FILES, STREAM_BATCHES)]
 
 all_checks: list[dg.AssetChecksDefinition] = [
     *files_checks,
@@ -219,4 +247,5 @@ all_checks: list[dg.AssetChecksDefinition] = [
     ),
     rows_conserved,
     offsets_once,
+    events_conserved,
 ]

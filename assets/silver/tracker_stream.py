@@ -1,0 +1,213 @@
+"""The stream from bronze into silver: what it runs on each batch, how it is started, and how it is begun anew."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.expectations.judgement import Judgement, total
+from assets.expectations.rules import Action
+from assets.silver.events import (
+    EXPECTATIONS,
+    ON_TIME,
+    QUARANTINE,
+    REPLAY,
+    STREAM,
+    STREAM_BATCHES,
+    TRACKER_EVENTS,
+    UNIQUE,
+)
+from assets.silver.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_function, counted_in
+from resources import checkpoints
+from resources.errors import ExpectationFailed, StreamFailed
+from resources.spark import Spark
+from resources.tables import TableDeclaration, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SQL = Path(__file__).parent
+TABLES = (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
+"""What the stream writes."""
+
+MAX_FILES = 1000
+"""Files of bronze in one batch at most, as Delta's own default."""
+
+AVRO_SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "TrackerEvent",
+        "fields": [
+            {"name": "time", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+            {"name": "version", "type": ["null", "string"]},
+            {"name": "model", "type": ["null", "string"]},
+            {"name": "heart_bpm", "type": ["null", "int"]},
+            {"name": "kcal", "type": ["null", "int"]},
+        ],
+    }
+)
+"""What a record in Avro is written with; Confluent's header before it is skipped, not looked up."""
+
+_FROM_AVRO = f"from_avro(avro_body, {literal(AVRO_SCHEMA)}, map('mode', 'PERMISSIVE'))"
+# To a Spark without spark-avro a record in Avro is unreadable: it waits in quarantine for one that has it.
+_NO_AVRO = "CAST(NULL AS STRUCT<time: TIMESTAMP, version: STRING, model: STRING, heart_bpm: INT, kcal: INT>)"
+
+
+def parsed_sql(spark: Spark, records: str) -> str:
+    """Return the query that reads records (a table, a view, or a query in brackets) of the shape of bronze."""
+    avro = _FROM_AVRO if _reads_avro(spark) else _NO_AVRO
+    return Template((_SQL / "tracker_events_parsed.sql").read_text()).substitute(batch=records, avro=avro)
+
+
+def _reads_avro(spark: Spark) -> bool:
+    try:
+        spark.rows(spark.sql(f"SELECT {_FROM_AVRO} FROM (SELECT CAST(NULL AS BINARY) AS avro_body)"))
+    except Exception as error:
+        if "AVRO" not in str(error):
+            raise
+        return False
+    return True
+
+
+def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
+    """Return what is done with each batch of the stream, or with the records of a replay."""
+    silver, aside, book = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES))
+    bounds = [
+        f"{f}(unix_micros(time)) FILTER (WHERE because IS NULL) AS {name}"
+        for f, name in (("min", "lower"), ("max", "upper"))
+    ]
+    stream = REPLAY if replay else STREAM
+    records = (
+        BATCH
+        if replay or not _has_corrections(spark)
+        else f"(\n{_sql('tracker_events_corrected', quarantine=aside, batch=BATCH)})"
+    )
+    return Work(
+        app_id=f"{stream}:{checkpoint}",
+        target=silver,
+        judge=EXPECTATIONS.judged(parsed_sql(spark, records)),
+        count=EXPECTATIONS.counted(JUDGED, *bounds),
+        merge=_sql("tracker_events_merge", silver=silver, judged=JUDGED),
+        quarantine=_sql(
+            "tracker_events_quarantine_merge", quarantine=aside, judged=JUDGED, quarantined=EXPECTATIONS.quarantined()
+        ),
+        account=f"INSERT INTO {book} SELECT *, current_timestamp() FROM {ACCOUNT}",
+        shape=", ".join(f"{column.name} {column.type}" for column in STREAM_BATCHES.columns[:-1]),
+        stream=stream,
+        checkpoint=checkpoint,
+        fail=EXPECTATIONS.named(Action.FAIL),
+        set_aside=EXPECTATIONS.named(Action.QUARANTINE),
+        late=ON_TIME,
+        unique=UNIQUE,
+        from_quarantine=replay,
+    )
+
+
+def _sql(name: str, **given: str) -> str:
+    # The bounds of a batch ($lower, $upper) are put in when they are known.
+    return Template((_SQL / f"{name}.sql").read_text()).safe_substitute(given)
+
+
+def _has_corrections(spark: Spark) -> bool:
+    found = spark.table(QUARANTINE).where("corrected IS NOT NULL AND replayed_at IS NOT NULL").limit(1)
+    return bool(spark.rows(found))
+
+
+def ensure_tables(spark: Spark) -> list[TableDeclaration]:
+    """Make what is missing of bronze's table and the stream's own; return those of the latter that were made."""
+    spark.ensure_table(TRACKER_EVENTS_RAW)
+    return [table for table in TABLES if spark.ensure_table(table)]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the records of some batches: `numbers` by the columns of the book, and what the expectations found."""
+
+    numbers: Mapping[str, int]
+    found: Judgement
+
+
+def stream(spark: Spark, *, max_files: int = MAX_FILES, full_refresh: bool = False) -> Account:
+    """Bring silver up to date with bronze, and return what became of the records that were new.
+
+    With `full_refresh`, or where the checkpoint is lost, silver is made anew from the whole of bronze. What was corrected in
+    quarantine and replayed stays corrected.
+
+    Raises:
+        ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
+        StreamFailed: the stream ended with another error.
+    """
+    if full_refresh:
+        checkpoints.forget(TRACKER_EVENTS)
+    # Without a checkpoint a rebuild is begun, or begun again: the checkpoint goes first and comes last.
+    checkpoint = checkpoints.current(TRACKER_EVENTS)
+    if checkpoint is None:
+        _empty(spark)
+        checkpoint = checkpoints.begin(TRACKER_EVENTS)
+    before = _last_batch(spark, checkpoint.name)
+    function = batch_function(work(spark, checkpoint.name))
+    with spark.apart() as session:
+        _run(session, spark.full_name(TRACKER_EVENTS_RAW), function, checkpoint.url, max_files)
+    return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
+
+
+def _empty(spark: Spark) -> None:
+    """Take out what is made from bronze; corrections are not."""
+    streams = ", ".join(map(literal, (STREAM, REPLAY)))
+    out = (
+        (TRACKER_EVENTS, "true"),
+        (QUARANTINE, "corrected IS NULL"),
+        (STREAM_BATCHES, f"stream IN ({streams})"),
+    )
+    for table, rows in out:
+        delete = f"DELETE FROM {spark.full_name(table)} WHERE {rows}"
+        spark.commit(spark.full_name(table), lambda delete=delete: spark.rows(spark.sql(delete)))
+
+
+def _run(session: "SparkSession", bronze: str, function: Any, checkpoint: str, max_files: int) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    source = session.readStream.option("maxFilesPerTrigger", max_files).table(bronze)
+    writer = source.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        raise stopped(str(error)) from error
+    finally:
+        if query.isActive:
+            query.stop()
+
+
+def stopped(error_text: str) -> StreamFailed | ExpectationFailed:
+    """Return what an error of a batch means."""
+    if counted := counted_in(error_text):
+        failed = {name: counted["failed"][name] for name in EXPECTATIONS.named(Action.FAIL)}
+        shown = ", ".join(f"{name} ({count:,})" for name, count in failed.items() if count)
+        return ExpectationFailed(
+            f"A batch of {counted['rows']:,} records was not committed into {STREAM}: records fail {shown}. Correct the "
+            "source, or let the expectation do something else with such records, and start it again.",
+            counted,
+        )
+    return StreamFailed(
+        f"The stream into {STREAM} ended; started again it goes on where it was. Spark says: "
+        f"{error_text.strip().splitlines()[0][:500]}"
+    )
+
+
+def _last_batch(spark: Spark, checkpoint: str) -> int:
+    book = spark.table(STREAM_BATCHES).where(f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint)}")
+    (row,) = spark.rows(book.selectExpr("coalesce(max(batch_id), -1) AS last"))
+    return int(row["last"])
+
+
+def account(spark: Spark, batches: str) -> Account:
+    """Return what became of the records of those batches in the book that the condition `batches` names."""
+    columns = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
+    book = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
+    rows = spark.rows(book.selectExpr(*columns, "failed", "decided", "examples"))
+    found = total(Judgement(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
+    return Account({name: sum(row[name] for row in rows) for name in columns}, found)
