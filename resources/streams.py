@@ -1,4 +1,4 @@
-"""Structured Streaming: a query run to its end or until it is told to stop, its progress as typed values, its checkpoint.
+"""Structured Streaming: a query run to its end or until it is told to stop, and its progress as typed values.
 
 A query that is started again with its checkpoint goes on where it was, whatever ended it: each micro-batch is one commit
 that carries the query's id and the batch's number, which Delta never takes twice.
@@ -21,9 +21,7 @@ from resources.errors import (
     TopicMissing,
 )
 from resources.kafka import Offsets
-from resources.settings import Settings
 from resources.spark import Spark
-from resources.tables import TableDeclaration
 
 _POLL_S = 1
 # What stands in the error of a query that failed, by what it means; the first that is found counts.
@@ -104,7 +102,7 @@ def follow(
     *,
     stop: threading.Event | None = None,
     on_batch: Callable[[Batch], None] | None = None,
-    redacted: Callable[[str], str] = str,
+    explain: Callable[[str], StreamError] | None = None,
 ) -> StreamRun:
     """Start a query and follow it until it has ended, or until `stop` is set; it is stopped in any case.
 
@@ -113,65 +111,25 @@ def follow(
         start: Starts the query, as `writer.toTable` and `writer.start` do.
         stop: Ends the query after the batch that it is at.
         on_batch: Told of each batch as it ends.
-        redacted: Takes secrets out of what Spark says.
+        explain: Returns the error for what Spark says of a query that failed; without it, `failure` does.
 
     Raises:
         OffsetsExpired, TopicMissing, BrokerUnavailable, BrokerDenied: Kafka, as Spark met it.
-        StreamFailed: the query failed otherwise.
+        StreamFailed: the query failed otherwise; or what `explain` returns.
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
-    told = _Told(on_batch)
-    query = _guarded(spark, start, redacted)
+    told, explain = _Told(on_batch), explain or failure
+    query = _guarded(spark, start, explain)
     try:
         ended = False
         while not ended and not (stop and stop.is_set()):
-            ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), redacted)
-            _guarded(spark, lambda: told.look(query), redacted)
+            ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
+            _guarded(spark, lambda: told.look(query), explain)
     finally:
         # Where the server is gone, so is the query.
         with contextlib.suppress(Exception):
             query.stop()
     return StreamRun(str(query.id), tuple(told.batches[number] for number in sorted(told.batches)), told.position)
-
-
-def checkpoint_of(spark: Spark, declaration: TableDeclaration) -> str:
-    """Return where the stream into a table notes how far it is.
-
-    The table's id is the last part: a table that was dropped and made anew begins anew.
-    """
-    table = spark.catalog.table(declaration.full_name(spark.catalog.connection.name))
-    return f"{Settings().checkpoints}/{declaration.layer}.{declaration.name}/{table.table_id}"
-
-
-def has_begun(checkpoint: str) -> bool:
-    """Whether a stream ever planned a batch with this checkpoint; False also where only Spark can look."""
-    try:
-        fs, path = _opened(checkpoint)
-        return any(not name.rpartition("/")[2].startswith(".") for name in fs.ls(f"{path}/offsets", detail=False))
-    except (FileNotFoundError, ValueError, ImportError):
-        return False
-
-
-def forget(checkpoint: str) -> None:
-    """Delete a checkpoint, where there is one.
-
-    Raises:
-        StreamError: its store cannot be reached from here.
-    """
-    try:
-        fs, path = _opened(checkpoint)
-    except (ValueError, ImportError) as error:
-        raise StreamError(
-            f"The checkpoint {checkpoint} cannot be deleted from here ({error}): delete it by hand."
-        ) from error
-    with contextlib.suppress(FileNotFoundError):
-        fs.rm(path, recursive=True)
-
-
-def _opened(url: str) -> tuple[Any, str]:
-    import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
-
-    return cast("tuple[Any, str]", fsspec.url_to_fs(url))  # pyright: ignore[reportUnknownMemberType]
 
 
 def offsets(position: Any) -> Offsets:
@@ -180,7 +138,7 @@ def offsets(position: Any) -> Offsets:
     return {topic: {int(partition): at for partition, at in by.items()} for topic, by in said.items()}
 
 
-def _guarded(spark: Spark, work: Callable[[], Any], redacted: Callable[[str], str]) -> Any:
+def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
     from grpc import RpcError
     from pyspark.errors import PySparkException
 
@@ -191,7 +149,7 @@ def _guarded(spark: Spark, work: Callable[[], Any], redacted: Callable[[str], st
         if isinstance(translated, RatifyError):
             raise translated from None
         # Not chained: the foreign error repeats what it was given.
-        raise failure(redacted(str(error))) from None
+        raise explain(str(error)) from None
 
 
 def failure(said: str) -> StreamError:

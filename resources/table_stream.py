@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from resources.errors import UnsafeDeclaration
-from resources.spark import Spark
-from resources.tables import TableDeclaration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,9 @@ class TableStream:
             name: str(value).lower() if value is True else str(value) for name, value in given.items() if value is not None
         }
 
-    def read(self, spark: Spark, declaration: TableDeclaration) -> "DataFrame":
+    def read(self, session: "SparkSession", full_name: str) -> "DataFrame":
         """Return the table's rows as a stream, of the catalog's ratified commits alone.
 
-        Raises:
-            SparkUnavailable, CatalogDenied: as any query. What Delta finds wrong it says when the stream has begun.
+        What Delta finds wrong it says when the stream has begun.
         """
-        reader = spark.session.readStream.format("delta").options(**self.options())
-        return reader.table(declaration.full_name(spark.catalog.connection.name))
+        return session.readStream.format("delta").options(**self.options()).table(full_name)

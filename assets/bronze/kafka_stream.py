@@ -14,12 +14,13 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from resources import checkpoints
 from resources.errors import OffsetsExpired, ResetRefused, StreamFailed
 from resources.history import Commit
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
 from resources.spark import Spark
-from resources.streams import Batch, StreamRun, checkpoint_of, follow, forget, has_begun, offsets
+from resources.streams import Batch, StreamRun, failure, follow, offsets
 from resources.tables import Column, TableDeclaration, literal
 
 RECORD = (
@@ -125,16 +126,16 @@ def ingest(
     topics = config.named_topics
     extent = kafka.extent(topics)
     created = spark.ensure_table(table)
-    checkpoint = checkpoint_of(spark, table)
-    removed, refreshed = _refresh(spark, table, config, extent, checkpoint) if config.full_refresh else (0, None)
-    begun = has_begun(checkpoint)
+    checkpoint = checkpoints.folder(spark, table)
+    removed, refreshed = _refresh(spark, table, config, extent) if config.full_refresh else (0, None)
+    begun = checkpoints.has_begun(checkpoint)
     held = {} if begun else held_offsets(spark, table)
     if not begun and config.on_data_loss == "fail":
         _refuse_gaps(_missing(held, extent))
     start = None if begun else starting(config, extent, held)
     query = _query(kafka, spark, table, config, start, checkpoint, every)
     try:
-        run = follow(spark, query, stop=stop, on_batch=on_batch, redacted=kafka.redacted)
+        run = follow(spark, query, stop=stop, on_batch=on_batch, explain=lambda said: failure(kafka.redacted(said)))
     except OffsetsExpired as error:
         _refuse_gaps(_missing(held_offsets(spark, table), kafka.extent(topics)), error)
         raise
@@ -211,14 +212,12 @@ def _query(
         )
         writer = records.selectExpr(*columns).writeStream.format("delta").queryName(table.name)
         writer = writer.option("optimizeWrite", "true").option("checkpointLocation", checkpoint).trigger(**trigger)
-        return writer.toTable(_full_name(spark, table))
+        return writer.toTable(spark.full_name(table))
 
     return query
 
 
-def _refresh(
-    spark: Spark, table: TableDeclaration, config: StreamConfig, extent: Extent, checkpoint: str
-) -> tuple[int, Commit | None]:
+def _refresh(spark: Spark, table: TableDeclaration, config: StreamConfig, extent: Extent) -> tuple[int, Commit | None]:
     """Empty the table and forget how far the stream was; return how many rows it had, and the commit.
 
     Raises:
@@ -226,10 +225,10 @@ def _refresh(
     """
     rows = spark.count(table)
     if rows and not config.force:
-        raise ResetRefused(refusal(_full_name(spark, table), _first_held(spark, table), held_offsets(spark, table), extent))
+        raise ResetRefused(refusal(spark.full_name(table), _first_held(spark, table), held_offsets(spark, table), extent))
     # In this order: with the checkpoint gone and the rows there, a stream goes on after them.
-    forget(checkpoint)
-    return rows, spark.emptied(_full_name(spark, table)) if rows else None
+    checkpoints.forget(spark, table)
+    return rows, spark.emptied(spark.full_name(table)) if rows else None
 
 
 def refusal(table: str, first: Offsets, held: Offsets, extent: Extent) -> str:
@@ -299,7 +298,3 @@ def _gaps(spark: Spark, table: TableDeclaration, run: StreamRun, began: Offsets,
             )
         )
     )
-
-
-def _full_name(spark: Spark, table: TableDeclaration) -> str:
-    return table.full_name(spark.catalog.connection.name)

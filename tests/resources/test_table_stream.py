@@ -31,7 +31,7 @@ class Copy:
         """Stream all that there is; return the rows of each micro-batch."""
         before = self.lake.version(self.target)
         query = (
-            stream.read(self.lake.spark, self.source)
+            stream.read(self.lake.spark.session, self.lake.full(self.source))
             .toDF("id", "v")
             .writeStream.format("delta")
             .option("checkpointLocation", str(self.checkpoint))
@@ -85,7 +85,7 @@ def test_from_a_version_or_a_time_on(copy: Copy, by: str) -> None:
 def test_from_now_on(copy: Copy) -> None:
     query = (
         TableStream(starting_version="latest")
-        .read(copy.lake.spark, copy.source)
+        .read(copy.lake.spark.session, copy.lake.full(copy.source))
         .writeStream.format("delta")
         .option("checkpointLocation", str(copy.checkpoint))
         .toTable(copy.lake.full(copy.target))
@@ -143,7 +143,7 @@ def test_the_change_feed_tells_what_was_done(lake: Lakehouse, tmp_path: Path) ->
     changes = "named_struct('id', id, 'v', concat_ws(' ', _commit_version, _change_type, v)) AS s"
     stream = TableStream(change_feed=True, starting_version=1)
     query = (
-        stream.read(lake.spark, source)
+        stream.read(lake.spark.session, lake.full(source))
         .selectExpr(changes)
         .select("s.*")
         .writeStream.format("delta")
