@@ -7,6 +7,7 @@ import dagster as dg
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets
 from assets.bronze.kafka_stream import StreamConfig
 from assets.tables import asset_key
+from orchestration import live
 from resources.errors import NotConfigured, StreamError
 from resources.kafka import Kafka
 
@@ -24,6 +25,8 @@ RETRY_SECONDS = 300.0
 )
 def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
     """Ask for one run at a time, for as long as bronze is behind the topics."""
+    if live.state():
+        return dg.SkipReason("The stream runs (`ratify stream status`).")
     if reason := _busy(context.instance):
         return dg.SkipReason(reason)
     topics = StreamConfig().named_topics

@@ -6,11 +6,13 @@ whoever starts the streams.
 
 import contextlib
 import datetime as dt
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from resources.errors import StreamError
+from resources.errors import StreamBusy, StreamError
+from resources.files import hold, holder
 from resources.settings import Settings
 from resources.spark import Spark
 from resources.tables import TableDeclaration
@@ -86,6 +88,24 @@ def forget(spark: Spark, declaration: TableDeclaration) -> None:
     fs, path = _opened(folder(spark, declaration))
     with contextlib.suppress(FileNotFoundError):
         fs.rm(path, recursive=True)
+
+
+@contextlib.contextmanager
+def alone(declaration: TableDeclaration) -> Generator[None]:
+    """Be the only one of this home who runs the stream into a table: two with one checkpoint would stop each other.
+
+    Raises:
+        StreamBusy: another process runs it.
+    """
+    name = f"{declaration.layer}.{declaration.name}"
+    lock = Settings().home / "streams" / f"{name}.lock"
+    with hold(lock) as held:
+        if not held:
+            raise StreamBusy(
+                f"The stream into {name} is run by process {holder(lock)} already. Where that is the continuous mode "
+                "(`ratify stream status`), there is nothing to do but to wait for it."
+            )
+        yield
 
 
 def _opened(url: str) -> tuple[Any, str]:

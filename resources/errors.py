@@ -152,6 +152,10 @@ class StreamFailed(StreamError):
     """A stream ended with an error, or before it was done; started again, it goes on where it was."""
 
 
+class StreamBusy(StreamError):
+    """Another process runs the same stream."""
+
+
 class ExpectationFailed(StreamError):
     """Rows of a batch fail an expectation whose action is to fail; nothing of that batch was committed.
 

@@ -44,7 +44,12 @@ def tracker_events_raw(
     done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, on_batch=told)
     for gap in done.gaps:
         context.log.warning("%s/%d: offsets %d to %d were gone", gap.topic, gap.partition, gap.first, gap.last)
-    return result(TRACKER_EVENTS_RAW, _written(spark, done, _reported(context.instance)))
+    return ingested(spark, done, context.instance)
+
+
+def ingested(spark: Spark, done: Ingested, instance: dg.DagsterInstance) -> dg.MaterializeResult[Any]:
+    """Return what a run of the stream did, with what runs did that could not tell of it to this instance."""
+    return result(TRACKER_EVENTS_RAW, _written(spark, done, _reported(instance)))
 
 
 def reported_offsets(instance: dg.DagsterInstance) -> Offsets:
@@ -78,7 +83,7 @@ def _written(spark: Spark, done: Ingested, reported: int) -> Written:
         version=version,
         rows=spark.count(TRACKER_EVENTS_RAW),
         added=sum(commit.rows_added or 0 for commit in mine) - done.removed,
-        versions=sorted([*([0] if done.created else []), *versions]),
+        versions=sorted([*([0] if reported < 0 else []), *versions]),
         committed_at=mine[0].timestamp if mine else None,
         more=_numbers(done, sum(commit.metrics.get("numOutputBytes", 0) for commit in mine)),
     )

@@ -121,8 +121,22 @@ def ingest(
         BrokerUnavailable, BrokerDenied, TopicMissing: nothing was read.
         OffsetsExpired: records are gone that were not read, and `on_data_loss` is "fail".
         ResetRefused: a full refresh that is not forced.
+        StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended before it was done; started again, it goes on.
     """
+    with checkpoints.alone(table):
+        return _ingest(kafka, spark, table, config, every, stop, on_batch)
+
+
+def _ingest(
+    kafka: Kafka,
+    spark: Spark,
+    table: TableDeclaration,
+    config: StreamConfig,
+    every: float | None,
+    stop: threading.Event | None,
+    on_batch: Callable[[Batch], None] | None,
+) -> Ingested:
     topics = config.named_topics
     extent = kafka.extent(topics)
     created = spark.ensure_table(table)

@@ -146,8 +146,21 @@ def stream(
 
     Raises:
         ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
+        StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended with another error.
     """
+    with checkpoints.alone(TRACKER_EVENTS):
+        return _stream(spark, max_files, full_refresh, every, stop, on_batch)
+
+
+def _stream(
+    spark: Spark,
+    max_files: int,
+    full_refresh: bool,
+    every: float | None,
+    stop: threading.Event | None,
+    on_batch: Callable[[Batch], None] | None,
+) -> Account:
     if full_refresh:
         checkpoints.forget(spark, TRACKER_EVENTS)
     # Without a checkpoint a rebuild is begun, or begun again: the checkpoint goes first and comes last.

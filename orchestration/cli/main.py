@@ -19,6 +19,7 @@ from orchestration.cli.nycflights import land_days
 from orchestration.cli.prove import prove
 from orchestration.cli.repair import repair
 from orchestration.cli.replay import replay
+from orchestration.cli.stream import stream_app
 from orchestration.cli.tracker import simulate_app
 from resources.errors import RatifyError
 from resources.history import Commit
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(simulate_app, name="simulate")
+app.add_typer(stream_app, name="stream")
 for command in (access.grant, access.revoke, access.grants, ingest, repair, replay, hook, prove):
     app.command()(command)
 
