@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLINK := $(VENV)/.flink
 
-.PHONY: help setup demo dev test test-unit test-long lint bench clean
+.PHONY: help setup demo demo-streaming dev test test-unit test-long lint bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
 
 demo: setup ## Run the main job on real flights and print what it did
 	$(BIN)/ratify demo
+
+demo-streaming: setup ## Run events of a tracker through Kafka and account for every one
+	$(BIN)/ratify demo --streaming
 
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev

@@ -214,9 +214,8 @@ def events_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
     yield _result(asset_key(TRACKER_EVENTS), "records_conserved", records_conserved(counts))
 
 
-DECLARATIONS = (
+FROM_FILES = (
     *(source.table for source in SOURCES),
-    TRACKER_EVENTS_RAW,
     FLIGHTS,
     FLIGHTS_QUARANTINE,
     FLIGHTS_WEATHER,
@@ -224,13 +223,14 @@ DECLARATIONS = (
     ROUTE_DELAY,
     AIRPORT_HOURLY,
     CARRIER_DAILY_SNAPSHOT,
-    TRACKER_EVENTS_RAW,
-    TRACKER_EVENTS,
-    QUARANTINE,
-    HEART_RATE_MINUTE,
-    DEVICE_DAILY,
 )
-"""Every table that an asset materializes, bronze to gold."""
+"""Every table that is made of landed files, bronze to gold."""
+
+FROM_KAFKA = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY)
+"""Every table that is made of Kafka's records, bronze to gold."""
+
+DECLARATIONS = (*FROM_FILES, *FROM_KAFKA)
+"""Every table that an asset materializes."""
 
 files_checks = [files_check(declaration) for declaration in (*DECLARATIONS, LANDED_FILES, STREAM_BATCHES)]
 

@@ -12,6 +12,7 @@ from embedded.stack import up as start_stack
 from orchestration.cli import access, session
 from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
+from orchestration.cli.demo_streaming import run_streaming_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.hook import hook
 from orchestration.cli.ingest import ingest
@@ -57,10 +58,14 @@ for command in (access.grant, access.revoke, access.grants, ingest, repair, repl
 def demo(
     days: Annotated[int, typer.Option(min=1, help="Days to have landed at first; those of an earlier demo count.")] = 60,
     more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Live events through Kafka, in place of landed files.")
+    ] = False,
+    events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
 ) -> None:
-    """Land real flights, let the sensor find them, run bronze to gold, and show what happened."""
-    with session.stack_for_this_process():
-        passed = run_demo(days, more)
+    """Land real flights, let the sensor find them, run bronze to gold, and show what happened; or do so with live events."""
+    with session.stack_for_this_process(kafka=streaming):
+        passed = run_streaming_demo(events) if streaming else run_demo(days, more)
     raise typer.Exit(0 if passed else 1)
 
 

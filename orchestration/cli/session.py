@@ -108,14 +108,15 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0, *, kafka: bool = Fa
 
 
 @contextmanager
-def stack_for_this_process() -> Generator[None]:
-    """What the settings do not name, started for the length of the block, or found running."""
+def stack_for_this_process(*, kafka: bool = False) -> Generator[None]:
+    """What the settings do not name, started for the length of the block, or found running; with `kafka` a broker too."""
     settings = Settings()
-    if settings.unity_host and settings.spark_remote:
+    kafka = kafka and not settings.kafka_bootstrap
+    if settings.unity_host and settings.spark_remote and not kafka:
         progress(f"using the catalog at {settings.unity_host} and Spark at {settings.spark_remote}")
         yield
         return
-    with running(stack_config(), progress):
+    with running(stack_config(kafka=kafka), progress):
         yield
 
 
