@@ -318,12 +318,10 @@ def test_an_expectation_that_fails_stops_the_batch(
         for rule in EXPECTATIONS.rules
     )
     before = versions(tracker)
-    with (
-        monkeypatch.context() as patched,
-        pytest.raises(ExpectationFailed, match=r"2 records was not committed.*model_is_given \(1\)") as caught,
-    ):
+    with monkeypatch.context() as patched:
         patched.setattr(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=rules))
-        stream(tracker.spark)
+        with pytest.raises(ExpectationFailed, match=r"2 records was not committed.*model_is_given \(1\)") as caught:
+            stream(tracker.spark)
     assert versions(tracker) == before
     results = {
         found.check_name: found
