@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from typer.testing import CliRunner
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.checks.definitions import events_conserved, history_checks
@@ -24,6 +25,7 @@ from assets.silver.tracker import tracker_events
 from assets.silver.tracker_replay import Correction, correct, read_corrections, replay
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
 from assets.tables import asset_key
+from orchestration.cli.main import app
 from resources import checkpoints
 from resources.duckdb import ALIAS
 from resources.errors import BadCorrection, ExpectationFailed
@@ -150,6 +152,7 @@ HOSTILE = {
     "a mark of byte order": b"\xef\xbb\xbf" + text(),
     "bytes that are no text": bytes(range(256)),
     "Avro's header and nothing else": b"\0\0\0\0\1",
+    "ten megabytes, cut short": b'{"model":"' + b"x" * 10_000_000,
     "half of a record in Avro": avro(EVENT | {"time": NOON})[:5],
 }
 
@@ -334,6 +337,24 @@ def test_an_expectation_that_fails_stops_the_batch(
     assert '\\"zz\\"' in str(found.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
     assert stream(tracker.spark).numbers["accepted"] == 2
+
+
+def test_ratify_replay(tracker: Lakehouse, tmp_path: Path) -> None:
+    append(tracker, CORRECTED[:3])
+    good = json.dumps(EVENT | {"time": "2026-01-01T12:05:00Z"})
+    (file := tmp_path / "c.jsonl").write_text(
+        json.dumps({"topic": "tracker-events", "partition": 0, "offset": 1, "value": good})
+    )
+    done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    (said,) = json.loads(done.stdout)
+    assert (said["replayed"], said["replayed into silver"], said["dagster/row_count"]) == (1, 1, 2)
+    assert [row[-1] for row in silver_rows(tracker)] == [0, 1]
+    assert records_conserved(counts(tracker)).passed
+    file.write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
+    failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(file)])
+    assert failed.exit_code == 1
+    assert "tracker-events/0/99" in failed.output
 
 
 def test_what_a_stream_died_of_is_said() -> None:
