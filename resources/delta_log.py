@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from resources.catalog import UnityCatalog
@@ -34,104 +34,21 @@ from resources.errors import (
     StorageUnavailable,
     UnsafeTable,
 )
-from resources.sql import literal
+from resources.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
+from resources.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot, State, file_key
+from resources.table_features import refuse_unheeded
 from resources.table_storage import TableStorage
 from resources.tables import Column
 from resources.types import delta_field, sql_type, type_of_delta
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
-RETENTION = "delta.setTransactionRetentionDuration"
-"""Table property: how long app ids are kept, as `interval 30 days`."""
-
-_LOG = "_delta_log"
-_STAGED = f"{_LOG}/_staged_commits"
-_SIDECARS = f"{_LOG}/_sidecars"
-_ROW_TRACKING = "delta.rowTracking"
-_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
-# What a writer of rows must heed and this one does: whatever else a table asks for, it refuses to write.
-_HEEDED = frozenset(
-    {
-        "appendOnly",
-        "catalogManaged",
-        "changeDataFeed",
-        "clustering",
-        "deletionVectors",
-        "domainMetadata",
-        "inCommitTimestamp",
-        "invariants",
-        "rowTracking",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
-_INTERVAL = re.compile(r"^\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*$", re.IGNORECASE)
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_STAGED = f"{LOG}/_staged_commits"
 _MAX_DOUBLINGS = 3
 _CAREFUL_COMMITS = 8
 _RESEND_S = 0.2
-_RECENT = 1000
 _LOOK_BACK = 100
 _AWAIT_S = 0.05
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file of a table.
-
-    Attributes:
-        path: Relative to the table's location.
-        rows: How many.
-        size: Bytes.
-        stats: Delta's statistics: numRecords, nullCount, minValues, maxValues.
-    """
-
-    path: str
-    rows: int
-    size: int
-    stats: Json
-
-
-@dataclass(frozen=True)
-class LiveFile:
-    """A data file of a snapshot.
-
-    Attributes:
-        add: The action that brought it, as the log has it.
-        version: The commit that wrote the file, or None where the log no longer tells.
-    """
-
-    add: Json
-    version: int | None
-
-    @property
-    def path(self) -> str:
-        """Where it is, relative to the table's location; the log's own paths are URL-encoded."""
-        return unquote(self.add["path"])
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells it from the other files of a snapshot (PROTOCOL.md, action reconciliation)."""
-        return _key(self.add)
-
-    @property
-    def has_deletion_vector(self) -> bool:
-        """Whether some of its rows are deleted."""
-        return bool(self.key[1])
-
-    @property
-    def stats(self) -> Json:
-        """Delta's statistics; empty where its writer kept none."""
-        return json.loads(self.add.get("stats") or "{}")
-
-    @property
-    def rows(self) -> int | None:
-        """Rows that are not deleted, or None where its writer did not say."""
-        count = self.stats.get("numRecords")
-        vector: Json | None = self.add.get("deletionVector")
-        return None if count is None else count - ((vector or {}).get("cardinality") or 0)
 
 
 @dataclass(frozen=True)
@@ -163,84 +80,6 @@ class Committed:
 
     version: int
     attempts: int
-
-
-@dataclass
-class _State:
-    """What the log says up to a version."""
-
-    version: int = -1
-    in_commit_timestamp: int = 0
-    row_ids: int = -1
-    txns: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    metadata: Json = field(default_factory=dict[str, Any])
-    ids: dict[str, int] = field(default_factory=dict[str, int])
-    forget_at: int = 1000
-
-    def apply(self, action: Json) -> None:
-        """Take in one action of a later version."""
-        if txn := action.get("txn"):
-            self.txns[txn["appId"]] = (txn["version"], txn.get("lastUpdated") or 0)
-        elif domain := action.get("domainMetadata"):
-            if domain["domain"] == _ROW_TRACKING:
-                self.row_ids = int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
-        elif metadata := action.get("metaData"):
-            self.metadata = metadata
-        elif info := action.get("commitInfo"):
-            self.in_commit_timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
-            if "txnId" in info:
-                self.ids[info["txnId"]] = self.version
-            if len(self.ids) > _RECENT:
-                del self.ids[next(iter(self.ids))]
-
-    def forget(self, before_ms: int) -> None:
-        """Leave out the app ids that have expired, once they may be half of all."""
-        if before_ms and len(self.txns) > self.forget_at:
-            self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= before_ms}
-            self.forget_at = 2 * len(self.txns) + _RECENT
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A table at one version, as far as a writer needs it.
-
-    Attributes:
-        version: The latest ratified one.
-        fields: Columns, as Delta's schema has them (name, type, nullable, metadata).
-        properties: Those of the table and those that the catalog derives.
-    """
-
-    full_name: str
-    version: int
-    uuid: str
-    location: str
-    fields: Sequence[Json]
-    properties: Mapping[str, str]
-    partition_columns: Sequence[str]
-    _state: _State
-
-    def txn_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """The versions of those app ids that the log knows, and that have not expired."""
-        horizon = self.horizon_ms
-        known = ((app_id, self._state.txns.get(app_id)) for app_id in app_ids)
-        return {app_id: txn[0] for app_id, txn in known if txn and txn[1] >= horizon}
-
-    @property
-    def horizon_ms(self) -> int:
-        """App ids that were last set before this time (ms since 1970) are forgotten; 0 where none ever is."""
-        seconds = retention_seconds(self.properties.get(RETENTION, ""))
-        return int((time.time() - seconds) * 1000) if seconds else 0
-
-    @property
-    def metadata(self) -> Json:
-        """The `metaData` action that holds."""
-        return self._state.metadata
-
-
-def retention_seconds(interval: str) -> int:
-    """Return the seconds of an interval as RETENTION has it; 0 where it is none."""
-    match = _INTERVAL.match(interval)
-    return int(match[1]) * _SECONDS[match[2].lower()] if match else 0
 
 
 class NothingToCommit(Exception):
@@ -303,7 +142,7 @@ class DeltaLog:
         self._attempts = attempts
         self._patience = patience
         self._loaded: Json | None = None
-        self._state = _State()
+        self._state = State()
         self._uuid = ""
         self._storage: TableStorage | None = None
         self._commit_s = 0.02
@@ -335,13 +174,13 @@ class DeltaLog:
                 f"{self._full_name} is not a managed table, whose commits are the catalog's: use Spark for it."
             )
         if metadata["table-uuid"] != self._uuid or loaded["latest-table-version"] < self._state.version:
-            self._uuid, self._state = metadata["table-uuid"], _State()
+            self._uuid, self._state = metadata["table-uuid"], State()
             self._storage = TableStorage(metadata["location"], lambda: self._catalog.table_credentials(self._full_name))
         try:
             self._catch_up(loaded)
         except FileNotFoundError:
             # Versions that a checkpoint holds may be cleaned away.
-            self._state = _State()
+            self._state = State()
             with self._readable():
                 self._catch_up(loaded)
         self._loaded = loaded
@@ -361,17 +200,17 @@ class DeltaLog:
         def apply(action: Json, version: int | None) -> None:
             if add := action.get("add"):
                 # With deletion vectors the same file is added again and again.
-                live[_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
+                live[file_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
             elif remove := action.get("remove"):
-                live.pop(_key(remove), None)
+                live.pop(file_key(remove), None)
 
         with self._readable():
-            summed_up, paths = self._newest_checkpoint(snapshot.version)
+            summed_up, paths = newest_checkpoint(self.storage, snapshot.version)
             while paths:
-                for action in self._checkpoint_actions(paths.pop(), ("add", "sidecar")):
+                for action in checkpoint_actions(self.storage, paths.pop(), ("add", "sidecar")):
                     apply(action, None)
                     if sidecar := action.get("sidecar"):
-                        paths.append(f"{_SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
+                        paths.append(f"{SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
             for version in range(summed_up + 1, snapshot.version + 1):
                 for action in self.actions(version):
                     apply(action, version)
@@ -560,7 +399,7 @@ class DeltaLog:
             actions.append({"add": add})
         if tracked and proposal.adds:
             mark = json.dumps({"rowIdHighWaterMark": row_ids})
-            actions.append({"domainMetadata": {"domain": _ROW_TRACKING, "configuration": mark, "removed": False}})
+            actions.append({"domainMetadata": {"domain": ROW_TRACKING, "configuration": mark, "removed": False}})
         return actions
 
     def _publish(self, commits: Iterable[Mapping[str, Any]]) -> None:
@@ -569,7 +408,7 @@ class DeltaLog:
         It must not fail unseen, for our next commit lets the catalog forget them.
         """
         for commit in sorted(commits, key=lambda commit: commit["version"]):
-            self.storage.copy(f"{_STAGED}/{commit['file-name']}", f"{_LOG}/{commit['version']:020d}.json")
+            self.storage.copy(f"{_STAGED}/{commit['file-name']}", f"{LOG}/{commit['version']:020d}.json")
 
     def _catch_up(self, loaded: Json) -> None:
         latest = int(loaded["latest-table-version"])
@@ -587,7 +426,7 @@ class DeltaLog:
     def _read_commit(self, version: int, loaded: Json | None) -> list[Json]:
         unpublished: list[Json] = (loaded or {}).get("commits") or []
         staged = {commit["version"]: f"{_STAGED}/{commit['file-name']}" for commit in unpublished}
-        content = self.storage.read(staged.get(version, f"{_LOG}/{version:020d}.json"))
+        content = self.storage.read(staged.get(version, f"{LOG}/{version:020d}.json"))
         return [json.loads(line) for line in content.splitlines()]
 
     @contextmanager
@@ -602,41 +441,12 @@ class DeltaLog:
 
     def _read_checkpoint(self, latest: int) -> None:
         """Begin with the newest checkpoint."""
-        version, paths = self._newest_checkpoint(latest)
+        version, paths = newest_checkpoint(self.storage, latest)
         for path in paths:
-            for action in self._checkpoint_actions(path, ("txn", "domainMetadata", "metaData")):
+            for action in checkpoint_actions(self.storage, path, ("txn", "domainMetadata", "metaData")):
                 self._state.apply(action)
         # A checkpoint has no commitInfo: if none comes after it, the time of its version is in the version itself.
         self._state.version = version if version < latest else version - 1
-
-    def _newest_checkpoint(self, latest: int) -> tuple[int, list[str]]:
-        """The version of the newest checkpoint up to `latest` and its files, of all kinds that PROTOCOL.md knows; version -1
-        where there is none."""
-        found = dict[int, list[tuple[str, int]]]()
-        for name in self.storage.names(_LOG):
-            if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
-                found.setdefault(int(match[1]), []).append((name, int(match[3] or 1)))
-        for version, names in sorted(found.items(), reverse=True):
-            parts = max(parts for _, parts in names)
-            if len(names) < parts:
-                continue
-            return version, [f"{_LOG}/{name}" for name, _ in (names if parts > 1 else names[:1])]
-        return -1, []
-
-    def _checkpoint_actions(self, path: str, kinds: Sequence[str]) -> list[Json]:
-        if path.endswith(".json"):
-            return [json.loads(line) for line in self.storage.read(path).splitlines()]
-        import duckdb
-
-        with self.storage.downloaded(path) as local, duckdb.connect() as con:
-            file = f"read_parquet({literal(str(local))})"
-            there = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
-            return [
-                {name: {key: value for key, value in action.items() if value is not None}}
-                for name in kinds
-                if name in there
-                for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
-            ]
 
     def _snapshot(self, loaded: Json) -> Snapshot:
         metadata = loaded["metadata"]
@@ -648,13 +458,13 @@ class DeltaLog:
             fields=metadata["columns"]["fields"],
             properties=metadata["properties"],
             partition_columns=metadata.get("partition-columns") or [],
-            _state=self._state,
+            state=self._state,
         )
 
 
 def _heeding(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal]) -> Proposal:
     """What is planned for a snapshot, unless its table asks for what this writer does not know, or forbids it."""
-    _refuse_unheeded(snapshot)
+    refuse_unheeded(snapshot)
     proposal = plan(snapshot)
     if proposal.removes and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
         raise UnsafeTable(
@@ -662,52 +472,6 @@ def _heeding(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal]) -> Propos
             "('delta.appendOnly' = 'false') in Spark if rows are to be replaced or taken out."
         )
     return proposal
-
-
-def _refuse_unheeded(snapshot: Snapshot) -> None:
-    prefix = "delta.feature."
-    features = {key.removeprefix(prefix) for key in snapshot.properties if key.startswith(prefix)}
-    mode = snapshot.properties.get("delta.columnMapping.mode", "none")
-    if mode != "none":
-        raise UnsafeTable(
-            f"{snapshot.full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
-            f"Run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
-            "DuckDB's first write, or drop the table and let it be created again."
-        )
-    if unheeded := sorted(features - _HEEDED - {"columnMapping"}):
-        raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unheeded)}: write it with Spark.")
-    if snapshot.partition_columns:
-        raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
-    for column in snapshot.fields:
-        if asks := next(_asked(column["type"], column.get("metadata") or {}), None):
-            raise UnsafeTable(f"{snapshot.full_name}, column {column['name']}: has {asks}. Write it with Spark.")
-
-
-def _asked(type_: Any, metadata: Mapping[str, Any]) -> Generator[str]:
-    """What a column asks of its writers beyond its type: a reader takes it for given, and shows 0 where it finds NULL."""
-    if "delta.invariants" in metadata:
-        yield "invariants"
-    # A length, to which Spark pads a char as it reads.
-    if length := metadata.get("__CHAR_VARCHAR_TYPE_STRING"):
-        yield f"the type {length}"
-    if not isinstance(type_, dict):
-        return
-    said = {key.lower().replace("-", ""): value for key, value in cast("Json", type_).items()}
-    fields: list[Json] = said.get("fields", [])
-    if not all([said.get("containsnull", True), said.get("valuecontainsnull", True), *(f["nullable"] for f in fields)]):
-        yield "parts that must not be NULL"
-    for part in (said.get("elementtype"), said.get("keytype"), said.get("valuetype")):
-        yield from _asked(part, {})
-    for inner in fields:
-        yield from _asked(inner["type"], inner.get("metadata") or {})
-
-
-def _key(action: Json) -> tuple[str, str]:
-    vector: Json | None = action.get("deletionVector")
-    if not vector:
-        return action["path"], ""
-    at = "" if vector.get("offset") is None else f"@{vector['offset']}"
-    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{at}"
 
 
 def _remove(file: LiveFile, now: int) -> Json:

@@ -128,8 +128,32 @@ class StreamError(RatifyError):
     """A stream, or the Kafka that it reads, could not do what was asked; what it committed before is in its table."""
 
 
+class BrokerUnavailable(StreamError):
+    """No Kafka broker answers; nothing was read or written."""
+
+
+class BrokerDenied(StreamError):
+    """Kafka refuses who asks, or what is asked for."""
+
+
+class TopicMissing(StreamError):
+    """Kafka has no topic of that name, and none is made by reading."""
+
+
+class OffsetsExpired(StreamError):
+    """Records that a stream has not read yet are no longer in the topic."""
+
+
+class ResetRefused(StreamError):
+    """A table was to be read anew from a topic that may no longer have all that the table holds."""
+
+
 class StreamFailed(StreamError):
     """A stream ended with an error, or before it was done; started again, it goes on where it was."""
+
+
+class StreamBusy(StreamError):
+    """Another process runs the same stream."""
 
 
 class ExpectationFailed(StreamError):

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
-from resources.delta_log import DataFile, Snapshot
+from resources.snapshot import DataFile, Snapshot
 from resources.table_storage import TableStorage
 
 _FOLDER = "_ratify/requests"

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
-from resources.delta_log import DeltaLog, LiveFile, NothingToCommit, Proposal, Snapshot
-from resources.duckdb import loads_in
+from resources.delta_log import DeltaLog, NothingToCommit, Proposal
 from resources.errors import UnsafeTable
 from resources.history import Engine, engine_of
+from resources.incoming import loads_in
+from resources.snapshot import LiveFile, Snapshot
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from resources.delta_log import DataFile, DeltaLog, LiveFile, Proposal, Snapshot
-from resources.duckdb import Incoming
+from resources.delta_log import DeltaLog, Proposal
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable
 from resources.group_commit import Staged
+from resources.incoming import Incoming
 from resources.parquet import write_parquet
 from resources.repair import refuse_removes
+from resources.snapshot import DataFile, LiveFile, Snapshot
 from resources.sql import identifier, literal
 from resources.types import type_of_delta
 

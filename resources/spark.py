@@ -42,6 +42,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+FULL_REFRESH = "ratify:full refresh"
+"""User metadata of the commit that emptied a table so that it is made anew."""
+
 _SESSION_CONF = {
     # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
     "spark.sql.session.timeZone": "UTC",
@@ -232,6 +235,19 @@ class Spark(dg.ConfigurableResource[Any]):
 
         return self._retried(once)
 
+    def emptied(self, full_name: str) -> Commit | None:
+        """Delete all rows of a table that is to be made anew, in a commit that says so; its earlier versions remain.
+
+        Raises:
+            CommitConflict: other writers won every attempt.
+        """
+
+        def once() -> Commit | None:
+            with self._understood():
+                return self._committed(full_name, lambda: self._run(f"DELETE FROM {full_name}").collect(), FULL_REFRESH)
+
+        return self._retried(once)
+
     @contextmanager
     def kept(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
@@ -242,9 +258,9 @@ class Spark(dg.ConfigurableResource[Any]):
             finally:
                 kept.unpersist()
 
-    def _committed(self, full_name: str, write: Callable[[], object]) -> Commit | None:
-        """Run a write under a mark of its own, and find the commit that carries the mark."""
-        mark = f"{COMMITTED}{uuid.uuid4()}"
+    def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
+        """Run a write under a mark of its own, which begins with its purpose, and find the commit that carries the mark."""
+        mark = f"{purpose}:{uuid.uuid4()}"
         before = self.catalog.version(full_name)
         self.session.conf.set(_USER_METADATA, mark)
         try:
@@ -315,6 +331,10 @@ class Spark(dg.ConfigurableResource[Any]):
                 f"{here}.auth.oauth.clientSecret": to.client_secret.get_secret_value(),
             }
         return {f"{here}.token": self.catalog.bearer_token()}
+
+    def translated(self, error: Exception) -> Exception:
+        """Return our error for one of PySpark's or gRPC's, or that one itself where we know nothing better."""
+        return _translated(error, self.remote or Settings().spark_url())
 
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:

@@ -3,14 +3,18 @@
 import os
 import sys
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
 
+from embedded.files import write_private
+from embedded.kafka import USER
 from embedded.stack import running
-from embedded.state import StackConfig, StackState
+from embedded.state import KafkaState, StackConfig, StackState
+from resources.kafka import Kafka
 from resources.settings import Settings
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -39,7 +43,7 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
 
     Where UNITY_HOST and UNITY_TOKEN name another Unity Catalog server, its catalog ratifies what the suite commits.
     """
-    config = StackConfig(home=home, jars_dir=jars_dir)
+    config = StackConfig(home=home, jars_dir=jars_dir, jar_sets=("spark", "kafka"))
     if (settings := Settings()).unity_host and settings.unity_token:
         (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
         token_file.chmod(0o600)
@@ -55,6 +59,53 @@ def spark(stack: StackState) -> Generator[SparkSession]:
     session = SparkSession.builder.remote(stack.spark.remote).create()
     yield session
     session.stop()
+
+
+@dataclass(frozen=True)
+class TestBroker:
+    """A Kafka broker that asks for a password, with the settings of whoever knows it."""
+
+    __test__ = False
+
+    state: KafkaState
+    password: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "KAFKA_BOOTSTRAP": self.state.bootstrap,
+            "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "KAFKA_SASL_MECHANISM": "PLAIN",
+            "KAFKA_USERNAME": USER,
+            "KAFKA_PASSWORD": self.password,
+        }
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[TestBroker]:
+    """The session's Kafka broker, in a home of its own, for those tests only that ask for it."""
+    home = tmp_path_factory.mktemp("kafka")
+    # All that JAAS, a properties file and JSON could stumble over.
+    password = f'p"\\{uuid4().hex}=;$'
+    write_private(password_file := home / "password", password)
+    config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
+    with running(config, say) as state:
+        assert state.kafka is not None
+        yield TestBroker(state.kafka, password)
+
+
+@pytest.fixture
+def kafka(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    """Kafka as the settings name it."""
+    for name, value in broker.environment.items():
+        monkeypatch.setenv(name, value)
+    return Kafka()
+
+
+@pytest.fixture
+def fresh_topic() -> str:
+    """A topic name that no other test has; the test creates it."""
+    return f"t-{uuid4().hex[:12]}"
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ from assets.bronze.book import BOOK, FileOutcome, Line, Status, booked, record, 
 from assets.bronze.files.infer import infer
 from assets.bronze.files.parse import ColumnsToAdd, Load, Parsed, parse
 from assets.bronze.sources import Rewrite, SchemaMode, Source
-from resources.delta_log import RETENTION, retention_seconds
 from resources.duckdb import ALIAS, DuckDB, DuckDBSession
 from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
 from resources.group_commit import Ratified, Staged
 from resources.landing import LandedFile, LandingZone
 from resources.parquet import Written, write_parquet
 from resources.replace import replace_rows
+from resources.snapshot import RETENTION, retention_seconds
 from resources.sql import literal
 from resources.tables import Column
 from resources.types import sql_type

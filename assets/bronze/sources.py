@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 
-from resources.delta_log import RETENTION
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
+from resources.snapshot import RETENTION
 from resources.tables import Column, TableDeclaration
 
 APPEND = frozenset({"WRITE"})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from assets.checks.history import Finding
-from resources.delta_log import LiveFile
+from resources.snapshot import LiveFile
 
 _SHOWN = 5
 

@@ -1,6 +1,7 @@
 """The assets of the tracker's events in silver, and their expectations as checks."""
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from assets.silver.tracker_stream import MAX_FILES, STREAM, ensure_tables, strea
 from assets.tables import Written, asset_key, result, table_spec
 from resources.errors import ExpectationFailed
 from resources.spark import COMMITTED, Spark
+from resources.streams import Batch
 from resources.tables import TableDeclaration
 
 
@@ -35,12 +37,30 @@ class TrackerConfig(dg.Config):
 )
 def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Judge what is new in bronze, once: into silver, into quarantine, or counted as dropped, late or a duplicate."""
+    yield from judged(config, spark)
+
+
+def judged(
+    config: TrackerConfig,
+    spark: Spark,
+    *,
+    every: float | None = None,
+    stop: threading.Event | None = None,
+    on_batch: Callable[[Batch], None] | None = None,
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
+
+    Raises:
+        As `tracker_stream.stream`; BadCorrection.
+    """
     corrections = read_corrections(Path(config.corrections)) if config.corrections else []
     made = ensure_tables(spark)
     tables = (TRACKER_EVENTS, QUARANTINE)
     before = [_State.of(spark, table, created=table in made) for table in tables]
     try:
-        done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh)
+        done = stream(
+            spark, max_files=config.max_files, full_refresh=config.full_refresh, every=every, stop=stop, on_batch=on_batch
+        )
     except ExpectationFailed as error:
         yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), judgement(error.counted))
         raise

@@ -117,7 +117,7 @@ def replay(spark: Spark) -> Account:
 
 def _unfinished(spark: Spark) -> list[int]:
     """Claims without a line in the book, but for those that a rebuild has answered since."""
-    begun = checkpoints.current(TRACKER_EVENTS)
+    begun = checkpoints.current(spark, TRACKER_EVENTS)
     since = int(begun.begun.timestamp() * 1_000_000) if begun else 0
     book = f"SELECT batch_id FROM {spark.full_name(STREAM_BATCHES)} WHERE stream = {literal(REPLAY)}"
     rows = spark.rows(

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.expectations.judgement import Judgement, total
@@ -25,10 +26,9 @@ from assets.silver.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_functi
 from resources import checkpoints
 from resources.errors import ExpectationFailed, StreamFailed
 from resources.spark import Spark
+from resources.streams import Batch, follow
+from resources.table_stream import TableStream
 from resources.tables import TableDeclaration, literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _SQL = Path(__file__).parent
 TABLES = (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
@@ -131,27 +131,53 @@ class Account:
     found: Judgement
 
 
-def stream(spark: Spark, *, max_files: int = MAX_FILES, full_refresh: bool = False) -> Account:
+def stream(
+    spark: Spark,
+    *,
+    max_files: int = MAX_FILES,
+    full_refresh: bool = False,
+    every: float | None = None,
+    stop: threading.Event | None = None,
+    on_batch: Callable[[Batch], None] | None = None,
+) -> Account:
     """Bring silver up to date with bronze, and return what became of the records that were new.
 
-    With `full_refresh`, or where the checkpoint is lost, silver is made anew from the whole of bronze. What was corrected in
-    quarantine and replayed stays corrected.
+    With `every` (seconds) it goes on until `stop` is set. With `full_refresh`, or where the checkpoint is lost, silver is
+    made anew from the whole of bronze. What was corrected in quarantine and replayed stays corrected.
 
     Raises:
         ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
+        StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended with another error.
     """
+    with checkpoints.alone(TRACKER_EVENTS):
+        return _stream(spark, max_files, full_refresh, every, stop, on_batch)
+
+
+def _stream(
+    spark: Spark,
+    max_files: int,
+    full_refresh: bool,
+    every: float | None,
+    stop: threading.Event | None,
+    on_batch: Callable[[Batch], None] | None,
+) -> Account:
     if full_refresh:
-        checkpoints.forget(TRACKER_EVENTS)
+        checkpoints.forget(spark, TRACKER_EVENTS)
     # Without a checkpoint a rebuild is begun, or begun again: the checkpoint goes first and comes last.
-    checkpoint = checkpoints.current(TRACKER_EVENTS)
+    checkpoint = checkpoints.current(spark, TRACKER_EVENTS)
     if checkpoint is None:
         _empty(spark)
-        checkpoint = checkpoints.begin(TRACKER_EVENTS)
+        checkpoint = checkpoints.begin(spark, TRACKER_EVENTS)
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
-    with spark.apart() as session:
-        _run(session, spark.full_name(TRACKER_EVENTS_RAW), function, checkpoint.url, max_files)
+    bronze = TableStream(max_files_per_trigger=max_files)
+    trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every:g} seconds"}
+    with spark.apart() as apart:
+        source = bronze.read(apart, spark.full_name(TRACKER_EVENTS_RAW))
+        writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
+        writer = writer.option("checkpointLocation", checkpoint.url).trigger(**trigger)
+        follow(spark, writer.start, stop=stop, on_batch=on_batch, explain=stopped)
     return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
 
 
@@ -166,21 +192,6 @@ def _empty(spark: Spark) -> None:
     for table, rows in out:
         delete = f"DELETE FROM {spark.full_name(table)} WHERE {rows}"
         spark.commit(spark.full_name(table), lambda delete=delete: spark.rows(spark.sql(delete)))
-
-
-def _run(session: "SparkSession", bronze: str, function: Any, checkpoint: str, max_files: int) -> None:
-    from pyspark.errors import StreamingQueryException
-
-    source = session.readStream.option("maxFilesPerTrigger", max_files).table(bronze)
-    writer = source.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        raise stopped(str(error)) from error
-    finally:
-        if query.isActive:
-            query.stop()
 
 
 def stopped(error_text: str) -> StreamFailed | ExpectationFailed:

@@ -10,9 +10,11 @@ import dagster as dg
 import typer
 
 from assets.cross_engine.assets import COMMITS, cross_engine_assets
-from assets.cross_engine.steps import KEYS, Step
+from assets.cross_engine.steps import GROUP, KEYS, Step
+from embedded.files import exclusive
 from orchestration.cli import session
 from orchestration.definitions import defs
+from resources.settings import Settings
 
 UNAVAILABLE = "unavailable"
 """Value of the metadata `status` of a check on a step whose engine is not there."""
@@ -100,7 +102,8 @@ def prove(
     if not asked:
         raise typer.BadParameter(_NO_ENGINE)
     steps = steps_of(asked, setup=setup, cleanup=cleanup)
-    with session.stack_for_this_process():
+    alone = exclusive(Settings().home / GROUP / "lock", session.progress, "a proof, which drops and makes the same tables")
+    with alone, session.stack_for_this_process():
         progress = _run(steps, scale_factor)
     results = _results(steps, progress)
     _show(results, progress)

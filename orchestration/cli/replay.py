@@ -10,7 +10,7 @@ from assets.silver.events import QUARANTINE, TRACKER_EVENTS
 from assets.tables import asset_key
 from orchestration.cli import session
 from orchestration.definitions import defs
-from orchestration.jobs import tracker_job
+from orchestration.jobs import events_job
 from resources.errors import RatifyError
 
 REPLAYED = {f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}": TRACKER_EVENTS}
@@ -32,7 +32,7 @@ def replay(
     key = asset_key(declaration)
     config = {"replay": True, "corrections": str(corrections.absolute()) if corrections else ""}
     with session.dagster_instance() as instance:
-        done = defs.resolve_job_def(tracker_job.name).execute_in_process(
+        done = defs.resolve_job_def(events_job.name).execute_in_process(
             instance=instance,
             asset_selection=[key, asset_key(QUARANTINE)],
             run_config={"ops": {declaration.name: {"config": config}}, **session.QUIET},

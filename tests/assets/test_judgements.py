@@ -12,8 +12,8 @@ from assets.checks.history import (
     rows_as_reported,
     schema_as_declared,
 )
-from resources.delta_log import LiveFile
 from resources.history import Commit, Engine
+from resources.snapshot import LiveFile
 from resources.tables import Column, TableDeclaration
 
 TABLE = TableDeclaration(

@@ -14,9 +14,9 @@ from assets.bronze.book import withdraw_loads
 from assets.bronze.ingest import Status, ensure_inferred, load_batch
 from assets.bronze.sources import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
 from assets.checks.conservation import csv_rows_in_bronze, files_loaded_once
-from resources.delta_log import RETENTION
 from resources.history import Engine
 from resources.repair import repair
+from resources.snapshot import RETENTION
 from resources.tables import TableDeclaration
 from tests.assets.test_ingest import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse

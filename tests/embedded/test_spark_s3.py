@@ -1,17 +1,21 @@
-"""Spark on storage on S3, with what the catalog vends and nothing else: moto's S3 refuses all that AWS would."""
+"""Spark and DuckDB on storage on S3, with what the catalog vends and nothing else: moto's S3 refuses all that AWS would."""
 
 import time
 from collections.abc import Generator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.stack import running
-from embedded.state import StackConfig
+from embedded.state import StackConfig, StackState
+from resources.duckdb import DuckDB
+from resources.errors import AlreadyLoaded
 from tests.conftest import say
 from tests.embedded.catalog.s3 import BUCKET, ROLE, MotoS3, moto_s3
+from tests.resources.lakehouse import another_catalog, append, pairs
 
 pytestmark = pytest.mark.stack
 TABLE = "USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
@@ -24,23 +28,28 @@ def s3() -> Generator[MotoS3]:
 
 
 @pytest.fixture(scope="module")
-def spark_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[SparkSession]:
+def stack_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[StackState]:
     """A stack whose tables are all on S3."""
     home = tmp_path_factory.mktemp("on_s3")
     config = StackConfig(
         home=home, jars_dir=jars_dir, storage_root=f"s3://{BUCKET}/lake", s3_role_arn=ROLE, s3_endpoint=s3.url
     )
     with running(config, say) as state:
-        assert state.spark is not None
-        session = SparkSession.builder.remote(state.spark.remote).create()
-        session.sql("CREATE SCHEMA s")
-        yield session
-        session.stop()
+        yield state
     assert not (home / "lake").exists()
     # The home has what a client needs, and no key: neither the catalog's nor one that was vended.
     kept = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
     keys = [b"catalog-secret-key", *(session.secret_access_key.encode() for session in s3.sessions)]
     assert not [key for key in keys if any(key in content for content in kept)]
+
+
+@pytest.fixture(scope="module")
+def spark_s3(stack_s3: StackState) -> Generator[SparkSession]:
+    assert stack_s3.spark is not None
+    session = SparkSession.builder.remote(stack_s3.spark.remote).create()
+    session.sql("CREATE SCHEMA s")
+    yield session
+    session.stop()
 
 
 def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
@@ -58,6 +67,33 @@ def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
     for name in ("t", "u"):
         spark_s3.sql(f"DROP TABLE s.{name}")
     assert s3.objects() == []
+
+
+def test_duckdb_appends_to_what_spark_has_made(
+    stack_s3: StackState, spark_s3: SparkSession, s3: MotoS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
+    catalog = another_catalog(stack_s3)
+    # Two spools: the second writer knows of the first one's commits by the catalog alone.
+    duckdb, far = DuckDB(catalog=catalog), DuckDB(catalog=catalog)
+    table = pairs(properties={"delta.checkpointInterval": "3"})
+    catalog.ensure_schemas((table.layer,))
+    spark_s3.sql(table.ddl("ratify"))
+    versions = [append(duckdb, table, f"SELECT {at}, 'é'", f"load {at}").version for at in range(4)]
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "far"))
+    versions.append(append(far, table, "SELECT 4, NULL", "load 4").version)
+    assert versions == [1, 2, 3, 4, 5]
+    with pytest.raises(AlreadyLoaded):
+        append(far, table, "SELECT 1, 'é'", "load 1")
+    assert [row["id"] for row in spark_s3.table(table.full_name("ratify")).sort("id").collect()] == [0, 1, 2, 3, 4]
+    log = far.log(table.full_name("ratify"))
+    assert log.loser(-1) == -1
+    log.storage.write(f"_delta_log/_staged_commits/{3:020d}.{uuid4()}.json", b"{}")
+    assert [log.loser(after) for after in (-1, 2, 3)] == [3, 3, -1]
+    assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
 
 
 def test_credentials_are_renewed_within_one_job(spark_s3: SparkSession, s3: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ from uuid import uuid4
 import pytest
 from duckdb import connect
 
-from resources.delta_log import LiveFile, Proposal
+from resources.delta_log import Proposal
 from resources.errors import UnsafeTable
 from resources.parquet import write_parquet
+from resources.snapshot import LiveFile
 from resources.sql import literal
 from resources.tables import TableDeclaration
 from tests.resources.lakehouse import Lakehouse, append, pairs

@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from resources.delta_log import DeltaLog, Proposal, Snapshot
+from resources.delta_log import DeltaLog, Proposal
 from resources.duckdb import DuckDB
 from resources.errors import CommitOutcomeUnknown
 from resources.group_commit import Ratified
+from resources.snapshot import Snapshot
 from resources.tables import TableDeclaration
 from tests.resources.lakehouse import Lakehouse, append, pairs
 

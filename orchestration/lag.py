@@ -1,0 +1,55 @@
+"""The sensor that asks Kafka whether there is something new."""
+
+import time
+
+import dagster as dg
+
+from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets
+from assets.bronze.kafka_stream import StreamConfig
+from assets.tables import asset_key
+from orchestration import live
+from resources.errors import NotConfigured, StreamError
+from resources.kafka import Kafka
+
+STREAM_TAG = "ratify/stream"
+
+RETRY_SECONDS = 300.0
+"""A run that failed is not asked for again before: it would most likely fail again."""
+
+
+@dg.sensor(
+    target=dg.AssetSelection.assets(asset_key(TRACKER_EVENTS_RAW)),
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Asks Kafka for its offsets, and for a run when the tracker has sent something new.",
+)
+def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
+    """Ask for one run at a time, for as long as bronze is behind the topics."""
+    if live.state():
+        return dg.SkipReason("The stream runs (`ratify stream status`).")
+    if reason := _busy(context.instance):
+        return dg.SkipReason(reason)
+    topics = StreamConfig().named_topics
+    try:
+        extent = kafka.extent(topics)
+    except (NotConfigured, StreamError) as error:
+        return dg.SkipReason(str(error))
+    behind = extent.behind(reported_offsets(context.instance))
+    if not behind:
+        return dg.SkipReason(f"Nothing new in {', '.join(topics)}.")
+    context.log.info("%d records behind in %s", behind, ", ".join(topics))
+    return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})
+
+
+def _busy(instance: dg.DagsterInstance) -> str | None:
+    """Why no run is to be asked for now: two of one stream would stop each other."""
+    records = instance.get_run_records(dg.RunsFilter(tags={STREAM_TAG: TRACKER_EVENTS_RAW.name}), limit=1)
+    if not records:
+        return None
+    run, ended = records[0].dagster_run, records[0].end_time
+    if not run.is_finished:
+        return f"Run {run.run_id[:8]} is reading."
+    left = (ended or 0) + RETRY_SECONDS - time.time()
+    if run.status is dg.DagsterRunStatus.FAILURE and left > 0:
+        return f"Run {run.run_id[:8]} failed; the next one is asked for in {left:.0f} s."
+    return None

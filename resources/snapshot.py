@@ -1,0 +1,166 @@
+"""A table at one version, as far as a writer must know it: its columns, its properties, its files, and what is loaded."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+Json = dict[str, Any]
+
+RETENTION = "delta.setTransactionRetentionDuration"
+"""Table property: how long app ids are kept, as `interval 30 days`."""
+
+ROW_TRACKING = "delta.rowTracking"
+"""The domain of `domainMetadata` that has the highest row id."""
+
+_RECENT = 1000
+_INTERVAL = re.compile(r"^\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*$", re.IGNORECASE)
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file of a table.
+
+    Attributes:
+        path: Relative to the table's location.
+        rows: How many.
+        size: Bytes.
+        stats: Delta's statistics: numRecords, nullCount, minValues, maxValues.
+    """
+
+    path: str
+    rows: int
+    size: int
+    stats: Json
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A data file of a snapshot.
+
+    Attributes:
+        add: The action that brought it, as the log has it.
+        version: The commit that wrote the file, or None where the log no longer tells.
+    """
+
+    add: Json
+    version: int | None
+
+    @property
+    def path(self) -> str:
+        """Where it is, relative to the table's location; the log's own paths are URL-encoded."""
+        return unquote(self.add["path"])
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from the other files of a snapshot (PROTOCOL.md, action reconciliation)."""
+        return file_key(self.add)
+
+    @property
+    def has_deletion_vector(self) -> bool:
+        """Whether some of its rows are deleted."""
+        return bool(self.key[1])
+
+    @property
+    def stats(self) -> Json:
+        """Delta's statistics; empty where its writer kept none."""
+        return json.loads(self.add.get("stats") or "{}")
+
+    @property
+    def rows(self) -> int | None:
+        """Rows that are not deleted, or None where its writer did not say."""
+        count = self.stats.get("numRecords")
+        vector: Json | None = self.add.get("deletionVector")
+        return None if count is None else count - ((vector or {}).get("cardinality") or 0)
+
+
+@dataclass
+class State:
+    """What the log says up to a version."""
+
+    version: int = -1
+    in_commit_timestamp: int = 0
+    row_ids: int = -1
+    txns: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    metadata: Json = field(default_factory=dict[str, Any])
+    ids: dict[str, int] = field(default_factory=dict[str, int])
+    forget_at: int = 1000
+
+    def apply(self, action: Json) -> None:
+        """Take in one action of a later version."""
+        if txn := action.get("txn"):
+            self.txns[txn["appId"]] = (txn["version"], txn.get("lastUpdated") or 0)
+        elif domain := action.get("domainMetadata"):
+            if domain["domain"] == ROW_TRACKING:
+                self.row_ids = int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
+        elif metadata := action.get("metaData"):
+            self.metadata = metadata
+        elif info := action.get("commitInfo"):
+            self.in_commit_timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+            if "txnId" in info:
+                self.ids[info["txnId"]] = self.version
+            if len(self.ids) > _RECENT:
+                del self.ids[next(iter(self.ids))]
+
+    def forget(self, before_ms: int) -> None:
+        """Leave out the app ids that have expired, once they may be half of all."""
+        if before_ms and len(self.txns) > self.forget_at:
+            self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= before_ms}
+            self.forget_at = 2 * len(self.txns) + _RECENT
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version, as far as a writer needs it.
+
+    Attributes:
+        version: The latest ratified one.
+        fields: Columns, as Delta's schema has them (name, type, nullable, metadata).
+        properties: Those of the table and those that the catalog derives.
+        state: What the log says up to that version.
+    """
+
+    full_name: str
+    version: int
+    uuid: str
+    location: str
+    fields: Sequence[Json]
+    properties: Mapping[str, str]
+    partition_columns: Sequence[str]
+    state: State
+
+    def txn_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """The versions of those app ids that the log knows, and that have not expired."""
+        horizon = self.horizon_ms
+        known = ((app_id, self.state.txns.get(app_id)) for app_id in app_ids)
+        return {app_id: txn[0] for app_id, txn in known if txn and txn[1] >= horizon}
+
+    @property
+    def horizon_ms(self) -> int:
+        """App ids that were last set before this time (ms since 1970) are forgotten; 0 where none ever is."""
+        seconds = retention_seconds(self.properties.get(RETENTION, ""))
+        return int((time.time() - seconds) * 1000) if seconds else 0
+
+    @property
+    def metadata(self) -> Json:
+        """The `metaData` action that holds."""
+        return self.state.metadata
+
+
+def retention_seconds(interval: str) -> int:
+    """Return the seconds of an interval as RETENTION has it; 0 where it is none."""
+    match = _INTERVAL.match(interval)
+    return int(match[1]) * _SECONDS[match[2].lower()] if match else 0
+
+
+def file_key(action: Json) -> tuple[str, str]:
+    """Return what tells the file of an `add` or `remove` from all others of a snapshot (PROTOCOL.md, reconciliation)."""
+    vector: Json | None = action.get("deletionVector")
+    if not vector:
+        return action["path"], ""
+    at = "" if vector.get("offset") is None else f"@{vector['offset']}"
+    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{at}"
