@@ -58,7 +58,8 @@ COMMITTED = "ratify:"
 """What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
 
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
-_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+"""What stands in the errors of a write that met another one's commit."""
 
 
 @dataclass(frozen=True)
@@ -370,7 +371,7 @@ def _await_port(remote: str, seconds: int) -> None:
 
 def _translated(error: Exception, remote: str) -> Exception:
     text = str(error)
-    if any(name in text for name in _CONFLICTS):
+    if any(name in text for name in CONFLICTS):
         return CommitConflict(f"Another writer committed first: {_first_line(text)}")
     if "UNAVAILABLE" in text or "failed to connect" in text.lower() or "SESSION_CLOSED" in text:
         return SparkUnavailable(

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from resources.spark import CONFLICTS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -96,7 +98,7 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
 
 
 def _statements() -> Callable[[Any, str], list[Any]]:
-    attempts = 5
+    attempts, conflicts = 5, CONFLICTS
 
     def run(session: Any, text: str) -> list[Any]:
         import time
@@ -106,7 +108,7 @@ def _statements() -> Callable[[Any, str], list[Any]]:
             try:
                 return session.sql(text).collect()
             except Exception as error:
-                if "DELTA_CONCURRENT" not in str(error) or attempt == attempts - 1:
+                if attempt == attempts - 1 or not any(name in str(error) for name in conflicts):
                     raise
                 time.sleep(0.5 * 2**attempt)
         return []

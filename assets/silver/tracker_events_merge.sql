@@ -1,5 +1,5 @@
 -- Kept events of a batch into silver: of the records with one key the last by Kafka's timestamp stays.
--- In: $silver, $judged; $lower and $upper bound the batch's times (microseconds), so that only files with such times are read.
+-- In: `silver`, `judged`; `lower` and `upper` bound the batch's times (microseconds), so that only files with such times are read.
 MERGE INTO $silver AS target
 USING (
   SELECT user_id, time, version, model, heart_bpm, kcal, topic, partition, offset, kafka_timestamp

@@ -1,7 +1,7 @@
 -- Every record of the tracker's topics, read: as JSON, as JSON in the envelope of Kafka Connect ({"schema", "payload"}), or
 -- as Avro, each record by its first byte. Nothing here fails, whatever the bytes are: a record that cannot be read has
 -- `readable` false, one with a value of another type than declared has `typed` false.
--- In: $batch, records as bronze has them; $avro, the event that Avro's bytes hold (see `events.AVRO_BODY`).
+-- In: `batch`, records as bronze has them; `avro`, what reads the bytes of an event in Avro (see tracker_stream.py).
 WITH given AS (
   SELECT
     topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers,

@@ -1,5 +1,5 @@
 -- Records of a batch that an expectation sets aside. One that is there is one that a rebuild, or a replay, has judged again.
--- In: $quarantine, $judged, $quarantined (the condition).
+-- In: `quarantine`, `judged`, `quarantined` (the condition).
 MERGE INTO $quarantine AS target
 USING (
   SELECT

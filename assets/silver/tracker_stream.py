@@ -1,6 +1,7 @@
 """The stream from bronze into silver: what it runs on each batch, how it is started, and how it is begun anew."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -204,9 +205,14 @@ def stopped(error_text: str) -> StreamFailed | ExpectationFailed:
             counted,
         )
     return StreamFailed(
-        f"The stream into {STREAM} ended; started again it goes on where it was. Spark says: "
-        f"{error_text.strip().splitlines()[0][:500]}"
+        f"The stream into {STREAM} ended; started again it goes on where it was. Spark says: {_cause(error_text)[:500]}"
     )
+
+
+def _cause(error_text: str) -> str:
+    """The end of the traceback of a batch's function, or else the first line."""
+    causes = re.findall(r"^[\w.]+(?:Exception|Error): ?\n?.+$", error_text.partition("JVM stacktrace")[0], re.MULTILINE)
+    return " ".join((causes[-1] if causes else error_text.strip().splitlines()[0]).split())
 
 
 def _last_batch(spark: Spark, checkpoint: str) -> int:
