@@ -11,15 +11,14 @@ import dagster as dg
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from assets.bronze.kafka_stream import RECORD, Gap, Ingested, StreamConfig, ingest, refusal, starting
+from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, ingest, refusal, starting
 from assets.checks.definitions import history_checks, offsets_once
 from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
-from resources.history import Engine
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
 from resources.streams import Batch, StreamRun, batch_of, failure, offsets
-from resources.tables import TableDeclaration
+from tests.assets.streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
 
@@ -28,9 +27,7 @@ class Bronze:
 
     def __init__(self, lake: Lakehouse, kafka: Kafka, topic: str, partitions: int = 3) -> None:
         self.lake, self.kafka, self.topic = lake, kafka, topic
-        self.table = TableDeclaration(
-            "bronze", f"raw_{uuid4().hex[:8]}", RECORD, "of a test", Engine.SPARK, frozenset({"STREAMING UPDATE"})
-        )
+        self.table = raw_table(f"raw_{uuid4().hex[:8]}")
         kafka.ensure_topic(topic, partitions)
 
     def send(self, count: int, size: int = 20) -> None:
