@@ -122,6 +122,7 @@ def test_progress_as_spark_tells_it() -> None:
         ("Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: no", BrokerDenied),
         ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x", TopicMissing),
         ("Caused by: org.apache.kafka.common.errors.TimeoutException: x", BrokerUnavailable),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka. Make sure …", StreamFailed),
         ("anything else", StreamFailed),
     ],
 )

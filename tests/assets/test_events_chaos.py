@@ -82,10 +82,19 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
         simulation = Simulation(500_000, rate=2500)
         sender = threading.Thread(target=lambda: sent.append(send(kafka, simulation, topic)))
         sender.start()
+        spark.ensure_table(table)
         streamer = Streamer(tmp_path, topic, table, 20_000)
+
+        def version() -> int:
+            return spark.catalog.version(table.full_name("ratify"))
+
         try:
             for number in range(20):
-                time.sleep(chance.uniform(1, 12))
+                # Half of the kills wait for a commit, so that they meet the stream at work; the others meet it starting.
+                if number % 2 and not sent:
+                    before = version()
+                    wait_until(lambda before=before: version() > before)
+                time.sleep(chance.uniform(0, 5))
                 wait_until(lambda: alive(home) is not None)
                 now = alive(home)
                 assert now is not None
