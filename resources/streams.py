@@ -6,6 +6,7 @@ that carries the query's id and the batch's number, which Delta never takes twic
 
 import contextlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ from resources.errors import (
 from resources.kafka import Offsets
 from resources.spark import Spark
 
+logger = logging.getLogger(__name__)
+
 _POLL_S = 1
+_STARTS = 4
+_NO_WORKER = "Python worker failed to connect back"
 # What stands in the error of a query that failed, by what it means; the first that is found counts.
 _CAUSES: tuple[tuple[tuple[str, ...], type[StreamError], str], ...] = (
     (
@@ -124,7 +129,7 @@ def follow(
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
     told, explain = _Told(on_batch), explain or failure
-    query = _guarded(spark, start, explain)
+    query = _started(spark, start, explain)
     try:
         ended = False
         while not ended and not (stop and stop.is_set()):
@@ -141,6 +146,19 @@ def offsets(position: Any) -> Offsets:
     """Return a position in Kafka, as Spark writes it, as offsets."""
     said = cast("Mapping[str, Mapping[str, int]]", json.loads(position) if isinstance(position, str) else position or {})
     return {topic: {int(partition): at for partition, at in by.items()} for topic, by in said.items()}
+
+
+def _started(spark: Spark, start: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
+    # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that is
+    # busy it may take longer.
+    for _ in range(_STARTS):
+        try:
+            return _guarded(spark, start, explain)
+        except RatifyError as error:
+            if _NO_WORKER not in str(error):
+                raise
+            logger.warning("%s Started again.", error)
+    return _guarded(spark, start, explain)
 
 
 def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.kafka_stream import held_offsets
 from assets.checks.definitions import FROM_KAFKA
 from assets.checks.events import count_records
 from assets.expectations.rules import Unique
@@ -14,7 +15,7 @@ from assets.silver.tracker_stream import ensure_tables
 from assets.tables import asset_key
 from orchestration.cli import session
 from orchestration.cli.demo import Demo, show_checks, show_tables
-from orchestration.cli.tracker import Kind, Sent, Simulation, send
+from orchestration.cli.tracker import PARTITIONS, TOPIC, Kind, Sent, Simulation, send
 from orchestration.jobs import events_job
 from resources.duckdb import ALIAS
 from resources.kafka import Kafka
@@ -62,6 +63,9 @@ def run_streaming_demo(events: int) -> bool:
         session.close_dead_runs(instance)
         ensure_tables(engines.spark)
         demo = Demo(instance)
+        kafka.ensure_topic(TOPIC, PARTITIONS)
+        if kafka.extent([TOPIC]).behind(held_offsets(engines.spark, TRACKER_EVENTS_RAW)):
+            demo.run(events_job.name, "what was sent before", [asset_key(table) for table in FROM_KAFKA])
         rounds = [_round(kafka, engines, demo, number, events) for number in (1, 2)]
         _show_offsets(kafka, engines)
         _show_expectations(demo)

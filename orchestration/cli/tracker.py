@@ -27,7 +27,7 @@ MODELS = ("pulse-1", "pulse-2", "pulse-2-pro", "band-lite")
 
 _US = 1_000_000
 _CHUNK = 2_000
-_PARTITIONS = 4
+PARTITIONS = 4
 
 simulate_app = typer.Typer(no_args_is_help=True, help="Send made-up events into Kafka.")
 
@@ -135,8 +135,10 @@ def records(simulation: Simulation) -> Iterator[list[Record]]:
     tags = [f'"version":"{version}","model":"{model}"' for version in VERSIONS for model in MODELS]
     second = _seconds()
     last: Record | None = None
-    for first in range(0, simulation.events, _CHUNK):
-        count = min(_CHUNK, simulation.events - first)
+    # Ten times a second, so that a record comes when its timestamp says.
+    size = min(_CHUNK, max(1, round(simulation.rate / 10))) if simulation.rate else _CHUNK
+    for first in range(0, simulation.events, size):
+        count = min(size, simulation.events - first)
         keys = chance.choices(users, k=count)
         described = chance.choices(tags, k=count)
         numbers = chance.choices(range(48, 190), k=count)
@@ -160,7 +162,7 @@ def send(kafka: Kafka, simulation: Simulation, topic: str = TOPIC) -> Sent:
     Raises:
         BrokerUnavailable, BrokerDenied: they did not.
     """
-    kafka.ensure_topic(topic, _PARTITIONS)
+    kafka.ensure_topic(topic, PARTITIONS)
     counted = Counter[Kind]()
     began = time.monotonic()
     with kafka.producer(**{"queue.buffering.max.messages": 200_000, "linger.ms": 50}) as producer:

@@ -58,6 +58,19 @@ def test_schemas_are_created_once(catalog: UnityCatalog) -> None:
     catalog.default_schema()
 
 
+def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog.ensure_schemas(("raced",))
+    real, calls = UnityCatalog._schemas, list[int]()
+
+    def out_of_date(self: UnityCatalog) -> set[str | None]:
+        calls.append(1)
+        return real(self) if len(calls) > 1 else set()
+
+    monkeypatch.setattr(UnityCatalog, "_schemas", out_of_date)
+    assert catalog.ensure_schemas(("raced",)) == ["raced"]
+    assert len(calls) == 2
+
+
 def test_a_wrong_token_is_denied(server: Server) -> None:
     wrong = UnityCatalog(host=server.url, token="wr0ng")
     with pytest.raises(CatalogDenied, match="Check UNITY_TOKEN") as denied:
