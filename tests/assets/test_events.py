@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, ingest, refusal, starting
+from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, _missing, ingest, refusal, starting
 from assets.checks.definitions import history_checks, offsets_once
 from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
@@ -86,6 +86,13 @@ def test_offsets_that_are_missing_or_doubled_are_found() -> None:
     assert not found.passed
     assert (found.numbers["missing"], found.numbers["doubled"]) == (2, 2)
     assert "t/1: 8 rows for 0 to 9" in found.description
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
+    extent = Extent(offsets_of(0, 7), offsets_of(10, 20))
+    assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, extent) == [Gap("t", 1, 5, 6)]
+    with pytest.raises(OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was made anew"):
+        _missing(offsets_of(11), extent)
 
 
 PROGRESS: dict[str, Any] = {
