@@ -6,6 +6,7 @@ passed over in silence: the stream fails, or the gap is told.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,22 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from resources import checkpoints
-from resources.errors import OffsetsExpired, ResetRefused, StreamFailed
+    checkpoint = checkpoints.folder(spark, table)
+    removed, refreshed = _refresh(spark, table, config, extent) if config.full_refresh else (0, None)
+    begun = checkpoints.has_begun(checkpoint)
+    # Spark itself holds a checkpoint against the topics, if it is told to fail.
+    held = {} if begun and config.on_data_loss == "fail" else held_offsets(spark, table)
+    gaps = _missing(held, extent)
+    if config.on_data_loss == "fail":
+        _refuse_gaps(gaps)
 from resources.history import Commit
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
 from resources.spark import Spark
 from resources.streams import Batch, StreamRun, failure, follow, offsets
 from resources.tables import Column, TableDeclaration, literal
+
+logger = logging.getLogger(__name__)
 
 RECORD = (
     Column("key", "binary"),
@@ -143,9 +152,11 @@ def _ingest(
     checkpoint = checkpoints.folder(spark, table)
     removed, refreshed = _refresh(spark, table, config, extent) if config.full_refresh else (0, None)
     begun = checkpoints.has_begun(checkpoint)
-    held = {} if begun else held_offsets(spark, table)
-    if not begun and config.on_data_loss == "fail":
-        _refuse_gaps(_missing(held, extent))
+    # Spark itself holds a checkpoint against the topics, if it is told to fail.
+    held = {} if begun and config.on_data_loss == "fail" else held_offsets(spark, table)
+    gaps = _missing(held, extent)
+    if config.on_data_loss == "fail":
+        _refuse_gaps(gaps)
     start = None if begun else starting(config, extent, held)
     query = _query(kafka, spark, table, config, start, checkpoint, every)
     try:
@@ -158,10 +169,10 @@ def _ingest(
         raise StreamFailed(f"The stream ended {left} records before its end: another one took its place. Start it again.")
     after = kafka.extent(topics)
     if config.consumer_group and run.batches:
-        kafka.show_progress(config.consumer_group, position)
+        _show(kafka, config.consumer_group, position)
     began = offsets(run.batches[0].start) if begun and run.batches else held
-    gaps = _gaps(spark, table, run, began, after) if config.on_data_loss == "continue" and run.batches else ()
-    return Ingested(run, position, after.behind(position), gaps, created, removed, refreshed)
+    passed = _gaps(spark, table, run, began, after) if config.on_data_loss == "continue" and run.batches else ()
+    return Ingested(run, position, after.behind(position), passed, created, removed, refreshed)
 
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
@@ -189,6 +200,14 @@ def starting(config: StreamConfig, extent: Extent, held: Offsets) -> Offsets:
         return max(next_, extent.earliest[topic][partition])
 
     return {topic: {partition: at(topic, partition) for partition in by} for topic, by in extent.latest.items()}
+
+
+def _show(kafka: Kafka, group: str, position: Offsets) -> None:
+    """Show Kafka's tools how far the stream is, which is no reason to fail: the records are in the table."""
+    try:
+        kafka.show_progress(group, position)
+    except StreamError as error:
+        logger.warning("the offsets are not shown in the consumer group %s: %s", group, error)
 
 
 def _query(

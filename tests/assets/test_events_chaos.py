@@ -77,16 +77,17 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
     chance = random.Random(4)  # noqa: S311 moments and victims
     sent = list[Sent]()
     with running(StackConfig(home=home, jars_dir=jars_dir, kafka=True), say) as state:
-        kafka, spark = Kafka(), Spark(catalog=another_catalog(state))
+        kafka, catalog = Kafka(), another_catalog(state)
         kafka.ensure_topic(topic, 4)
         simulation = Simulation(500_000, rate=2500)
         sender = threading.Thread(target=lambda: sent.append(send(kafka, simulation, topic)))
         sender.start()
-        spark.ensure_table(table)
+        with closing(Spark(catalog=catalog)) as spark:
+            spark.ensure_table(table)
         streamer = Streamer(tmp_path, topic, table, 20_000)
 
         def version() -> int:
-            return spark.catalog.version(table.full_name("ratify"))
+            return catalog.version(table.full_name("ratify"))
 
         try:
             for number in range(20):
@@ -114,7 +115,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
             pytest.fail(f"{error}\n{streamer.said}")
         finally:
             streamer.process.kill()
-        with closing(spark):
+        with closing(Spark(catalog=catalog)) as spark:
             # The producer writes each record once, so that the topic has no more than was sent.
             assert kafka.extent([topic]).behind({}) == 500_000
             assert_exact(spark, kafka, table, topic)
