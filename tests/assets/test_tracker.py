@@ -112,7 +112,7 @@ def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
 
 
 def test_spark_judges_as_plain_python_does(lake: Lakehouse) -> None:
-    records = made(seed=1, count=3000)
+    records = made(seed=1, count=1500)
     frame = lake.spark.session.createDataFrame([record.row for record in records], RAW_SCHEMA)
     frame.createOrReplaceTempView("tracker_records")
     judged = f"SELECT *, unix_micros(time) AS us FROM ({EXPECTATIONS.judged(parsed_sql(lake.spark, 'tracker_records'))})"
