@@ -104,6 +104,9 @@ def settings(broker: Broker) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": one,
         "share.coordinator.state.topic.num.partitions": one,
         "group.initial.rebalance.delay.ms": "0",
+        # After a kill -9 the controller waits for so long until it believes that the broker which it knew is gone.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "1000",
         "num.network.threads": "2",
         "num.io.threads": "4",
         # Kafka's own default, 128 MB for the keys of compacted topics, is a third of the heap.

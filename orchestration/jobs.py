@@ -2,9 +2,8 @@
 
 import dagster as dg
 
-from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.bronze.sources import SOURCES
-from assets.checks.definitions import files_checks
+from assets.checks.definitions import FROM_KAFKA, files_checks
 from assets.cross_engine.steps import GROUP
 from assets.tables import asset_key
 
@@ -14,7 +13,7 @@ ingest_job = dg.define_asset_job(
     description="Load all files that are waiting into bronze.",
 )
 
-_from_kafka = dg.AssetSelection.assets(asset_key(TRACKER_EVENTS_RAW)).downstream()
+_from_kafka = dg.AssetSelection.assets(*map(asset_key, FROM_KAFKA))
 
 events_job = dg.define_asset_job(
     "events", selection=_from_kafka, description="Take what is in Kafka, and bring up to date what is made from it."

@@ -157,15 +157,16 @@ class Kafka(dg.ConfigurableResource[Any]):
         """
         from confluent_kafka import Producer
 
-        failed = list[Any]()
-        with self._understood(failed):
+        met, failed = list[Any](), list[Any]()
+        with self._understood(met):
 
             def arrived(error: Any, _record: Any) -> None:
                 if error:
                     failed.append(error)
 
             conf: dict[str, Any] = {
-                **self._client(failed),
+                # What it meets on the way, such as a broker that is down for a while, is no failure: it goes on trying.
+                **self._client(met),
                 "enable.idempotence": True,
                 "linger.ms": 20,
                 "compression.type": "lz4",
@@ -180,8 +181,8 @@ class Kafka(dg.ConfigurableResource[Any]):
                 yield producer
             finally:
                 left = producer.flush(self.timeout_seconds * 3)
-        if failed:
-            raise self._translated(failed[0])
+        if lost := failed or [error for error in met if left and error.name() in _DENIED]:
+            raise self._translated(lost[0])
         if left:
             raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {_CHECK}")
 

@@ -74,7 +74,11 @@ def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[s
         nulls[name] = int(said["null_count"])
         bounds = [_bound(type_, said.get(side)) for side in ("min", "max")]
         if said.get("has_nan") != "true" and None not in bounds:
-            least[name], most[name] = bounds
+            # Readers may take -0.0 for less than 0.0, to which it is equal in SQL: both zeros are within.
+            least[name], most[name] = (
+                zero if bound == 0.0 and isinstance(bound, float) else bound
+                for bound, zero in zip(bounds, (-0.0, 0.0), strict=True)
+            )
     return {"numRecords": rows, "nullCount": nulls, "minValues": least, "maxValues": most, "tightBounds": True}
 
 

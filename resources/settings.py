@@ -225,7 +225,12 @@ class Settings(BaseSettings):
             )
         broker: dict[str, Any] = self._stack.get("kafka") or {}
         if bootstrap := broker.get("bootstrap"):
-            return KafkaConnection(bootstrap=bootstrap)
+            to = KafkaConnection(bootstrap=bootstrap)
+            if password_file := broker.get("password_file"):
+                password = SecretStr(Path(password_file).read_text().strip())
+                asked: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "username": "ratify", "password": password}
+                return to.model_copy(update=asked)
+            return to
         raise NotConfigured(
             "No Kafka: set KAFKA_BOOTSTRAP (host:port), or start the embedded stack with a broker: `ratify up --kafka` "
             f"(no running broker is recorded in {self.home})."

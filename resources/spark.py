@@ -57,6 +57,8 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 COMMITTED = "ratify:"
 """What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
 
+# The server does not answer, or it does and is another one than before.
+_GONE = ("UNAVAILABLE", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 """What stands in the errors of a write that met another one's commit."""
@@ -332,9 +334,19 @@ class Spark(dg.ConfigurableResource[Any]):
             }
         return {f"{here}.token": self.catalog.bearer_token()}
 
-    def translated(self, error: Exception) -> Exception:
+    def translated(self, error: Exception, opening: str = "") -> Exception:
         """Return our error for one of PySpark's or gRPC's, or that one itself where we know nothing better."""
-        return _translated(error, self.remote or Settings().spark_url())
+        ours = _translated(error, opening or self.remote or Settings().spark_url())
+        if isinstance(ours, SparkUnavailable) and self._session is not None and not opening:
+            self._give_up_session()
+        return ours
+
+    def _give_up_session(self) -> None:
+        """Let the next use open a new session: a server that was started anew knows none of its predecessor's."""
+        session, self._session = self._session, None
+        if client := getattr(session, "client", None):
+            # Not `stop`, which asks the server to release the session, for ten minutes where none answers.
+            client.close()
 
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:
@@ -347,7 +359,7 @@ class Spark(dg.ConfigurableResource[Any]):
         except RatifyError:
             raise
         except (PySparkException, RpcError) as error:
-            raise _translated(error, opening or self.remote or Settings().spark_url()) from error
+            raise self.translated(error, opening) from error
 
 
 def _await_port(remote: str, seconds: int) -> None:
@@ -373,7 +385,7 @@ def _translated(error: Exception, remote: str) -> Exception:
     text = str(error)
     if any(name in text for name in CONFLICTS):
         return CommitConflict(f"Another writer committed first: {_first_line(text)}")
-    if "UNAVAILABLE" in text or "failed to connect" in text.lower() or "SESSION_CLOSED" in text:
+    if any(sign in text for sign in _GONE) or "failed to connect" in text.lower():
         return SparkUnavailable(
             f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
             "SPARK_REMOTE is right."

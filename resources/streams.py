@@ -38,6 +38,11 @@ _CAUSES: tuple[tuple[tuple[str, ...], type[StreamError], str], ...] = (
     ),
     (("UnknownTopicOrPartitionException",), TopicMissing, "Kafka has no such topic"),
     (
+        ("find data source: kafka", "find the data source: kafka"),
+        StreamFailed,
+        "Spark has no connector for Kafka: start it with `ratify up --kafka`, or with KAFKA_BOOTSTRAP set",
+    ),
+    (
         ("kafka.common.errors.TimeoutException", "kafka.common.errors.DisconnectException", "No resolvable bootstrap urls"),
         BrokerUnavailable,
         "Kafka does not answer Spark: check that it runs (`ratify status`), and start the stream again",
@@ -109,7 +114,7 @@ def follow(
     Args:
         spark: Whose session the query is of.
         start: Starts the query, as `writer.toTable` and `writer.start` do.
-        stop: Ends the query after the batch that it is at.
+        stop: Ends the query within a second; a batch that is cut off so is made again by the next start.
         on_batch: Told of each batch as it ends.
         explain: Returns the error for what Spark says of a query that failed; without it, `failure` does.
 

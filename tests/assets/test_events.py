@@ -2,19 +2,23 @@
 
 import shutil
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import dagster as dg
 import pytest
 
-from assets.bronze.kafka_stream import RECORD, Gap, Ingested, StreamConfig, ingest, refusal, starting
+from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
+from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, ingest, refusal, starting
+from assets.checks.definitions import history_checks, offsets_once
+from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
-from resources.history import Engine
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
 from resources.streams import Batch, StreamRun, batch_of, failure, offsets
-from resources.tables import TableDeclaration
+from tests.assets.streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
 
@@ -23,9 +27,7 @@ class Bronze:
 
     def __init__(self, lake: Lakehouse, kafka: Kafka, topic: str, partitions: int = 3) -> None:
         self.lake, self.kafka, self.topic = lake, kafka, topic
-        self.table = TableDeclaration(
-            "bronze", f"raw_{uuid4().hex[:8]}", RECORD, "of a test", Engine.SPARK, frozenset({"STREAMING UPDATE"})
-        )
+        self.table = raw_table(f"raw_{uuid4().hex[:8]}")
         kafka.ensure_topic(topic, partitions)
 
     def send(self, count: int, size: int = 20) -> None:
@@ -77,7 +79,16 @@ def test_a_refusal_spells_out_what_would_be_lost() -> None:
     assert "t/1: the table holds 40 to 89, the topic begins at 0" in said
 
 
-PROGRESS = {
+def test_offsets_that_are_missing_or_doubled_are_found() -> None:
+    whole, missing, doubled = Partition("t", 0, 10, 5, 14), Partition("t", 1, 8, 0, 9), Partition("t", 2, 12, 0, 9)
+    assert each_offset_once([whole]).passed
+    found = each_offset_once([whole, missing, doubled])
+    assert not found.passed
+    assert (found.numbers["missing"], found.numbers["doubled"]) == (2, 2)
+    assert "t/1: 8 rows for 0 to 9" in found.description
+
+
+PROGRESS: dict[str, Any] = {
     "batchId": 7,
     "batchDuration": 2500,
     "stateOperators": [{"numRowsTotal": 3}, {"numRowsTotal": 4}],
@@ -99,7 +110,7 @@ def test_progress_as_spark_tells_it() -> None:
     start, end = {"t": {"0": 0}}, {"t": {"0": 10}}
     assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, None, 7)
     assert offsets(end) == offsets_of(10)
-    delta = {**PROGRESS["sources"][0], "metrics": {"numBytesOutstanding": "99"}, "endOffset": '{"reservoirVersion": 3}'}  # type: ignore[dict-item]
+    delta = {**PROGRESS["sources"][0], "metrics": {"numBytesOutstanding": "99"}, "endOffset": '{"reservoirVersion": 3}'}
     assert batch_of({**PROGRESS, "sources": [delta]}).bytes_behind == 99
     assert StreamRun("q", (batch_of(PROGRESS),) * 2).rows == 20
 
@@ -111,6 +122,7 @@ def test_progress_as_spark_tells_it() -> None:
         ("Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: no", BrokerDenied),
         ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x", TopicMissing),
         ("Caused by: org.apache.kafka.common.errors.TimeoutException: x", BrokerUnavailable),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka. Make sure …", StreamFailed),
         ("anything else", StreamFailed),
     ],
 )
@@ -123,8 +135,8 @@ def test_what_spark_says_of_a_failed_query_is_understood(said: str, kind: type[E
 @pytest.mark.stack
 def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
     bronze.send(900)
-    first = bronze.ingest(max_records=300, consumer_group="watchers")
-    assert [batch.rows for batch in first.run.batches] == [300, 300, 300]
+    first = bronze.ingest(max_records=600, consumer_group="watchers")
+    assert [batch.rows for batch in first.run.batches] == [600, 300]
     assert bronze.held() == dict.fromkeys(range(3), (300, 0, 299))
     assert (first.behind, first.position) == (0, {bronze.topic: {0: 300, 1: 300, 2: 300}})
     assert bronze.kafka.progress("watchers", [bronze.topic]) == first.position
@@ -134,7 +146,7 @@ def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
     assert bronze.ingest().run.rows == 30
     assert bronze.held() == dict.fromkeys(range(3), (310, 0, 309))
     commits = [commit for commit in bronze.lake.spark.history(bronze.lake.full(bronze.table)) if commit.version]
-    assert [commit.operation for commit in commits] == ["STREAMING UPDATE"] * 4
+    assert [commit.operation for commit in commits] == ["STREAMING UPDATE"] * 3
     # Three partitions, and one file: they are put together up to the configured size.
     assert {commit.metrics["numAddedFiles"] for commit in commits} == {1}
     (row,) = bronze.lake.run(f"SELECT * FROM {bronze.lake.full(bronze.table)} WHERE partition = 1 AND offset = 0")
@@ -208,6 +220,43 @@ def test_a_stream_that_starts_at_the_end_takes_what_comes_then(bronze: Bronze) -
     bronze.send(3)
     assert bronze.ingest(starting="latest").run.rows == 3
     assert bronze.held() == dict.fromkeys(range(3), (1, 10, 10))
+
+
+@pytest.fixture
+def instance(lake: Lakehouse) -> Generator[dg.DagsterInstance]:
+    """A Dagster instance that has seen nothing, and no table of the tracker's events before and after."""
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+
+
+@pytest.mark.stack
+def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instance: dg.DagsterInstance) -> None:
+    def materialized() -> tuple[dict[str, Any], dict[str, bool]]:
+        config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic], "max_records": 200}}}}
+        checks = [history_checks(TRACKER_EVENTS_RAW), offsets_once]
+        resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
+        done = dg.materialize([tracker_events_raw, *checks], instance=instance, resources=resources, run_config=config)
+        (event,) = done.asset_materializations_for_node("tracker_events_raw")
+        passed = {check.check_name: check.passed for check in done.get_asset_check_evaluations()}
+        return {name: value.value for name, value in event.metadata.items()}, passed
+
+    bronze.send(300)
+    told, passed = materialized()
+    assert len(passed) == 6
+    assert set(passed.values()) == {True}
+    assert (told["dagster/row_count"], told["rows added"], told["records read"], told["batches"]) == (300, 300, 300, 2)
+    assert (told["offsets behind"], told["ratify/versions"]) == (0, [0, 1, 2])
+    assert told["processedRowsPerSecond"] > 0
+    assert told["bytes written"] > 0
+    assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
+    # What a run committed that died before it could tell is told by the next one.
+    bronze.send(30)
+    ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, StreamConfig(topics=[bronze.topic]))
+    told, passed = materialized()
+    assert (told["records read"], told["rows added"], told["ratify/versions"]) == (0, 30, [3])
+    assert set(passed.values()) == {True}
 
 
 @pytest.mark.stack

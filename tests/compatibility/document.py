@@ -77,6 +77,13 @@ Two settings that this project gives to its Spark sessions, for sessions of your
   without an error, before 1677 and after 2262.
 
 In a partition column the empty string becomes NULL and -0.0 becomes 0.0, in every engine, for Spark writes them so.
+
+### Zero with a sign
+
+Spark notes -0.0 as the greatest value of a file that holds no greater one. To DuckDB's reader of the log that is less than
+0.0: in a query for `x = 0.0` or `x >= 0.0` and nothing else it skips such a file, although -0.0 equals 0.0 in SQL; likewise
+a file whose least value is 0.0 in a query for `x <= -0.0`. What `append` writes is found. Instead: write `x + 0.0D` in
+Spark, which is never -0.0.
 """
 
 

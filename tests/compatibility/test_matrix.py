@@ -216,8 +216,14 @@ def test_no_row_is_skipped_by_one_column_alone(
     wide = tables["plain"]
     for row in wide.rows:
         where = wide.condition([type_], row, reader)
-        found = [(found["writer"], found["id"]) for found in getattr(wide.matrix, reader)("writer, id", where)]
-        assert {(writer, row) for writer in WRITERS} <= set(found)
+        found = {(found["writer"], found["id"]) for found in getattr(wide.matrix, reader)("writer, id", where)}
+        missed_ = {("spark", row)} if reader == "duckdb" and is_zero(wide.value(type_, row)) else set()
+        assert {(writer, row) for writer in WRITERS} - found == missed_
+
+
+def is_zero(value: Any) -> bool:
+    """The limit "Zero with a sign" of docs/compatibility.md."""
+    return isinstance(value, float) and value == 0
 
 
 def test_spark_misses_days_without_the_setting_that_ours_has(lake: Lakehouse, tables: dict[str, Wide]) -> None:

@@ -18,7 +18,7 @@ from tests.embedded.catalog.harness import Server
 
 RATIFY = str(Path(sys.executable).with_name("ratify"))
 # What another test, or the person who runs the tests, may have set.
-OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "LANDING_URL", "DAGSTER_HOME")
+OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -108,9 +108,14 @@ def test_a_wrong_token_is_named(elsewhere: Server, new_home: Path) -> None:
 
 @pytest.mark.stack
 def test_up_history_sql_status_down(new_home: Path) -> None:
-    assert ratify(new_home, "up").returncode == 0
+    assert ratify(new_home, "up", "--kafka").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
-    assert set(status) >= {"catalog", "spark"}
+    assert set(status) >= {"catalog", "spark", "kafka"}
+    assert set(status["kafka"]) >= {"bootstrap", "pid"}
+    sent = json.loads(
+        ratify(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
+    )
+    assert (sent["records"], sum(sent["kinds"].values())) == (500, 500)
     assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
     assert set(status["spark"]) >= {"remote", "pid"}
     assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600

@@ -1,5 +1,6 @@
 """Kafka as a resource: against a real broker that asks for a password."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -29,6 +30,10 @@ def test_without_settings_it_is_the_broker_of_the_running_stack(nowhere: None, t
         "kafka.bootstrap.servers": "127.0.0.1:1234",
         "kafka.security.protocol": "PLAINTEXT",
     }
+    (tmp_path / "password").write_text("s3cret\n")
+    with_password = {"bootstrap": "127.0.0.1:1234", "pid": 1, "password_file": str(tmp_path / "password")}
+    (tmp_path / "stack.json").write_text(json.dumps({"spark": None, "kafka": with_password}))
+    assert 'username="ratify" password="s3cret";' in Kafka().source_options()["kafka.sasl.jaas.config"]
     with pytest.raises(NotConfigured, match="SPARK_REMOTE"):
         Settings().spark_url()
 

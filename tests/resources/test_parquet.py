@@ -1,5 +1,7 @@
 """Statistics of Parquet files at the ends of the types, and what is refused."""
 
+import json
+import math
 from collections.abc import Generator
 from pathlib import Path
 
@@ -35,6 +37,7 @@ def con() -> Generator[DuckDBPyConnection]:
         ("DATE '0044-03-15 (BC)'", "DATE '12345-01-01'", None),
         ("'-inf'::DOUBLE", "0", None),
         ("1::DOUBLE", "'nan'::DOUBLE", None),
+        ("1::DOUBLE", "2::DOUBLE", (1.0, 2.0)),
         ("''", "chr(1048575)", ("", chr(1048575))),
         # From here on DuckDB, as it reads, takes the escapes in the log for other characters, and skips the file.
         ("''", "'a' || chr(1048576)", None),
@@ -45,6 +48,15 @@ def con() -> Generator[DuckDBPyConnection]:
 def test_bounds(con: DuckDBPyConnection, tmp_path: Path, least: str, most: str, bounds: tuple[str, str] | None) -> None:
     stats = write_parquet(con, f"SELECT {least} AS c UNION ALL SELECT {most}", tmp_path / "f.parquet").stats
     assert (stats["minValues"], stats["maxValues"]) == (({"c": bounds[0]}, {"c": bounds[1]}) if bounds else ({}, {}))
+
+
+@pytest.mark.parametrize("zero", ["0.0", "-0.0"])
+@pytest.mark.parametrize("type_", ["FLOAT", "DOUBLE"])
+def test_both_zeros_are_within_the_bounds_of_either(con: DuckDBPyConnection, tmp_path: Path, zero: str, type_: str) -> None:
+    stats = write_parquet(con, f"SELECT {zero}::{type_} AS c, 0 AS i", tmp_path / "f.parquet").stats
+    bounds = json.loads(json.dumps([stats["minValues"], stats["maxValues"]]))
+    assert [math.copysign(1, bound["c"]) for bound in bounds] == [-1, 1]
+    assert [bound["i"] for bound in bounds] == [0, 0]
 
 
 @pytest.mark.parametrize(
