@@ -13,9 +13,9 @@ from assets.expectations.checks import check_results, check_specs
 from assets.expectations.judgement import judgement
 from assets.silver.events import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from assets.silver.tracker_replay import correct, read_corrections, replay
-from assets.silver.tracker_stream import MAX_FILES, STREAM, ensure_tables, stream
+from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tables, stream
 from assets.tables import Written, asset_key, result, table_spec
-from resources.errors import ExpectationFailed
+from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark import COMMITTED, Spark
 from resources.streams import Batch
 from resources.tables import TableDeclaration
@@ -61,6 +61,11 @@ def judged(
         done = stream(
             spark, max_files=config.max_files, full_refresh=config.full_refresh, every=every, stop=stop, on_batch=on_batch
         )
+    except StreamBusy:
+        if not (config.replay or corrections):
+            raise
+        # The continuous mode keeps silver up to date; a replay beside it is safe, and has only its own work to do.
+        done = Account()
     except ExpectationFailed as error:
         yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), judgement(error.counted))
         raise

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -123,12 +123,15 @@ def ensure_tables(spark: Spark) -> list[TableDeclaration]:
     return [table for table in TABLES if spark.ensure_table(table)]
 
 
+_NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
+
+
 @dataclass(frozen=True)
 class Account:
     """What became of the records of some batches: `numbers` by the columns of the book, and what the expectations found."""
 
-    numbers: Mapping[str, int]
-    found: Judgement
+    numbers: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_NUMBERS, 0))
+    found: Judgement = field(default_factory=Judgement)
 
 
 def stream(
@@ -223,8 +226,7 @@ def _last_batch(spark: Spark, checkpoint: str) -> int:
 
 def account(spark: Spark, batches: str) -> Account:
     """Return what became of the records of those batches in the book that the condition `batches` names."""
-    columns = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
     book = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
-    rows = spark.rows(book.selectExpr(*columns, "failed", "decided", "examples"))
+    rows = spark.rows(book.selectExpr(*_NUMBERS, "failed", "decided", "examples"))
     found = total(Judgement(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
-    return Account({name: sum(row[name] for row in rows) for name in columns}, found)
+    return Account({name: sum(row[name] for row in rows) for name in _NUMBERS}, found)
