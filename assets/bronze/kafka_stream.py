@@ -15,14 +15,8 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-    checkpoint = checkpoints.folder(spark, table)
-    removed, refreshed = _refresh(spark, table, config, extent) if config.full_refresh else (0, None)
-    begun = checkpoints.has_begun(checkpoint)
-    # Spark itself holds a checkpoint against the topics, if it is told to fail.
-    held = {} if begun and config.on_data_loss == "fail" else held_offsets(spark, table)
-    gaps = _missing(held, extent)
-    if config.on_data_loss == "fail":
-        _refuse_gaps(gaps)
+from resources import checkpoints
+from resources.errors import OffsetsExpired, ResetRefused, StreamError, StreamFailed
 from resources.history import Commit
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
