@@ -390,7 +390,7 @@ def _translated(error: Exception, remote: str) -> Exception:
             f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
             "SPARK_REMOTE is right."
         )
-    if "HTTP 401" in text or "HTTP 403" in text or "NotAuthorized" in text or "PermissionDenied" in text:
+    if any(sign in text for sign in ("HTTP 401", "HTTP 403", "NotAuthorized", "PermissionDenied", "PERMISSION_DENIED")):
         return CatalogDenied(
             f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
         )

@@ -1,7 +1,7 @@
 """The asset that Flink writes: what it says where the connector is not there, where its job fails, and of what it finds."""
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +17,7 @@ from resources.flink import Flink
 from resources.flink_jars import NEEDED
 from resources.flink_output import FlinkJob, FlinkRun
 from resources.flink_sql import Insert
+from resources.settings import TPCH
 from resources.spark import Spark
 from tests.resources.lakehouse import Lakehouse
 
@@ -26,6 +27,15 @@ JOBS = FlinkRun(
         FlinkJob("tpch.orders", "2" * 32, "FINISHED", checkpoints=2, restarts=1, error="a conflict"),
     )
 )
+
+
+@pytest.fixture
+def lake(lake: Lakehouse) -> Generator[Lakehouse]:
+    """Without the schema afterwards: it is the proof's own, which drops it as another principal than makes it here."""
+    yield lake
+    for table in (ORDERS, ORDERS_FLINK):
+        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    lake.catalog.client.schemas.delete(f"ratify.{TPCH}")
 
 
 @dg.asset(deps=[asset_key(ORDERS_FLINK)])
