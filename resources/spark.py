@@ -5,7 +5,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -187,13 +187,24 @@ class Spark(dg.ConfigurableResource[Any]):
             there = self.catalog.table(declaration.full_name(catalog))
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
-            with self._understood():
-                self._run(declaration.ddl(catalog)).collect()
-            return True
+            return self._created(declaration)
         if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
             with self._understood():
                 self._run(adds).collect()
         return False
+
+    def _created(self, declaration: TableDeclaration) -> bool:
+        catalog = self.catalog.connection.name
+        try:
+            with self._understood():
+                self._run(declaration.ddl(catalog)).collect()
+        except Exception:
+            # IF NOT EXISTS does not help where another makes it at the same moment: Spark has looked before.
+            with suppress(TableMissing):
+                self.catalog.table(declaration.full_name(catalog))
+                return False
+            raise
+        return True
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
         """Return a table's commits, newest first, as DESCRIBE HISTORY tells them."""
