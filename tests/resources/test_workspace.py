@@ -74,6 +74,8 @@ def test_a_statement_that_does_not_end_is_cancelled(workspace: FakeWorkspace) ->
 
 
 def test_ctrl_c_cancels_the_statement_that_runs(workspace: FakeWorkspace) -> None:
+    # A shell's background job begins with Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     workspace.courses = {"slow": [state("RUNNING")]}
 
     def interrupt() -> None:
@@ -86,6 +88,7 @@ def test_ctrl_c_cancels_the_statement_that_runs(workspace: FakeWorkspace) -> Non
     with pytest.raises(KeyboardInterrupt):
         warehouse().run(["SELECT 1", "SELECT slow", "SELECT 3"])
     thread.join()
+    signal.signal(signal.SIGINT, before)
     assert (len(workspace.statements), workspace.cancelled) == (2, [1])
 
 
