@@ -1,6 +1,7 @@
 """The stream from bronze into silver: what it runs on each batch, how it is started, and how it is begun anew."""
 
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -30,9 +31,16 @@ from resources.streams import Batch, follow
 from resources.table_stream import TableStream
 from resources.tables import TableDeclaration, literal
 
+logger = logging.getLogger(__name__)
+
 _SQL = Path(__file__).parent
 TABLES = (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
 """What the stream writes."""
+
+# Delta asks twice where a new stream begins. Where bronze has a commit in between, the first batch ends before it begins,
+# and its checkpoint is of no use: nothing was read by it.
+_OVERTAKEN = "Cannot provide a start version greater than the end version"
+_BEGINNINGS = 3
 
 MAX_FILES = 1000
 """Files of bronze in one batch at most, as Delta's own default."""
@@ -154,6 +162,15 @@ def stream(
         StreamFailed: the stream ended with another error.
     """
     with checkpoints.alone(TRACKER_EVENTS):
+        for _ in range(_BEGINNINGS):
+            try:
+                return _stream(spark, max_files, full_refresh, every, stop, on_batch)
+            except StreamFailed as error:
+                begun = checkpoints.current(spark, TRACKER_EVENTS)
+                if _OVERTAKEN not in str(error) or begun is None or _last_batch(spark, begun.name) >= 0:
+                    raise
+                logger.warning("%s Begun anew.", error)
+                checkpoints.forget(spark, TRACKER_EVENTS)
         return _stream(spark, max_files, full_refresh, every, stop, on_batch)
 
 
