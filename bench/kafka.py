@@ -55,6 +55,7 @@ from resources.kafka import Kafka
 from resources.settings import Settings
 from resources.spark import Spark
 from resources.sql import literal
+from resources.streams import Course
 from resources.tables import TableDeclaration
 
 BATCH = 100_000
@@ -112,8 +113,8 @@ class Ours:
     def read(self, stop: threading.Event | None = None) -> Path:
         """Read to the end, or until it is stopped; return where the table is."""
         config = StreamConfig(topics=[self._topic], max_records=BATCH, consumer_group="")
-        every = TRIGGER_S if stop else None
-        ingest(self._bench.kafka, self._bench.spark, self._table, config, every=every, stop=stop)
+        course = Course(TRIGGER_S, stop) if stop else Course()
+        ingest(self._bench.kafka, self._bench.spark, self._table, config, course)
         return self._bench.location(self._table)
 
 

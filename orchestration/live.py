@@ -9,10 +9,11 @@ import datetime as dt
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from resources.files import hold, holder
 from resources.kafka import Kafka
 from resources.settings import Settings
 from resources.spark import Spark
-from resources.streams import Batch
+from resources.streams import Batch, Course
 from resources.tables import TableDeclaration
 
 logger = logging.getLogger(__name__)
@@ -168,34 +169,37 @@ class Live:
     def _round(self) -> None:
         """Run both streams for a round, and tell what they did.
 
-        One that fails ends the other's round too. What they did before is told by the next round that ends well.
+        It is over some time after both have begun, however long that takes; one that fails ends it for the other, too. What
+        they did before is told by the next round that ends well.
         """
         over = threading.Event()
+        begun = [threading.Event(), threading.Event()]
         with ThreadPoolExecutor(2, "stream") as threads:
-            streams = [threads.submit(self._until, over, stream) for stream in (self._bronze, self._silver)]
-            elapsed = threading.Event()
-            timer = threading.Timer(self.round_seconds, elapsed.set)
-            timer.start()
-            while not (over.is_set() or elapsed.is_set() or self.stop.wait(0.2)):
-                pass
-            timer.cancel()
+            streams = [
+                threads.submit(self._until, over, stream, start)
+                for stream, start in zip((self._bronze, self._silver), begun, strict=True)
+            ]
+            ends = float("inf")
+            while not (over.is_set() or self.stop.wait(0.2)) and time.monotonic() < ends:
+                if ends == float("inf") and all(start.is_set() for start in begun):
+                    ends = time.monotonic() + self.round_seconds
             over.set()
         for stream in streams:
             self._tell(stream.result())
         self.metrics.rounds.inc()
 
-    def _until(self, over: threading.Event, stream: Callable[[threading.Event], list[Told]]) -> list[Told]:
+    def _until(self, over: threading.Event, stream: Callable[[Course], list[Told]], begun: threading.Event) -> list[Told]:
         try:
-            return stream(over)
+            return stream(Course(self.every, over, begun.set))
         finally:
             over.set()
 
-    def _bronze(self, over: threading.Event) -> list[Told]:
-        saw = self.metrics.saw(TRACKER_EVENTS_RAW)
-        done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.config, every=self.every, stop=over, on_batch=saw)
+    def _bronze(self, course: Course) -> list[Told]:
+        course = replace(course, on_batch=self.metrics.saw(TRACKER_EVENTS_RAW))
+        done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.config, course)
         return [ingested(self.spark, done, self.instance)] if done.run.batches or done.created else []
 
-    def _silver(self, over: threading.Event) -> list[Told]:
+    def _silver(self, course: Course) -> list[Told]:
         rows = 0
         saw = self.metrics.saw(TRACKER_EVENTS)
 
@@ -204,7 +208,7 @@ class Live:
             rows += batch.rows
             saw(batch)
 
-        told = list(judged(TrackerConfig(), self.spark, every=self.every, stop=over, on_batch=counted))
+        told = list(judged(TrackerConfig(), self.spark, replace(course, on_batch=counted)))
         return told if rows else []
 
     def _tell(self, told: list[Told]) -> None:

@@ -8,8 +8,9 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from resources.errors import (
@@ -27,6 +28,8 @@ from resources.spark import Spark
 logger = logging.getLogger(__name__)
 
 _POLL_S = 1
+# Less than `ratify stream stop` waits.
+_LAST_BATCH_S = 40
 _STARTS = 4
 _NO_WORKER = "Python worker failed to connect back"
 # What stands in the error of a query that failed, by what it means; the first that is found counts.
@@ -106,21 +109,37 @@ class StreamRun:
         return sum(batch.seconds for batch in self.batches)
 
 
+@dataclass(frozen=True)
+class Course:
+    """How a stream is run: by default through all that is there, and then it ends.
+
+    Attributes:
+        every: Seconds from one micro-batch to the next; then it goes on until `stop` is set.
+        stop: Ends it, when the batch is done that is being made; one that is cut off is made again by the next start.
+        on_start: Called when it has begun.
+        on_batch: Told of each batch that had rows, as it ends.
+    """
+
+    every: float | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_start: Callable[[], None] = lambda: None
+    on_batch: Callable[[Batch], None] = lambda _: None
+
+    @property
+    def trigger(self) -> Mapping[str, Any]:
+        """What `DataStreamWriter.trigger` is given."""
+        return {"availableNow": True} if self.every is None else {"processingTime": f"{self.every:g} seconds"}
+
+
 def follow(
-    spark: Spark,
-    start: Callable[[], Any],
-    *,
-    stop: threading.Event | None = None,
-    on_batch: Callable[[Batch], None] | None = None,
-    explain: Callable[[str], StreamError] | None = None,
+    spark: Spark, start: Callable[[], Any], course: Course, explain: Callable[[str], StreamError] | None = None
 ) -> StreamRun:
-    """Start a query and follow it until it has ended, or until `stop` is set; it is stopped in any case.
+    """Start a query and follow it until it has ended, or is to be stopped; it is stopped in any case.
 
     Args:
         spark: Whose session the query is of.
         start: Starts the query, as `writer.toTable` and `writer.start` do.
-        stop: Ends the query within a second; a batch that is cut off so is made again by the next start.
-        on_batch: Told of each batch as it ends.
+        course: How it is run; the query itself has its trigger already.
         explain: Returns the error for what Spark says of a query that failed; without it, `failure` does.
 
     Raises:
@@ -128,13 +147,18 @@ def follow(
         StreamFailed: the query failed otherwise; or what `explain` returns.
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
-    told, explain = _Told(on_batch), explain or failure
+    told, explain = _Told(course.on_batch), explain or failure
     query = _started(spark, start, explain)
+    course.on_start()
     try:
         ended = False
-        while not ended and not (stop and stop.is_set()):
+        while not ended and not course.stop.is_set():
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
             _guarded(spark, lambda: told.look(query), explain)
+        deadline = time.monotonic() + _LAST_BATCH_S
+        while not ended and time.monotonic() < deadline and query.status["isTriggerActive"]:
+            ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
+        _guarded(spark, lambda: told.look(query), explain)
     finally:
         # Where the server is gone, so is the query.
         with contextlib.suppress(Exception):
@@ -188,7 +212,7 @@ def failure(said: str) -> StreamError:
 class _Told:
     """What a query has told of itself so far."""
 
-    def __init__(self, on_batch: Callable[[Batch], None] | None) -> None:
+    def __init__(self, on_batch: Callable[[Batch], None]) -> None:
         self.batches = dict[int, Batch]()
         self.position: Any = None
         self._on_batch = on_batch
@@ -205,8 +229,7 @@ class _Told:
             # Idle, it tells the number of the batch that it would make.
             if batch.rows and batch.number not in self.batches:
                 self.batches[batch.number] = batch
-                if self._on_batch:
-                    self._on_batch(batch)
+                self._on_batch(batch)
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:

@@ -11,7 +11,7 @@ from assets.tables import Written, asset_key, result, table_spec
 from resources.history import Engine
 from resources.kafka import Kafka, Offsets
 from resources.spark import Spark
-from resources.streams import Batch, offsets
+from resources.streams import Batch, Course, offsets
 from resources.tables import TableDeclaration
 
 TRACKER_EVENTS_RAW = TableDeclaration(
@@ -41,7 +41,7 @@ def tracker_events_raw(
             "batch %d: %d records, %.0f/s, %s behind", batch.number, batch.rows, batch.processed_rate, batch.offsets_behind
         )
 
-    done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, on_batch=told)
+    done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, Course(on_batch=told))
     for gap in done.gaps:
         context.log.warning("%s/%d: offsets %d to %d were gone", gap.topic, gap.partition, gap.first, gap.last)
     return ingested(spark, done, context.instance)

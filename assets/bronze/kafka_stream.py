@@ -7,7 +7,6 @@ passed over in silence: the stream fails, or the gap is told.
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from resources.history import Commit
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
 from resources.spark import Spark
-from resources.streams import Batch, StreamRun, failure, follow, offsets
+from resources.streams import Course, StreamRun, failure, follow, offsets
 from resources.tables import Column, TableDeclaration, literal
 
 logger = logging.getLogger(__name__)
@@ -113,12 +112,9 @@ def ingest(
     spark: Spark,
     table: TableDeclaration,
     config: StreamConfig,
-    *,
-    every: float | None = None,
-    stop: threading.Event | None = None,
-    on_batch: Callable[[Batch], None] | None = None,
+    course: Course | None = None,
 ) -> Ingested:
-    """Stream records from Kafka into bronze: all that are there, or with `every` (seconds) until `stop` is set.
+    """Stream records from Kafka into bronze: all that are there, or as `course` says.
 
     Raises:
         BrokerUnavailable, BrokerDenied, TopicMissing: nothing was read.
@@ -128,7 +124,7 @@ def ingest(
         StreamFailed: the stream ended before it was done; started again, it goes on.
     """
     with checkpoints.alone(table):
-        return _ingest(kafka, spark, table, config, every, stop, on_batch)
+        return _ingest(kafka, spark, table, config, course or Course())
 
 
 def _ingest(
@@ -136,9 +132,7 @@ def _ingest(
     spark: Spark,
     table: TableDeclaration,
     config: StreamConfig,
-    every: float | None,
-    stop: threading.Event | None,
-    on_batch: Callable[[Batch], None] | None,
+    course: Course,
 ) -> Ingested:
     topics = config.named_topics
     extent = kafka.extent(topics)
@@ -152,14 +146,14 @@ def _ingest(
     if config.on_data_loss == "fail":
         _refuse_gaps(gaps)
     start = None if begun else starting(config, extent, held)
-    query = _query(kafka, spark, table, config, start, checkpoint, every)
+    query = _query(kafka, spark, table, config, start, checkpoint, course)
     try:
-        run = follow(spark, query, stop=stop, on_batch=on_batch, explain=lambda said: failure(kafka.redacted(said)))
+        run = follow(spark, query, course, explain=lambda said: failure(kafka.redacted(said)))
     except OffsetsExpired as error:
         _refuse_gaps(_missing(held_offsets(spark, table), kafka.extent(topics)), error)
         raise
     position = offsets(run.position)
-    if every is None and (left := extent.behind(position)) and not (stop and stop.is_set()):
+    if course.every is None and (left := extent.behind(position)) and not course.stop.is_set():
         raise StreamFailed(f"The stream ended {left} records before its end: another one took its place. Start it again.")
     after = kafka.extent(topics)
     if config.consumer_group and run.batches:
@@ -211,7 +205,7 @@ def _query(
     config: StreamConfig,
     start: Offsets | None,
     checkpoint: str,
-    every: float | None,
+    course: Course,
 ) -> Callable[[], Any]:
     options = {
         **kafka.source_options(),
@@ -225,10 +219,9 @@ def _query(
     }
     if start is not None:
         options["startingOffsets"] = json.dumps(start)
-    if every is not None and config.min_records > 1:
+    if course.every is not None and config.min_records > 1:
         # For a stream that ends by itself there is nothing to wait for.
         options |= {"minOffsetsPerTrigger": str(config.min_records), "maxTriggerDelay": f"{config.allowed_latency:g}s"}
-    trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every:g} seconds"}
 
     def query() -> Any:
         # Else each task, one a partition, would write a small file.
@@ -238,7 +231,7 @@ def _query(
             "timestampType AS timestamp_type" if c == "timestamp_type" else c for c in [column.name for column in RECORD]
         )
         writer = records.selectExpr(*columns).writeStream.format("delta").queryName(table.name)
-        writer = writer.option("optimizeWrite", "true").option("checkpointLocation", checkpoint).trigger(**trigger)
+        writer = writer.option("optimizeWrite", "true").option("checkpointLocation", checkpoint).trigger(**course.trigger)
         return writer.toTable(spark.full_name(table))
 
     return query

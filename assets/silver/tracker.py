@@ -1,7 +1,6 @@
 """The assets of the tracker's events in silver, and their expectations as checks."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tabl
 from assets.tables import Written, asset_key, result, table_spec
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark import COMMITTED, Spark
-from resources.streams import Batch
+from resources.streams import Course
 from resources.tables import TableDeclaration
 
 
@@ -41,12 +40,7 @@ def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.Materiali
 
 
 def judged(
-    config: TrackerConfig,
-    spark: Spark,
-    *,
-    every: float | None = None,
-    stop: threading.Event | None = None,
-    on_batch: Callable[[Batch], None] | None = None,
+    config: TrackerConfig, spark: Spark, course: Course | None = None
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
 
@@ -58,9 +52,7 @@ def judged(
     tables = (TRACKER_EVENTS, QUARANTINE)
     before = [_State.of(spark, table, created=table in made) for table in tables]
     try:
-        done = stream(
-            spark, max_files=config.max_files, full_refresh=config.full_refresh, every=every, stop=stop, on_batch=on_batch
-        )
+        done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh, course=course)
     except StreamBusy:
         if not (config.replay or corrections):
             raise

@@ -3,12 +3,10 @@
 import json
 import logging
 import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.expectations.judgement import Judgement, total
@@ -27,7 +25,7 @@ from assets.silver.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_functi
 from resources import checkpoints
 from resources.errors import ExpectationFailed, StreamFailed
 from resources.spark import Spark
-from resources.streams import Batch, follow
+from resources.streams import Course, follow
 from resources.table_stream import TableStream
 from resources.tables import TableDeclaration, literal
 
@@ -147,14 +145,12 @@ def stream(
     *,
     max_files: int = MAX_FILES,
     full_refresh: bool = False,
-    every: float | None = None,
-    stop: threading.Event | None = None,
-    on_batch: Callable[[Batch], None] | None = None,
+    course: Course | None = None,
 ) -> Account:
     """Bring silver up to date with bronze, and return what became of the records that were new.
 
-    With `every` (seconds) it goes on until `stop` is set. With `full_refresh`, or where the checkpoint is lost, silver is
-    made anew from the whole of bronze. What was corrected in quarantine and replayed stays corrected.
+    It ends then, or as `course` says. With `full_refresh`, or where the checkpoint is lost, silver is made anew from the
+    whole of bronze. What was corrected in quarantine and replayed stays corrected.
 
     Raises:
         ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
@@ -164,23 +160,21 @@ def stream(
     with checkpoints.alone(TRACKER_EVENTS):
         for _ in range(_BEGINNINGS):
             try:
-                return _stream(spark, max_files, full_refresh, every, stop, on_batch)
+                return _stream(spark, max_files, full_refresh, course or Course())
             except StreamFailed as error:
                 begun = checkpoints.current(spark, TRACKER_EVENTS)
                 if _OVERTAKEN not in str(error) or begun is None or _last_batch(spark, begun.name) >= 0:
                     raise
                 logger.warning("%s Begun anew.", error)
                 checkpoints.forget(spark, TRACKER_EVENTS)
-        return _stream(spark, max_files, full_refresh, every, stop, on_batch)
+        return _stream(spark, max_files, full_refresh, course or Course())
 
 
 def _stream(
     spark: Spark,
     max_files: int,
     full_refresh: bool,
-    every: float | None,
-    stop: threading.Event | None,
-    on_batch: Callable[[Batch], None] | None,
+    course: Course,
 ) -> Account:
     if full_refresh:
         checkpoints.forget(spark, TRACKER_EVENTS)
@@ -192,12 +186,11 @@ def _stream(
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
     bronze = TableStream(max_files_per_trigger=max_files)
-    trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every:g} seconds"}
     with spark.apart() as apart:
         source = bronze.read(apart, spark.full_name(TRACKER_EVENTS_RAW))
         writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
-        writer = writer.option("checkpointLocation", checkpoint.url).trigger(**trigger)
-        follow(spark, writer.start, stop=stop, on_batch=on_batch, explain=stopped)
+        writer = writer.option("checkpointLocation", checkpoint.url).trigger(**course.trigger)
+        follow(spark, writer.start, course, explain=stopped)
     return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
 
 

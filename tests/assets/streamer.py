@@ -12,6 +12,7 @@ from resources.errors import RatifyError
 from resources.history import Engine
 from resources.kafka import Kafka
 from resources.spark import Spark
+from resources.streams import Course
 from resources.tables import TableDeclaration
 
 
@@ -56,10 +57,11 @@ def main(topic: str, table: str, max_records: str, all_sent: str) -> None:
     """Stream until all is there, whatever becomes of Spark and Kafka meanwhile."""
     kafka, spark = Kafka(), Spark(catalog=UnityCatalog())
     config = StreamConfig(topics=[topic], max_records=int(max_records))
+    course = Course(on_batch=lambda batch: print(batch, flush=True))
     while True:
         last = Path(all_sent).exists()
         try:
-            done = ingest(kafka, spark, raw_table(table), config, on_batch=lambda batch: print(batch, flush=True))
+            done = ingest(kafka, spark, raw_table(table), config, course)
             if last and not done.behind:
                 break
         except RatifyError as error:

@@ -17,7 +17,7 @@ from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
 from resources.kafka import Extent, Kafka, Offsets
 from resources.settings import Settings
-from resources.streams import Batch, StreamRun, batch_of, failure, offsets
+from resources.streams import Batch, Course, StreamRun, batch_of, failure, offsets
 from tests.assets.streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
@@ -274,7 +274,7 @@ def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -
 
     bronze.send(30)
     config = StreamConfig(topics=[bronze.topic])
-    done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, every=0.2, stop=stop, on_batch=on_batch)
+    done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, Course(0.2, stop, on_batch=on_batch))
     assert done.run.rows == 60
     assert bronze.held() == dict.fromkeys(range(3), (20, 0, 19))
 
