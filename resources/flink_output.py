@@ -6,7 +6,7 @@ Which jobs there were, how they ended and of what is in the log of the cluster, 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\dT[\d:,.]+ +[A-Z]+ +\w+: ", re.MULTILINE)
@@ -64,9 +64,7 @@ def understood(said: str, log: str) -> FlinkRun:
             restarts = (before.restarts if before else 0) + (state["before"] == "RESTARTING")
             error = _root_cause(entry) or (before.error if before else "")
             jobs[state["id"]] = FlinkJob(state["name"], state["id"], state["now"], 0, restarts, error)
-    found = [
-        FlinkJob(job.name, job.id, job.status, checkpoints.get(job.id, 0), job.restarts, job.error) for job in jobs.values()
-    ]
+    found = [replace(job, checkpoints=checkpoints.get(job.id, 0)) for job in jobs.values()]
     error = _ERROR.search(_ANSI.sub("", said))
     return FlinkRun(tuple(found), _short(error[1]) if error else "")
 

@@ -8,6 +8,7 @@ import dagster as dg
 
 from assets.cross_engine import book
 from assets.cross_engine.digest import Block, Digest, Part, by_spark
+from assets.cross_engine.report import UNAVAILABLE
 from assets.cross_engine.rows import BY_FLINK, BY_FLINK_SHARED
 from assets.cross_engine.spark_steps import name_of
 from assets.cross_engine.steps import Step, step_table
@@ -148,7 +149,7 @@ def written(found: list[Found], run: FlinkRun) -> dg.AssetCheckResult:
 
 def unavailable(error: FlinkUnavailable) -> dg.AssetCheckResult:
     """Say that Flink was not run: not passed, and yet nothing that what comes after should wait for."""
-    metadata = {"status": "unavailable", "missing": ", ".join(error.missing) or "-", "what to do": str(error)}
+    metadata = {"status": UNAVAILABLE, "missing": ", ".join(error.missing) or "-", "what to do": str(error)}
     return _check(False, metadata, dg.AssetCheckSeverity.WARN)
 
 

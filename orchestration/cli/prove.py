@@ -10,14 +10,12 @@ import dagster as dg
 import typer
 
 from assets.cross_engine.assets import COMMITS, cross_engine_assets
+from assets.cross_engine.report import UNAVAILABLE
 from assets.cross_engine.steps import GROUP, KEYS, Step
 from embedded.files import exclusive
 from orchestration.cli import session
 from orchestration.definitions import defs
 from resources.settings import Settings
-
-UNAVAILABLE = "unavailable"
-"""Value of the metadata `status` of a check on a step whose engine is not there."""
 
 _ENGINES = {
     "spark": (Step.SPARK_READ, Step.SPARK_WRITE, Step.STREAMING),

@@ -14,7 +14,7 @@ from assets.cross_engine.steps import Step
 from assets.cross_engine.tables import TABLES
 from orchestration.cli.prove import Outcome, passed, steps_of
 from resources.errors import UnsafeTable
-from tests.orchestration.test_cli import RATIFY, environment, new_home
+from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake", "new_home"]
@@ -64,9 +64,7 @@ def fates(printed: str) -> dict[str, str]:
 
 def prove(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the proof, for which two busy cores may take their time."""
-    return subprocess.run(
-        [RATIFY, "prove", *arguments], env=environment(home), capture_output=True, text=True, timeout=1800, check=False
-    )
+    return ratify(home, "prove", *arguments, timeout=1800)
 
 
 def as_it_should(proof: subprocess.CompletedProcess[str]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
@@ -30,17 +32,15 @@ class Copy:
     def run(self, stream: TableStream) -> list[int]:
         """Stream all that there is; return the rows of each micro-batch."""
         before = self.lake.version(self.target)
-        query = (
-            stream.read(self.lake.spark.session, self.lake.full(self.source))
-            .toDF("id", "v")
-            .writeStream.format("delta")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .toTable(self.lake.full(self.target))
-        )
-        query.awaitTermination()
+        rows = stream.read(self.lake.spark.session, self.lake.full(self.source)).toDF("id", "v")
+        self.start(rows, availableNow=True).awaitTermination()
         history = self.lake.spark.history(self.lake.full(self.target))
         return [commit.metrics["numOutputRows"] for commit in reversed(history) if commit.version > before]
+
+    def start(self, rows: DataFrame, **trigger: Any) -> StreamingQuery:
+        """Start a stream of rows into the target."""
+        writer = rows.writeStream.format("delta").option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).toTable(self.lake.full(self.target))
 
     @property
     def ids(self) -> list[int]:
@@ -83,13 +83,7 @@ def test_from_a_version_or_a_time_on(copy: Copy, by: str) -> None:
 
 @pytest.mark.stack
 def test_from_now_on(copy: Copy) -> None:
-    query = (
-        TableStream(starting_version="latest")
-        .read(copy.lake.spark.session, copy.lake.full(copy.source))
-        .writeStream.format("delta")
-        .option("checkpointLocation", str(copy.checkpoint))
-        .toTable(copy.lake.full(copy.target))
-    )
+    query = copy.start(TableStream(starting_version="latest").read(copy.lake.spark.session, copy.lake.full(copy.source)))
     try:
         query.processAllAvailable()
         insert(copy, 30, 35)
@@ -142,16 +136,8 @@ def test_the_change_feed_tells_what_was_done(lake: Lakehouse, tmp_path: Path) ->
     lake.run(f"DELETE FROM {lake.full(source)} WHERE id = 1")
     changes = "named_struct('id', id, 'v', concat_ws(' ', _commit_version, _change_type, v)) AS s"
     stream = TableStream(change_feed=True, starting_version=1)
-    query = (
-        stream.read(lake.spark.session, lake.full(source))
-        .selectExpr(changes)
-        .select("s.*")
-        .writeStream.format("delta")
-        .option("checkpointLocation", str(copy.checkpoint))
-        .trigger(availableNow=True)
-        .toTable(lake.full(target))
-    )
-    query.awaitTermination()
+    rows = stream.read(lake.spark.session, lake.full(source)).selectExpr(changes).select("s.*")
+    copy.start(rows, availableNow=True).awaitTermination()
     assert lake.rows(target) == [
         (0, "1 insert r"),
         (0, "2 update_postimage new"),
