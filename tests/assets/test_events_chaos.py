@@ -1,27 +1,19 @@
 """Bronze is exact whatever is killed with -9, and however often: the run, Spark, the broker."""
 
-import os
-import random
-import signal
-import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from embedded.stack import running, status
-from embedded.state import StackConfig, StackState
-from orchestration.cli.tracker import Sent, Simulation, send
-from resources.errors import RatifyError
+from orchestration.cli.tracker import Simulation, send
 from resources.kafka import Kafka
 from resources.spark import Spark
 from resources.tables import TableDeclaration
 from tests.assets.streamer import Streamer, raw_table
-from tests.conftest import TestBroker, say
-from tests.resources.lakehouse import Lakehouse, another_catalog
+from tests.conftest import TestBroker
+from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -58,64 +50,3 @@ def test_a_run_that_is_killed_is_taken_over_by_the_next(
     finally:
         streamer.process.kill()
     assert_exact(lake.spark, kafka, table, fresh_topic)
-
-
-def alive(home: Path) -> StackState | None:
-    """The stack, when all of it answers."""
-    state = status(home)
-    return state if state and state.spark and state.kafka else None
-
-
-@pytest.mark.long
-def test_twenty_kills_of_anything_lose_and_double_nothing(
-    tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, topic, table = tmp_path / "home", "tracker-events", raw_table("chaos")
-    for name in ("UNITY_HOST", "UNITY_TOKEN", "SPARK_REMOTE", "KAFKA_BOOTSTRAP", "KAFKA_SECURITY_PROTOCOL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RATIFY_HOME", str(home))
-    chance = random.Random(4)  # noqa: S311 moments and victims
-    sent = list[Sent]()
-    with running(StackConfig(home=home, jars_dir=jars_dir, kafka=True), say) as state:
-        kafka, catalog = Kafka(), another_catalog(state)
-        kafka.ensure_topic(topic, 4)
-        simulation = Simulation(500_000, rate=2500)
-        sender = threading.Thread(target=lambda: sent.append(send(kafka, simulation, topic)))
-        sender.start()
-        with closing(Spark(catalog=catalog)) as spark:
-            spark.ensure_table(table)
-        streamer = Streamer(tmp_path, topic, table, 20_000)
-
-        def version() -> int:
-            return catalog.version(table.full_name("ratify"))
-
-        try:
-            for number in range(20):
-                # Half of the kills wait for a commit, so that they meet the stream at work; the others meet it starting.
-                if number % 2 and not sent:
-                    before = version()
-                    wait_until(lambda before=before: version() > before)
-                time.sleep(chance.uniform(0, 5))
-                wait_until(lambda: alive(home) is not None)
-                now = alive(home)
-                assert now is not None
-                assert now.spark is not None
-                assert now.kafka is not None
-                victim = chance.choice(("spark", "kafka", "run"))
-                say(f"kill {number}: {victim}")
-                if victim == "run":
-                    streamer.kill()
-                else:
-                    os.kill({"spark": now.spark.pid, "kafka": now.kafka.pid}[victim], signal.SIGKILL)
-            sender.join()
-            assert sent[0].records == 500_000
-            streamer.all_sent.touch()
-            assert streamer.process.wait(600) == 0, streamer.said
-        except RatifyError as error:
-            pytest.fail(f"{error}\n{streamer.said}")
-        finally:
-            streamer.process.kill()
-        with closing(Spark(catalog=catalog)) as spark:
-            # The producer writes each record once, so that the topic has no more than was sent.
-            assert kafka.extent([topic]).behind({}) == 500_000
-            assert_exact(spark, kafka, table, topic)
