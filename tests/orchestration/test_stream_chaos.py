@@ -28,10 +28,10 @@ from tests.resources.lakehouse import another_catalog
 
 EVENTS, KILLS, PATIENCE_S = 500_000, 20, 600
 # Silver's columns, and those of quarantine that do not tell when it was judged.
-COMPARED: dict[TableDeclaration, str] = {
-    TRACKER_EVENTS: "*",
-    QUARANTINE: "key, value, topic, partition, offset, timestamp, reasons",
-}
+COMPARED: tuple[tuple[TableDeclaration, str], ...] = (
+    (TRACKER_EVENTS, "*"),
+    (QUARANTINE, "key, value, topic, partition, offset, timestamp, reasons"),
+)
 
 
 class Streams:
@@ -148,12 +148,12 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
 
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
     """Read and judged again, with nothing killed, the topic gives the same rows."""
-    versions = {table: spark.catalog.version(spark.full_name(table)) for table in COMPARED}
+    versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
     ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamConfig(full_refresh=True, force=True))
     tracker_stream.stream(spark, full_refresh=True)
-    for table, columns in COMPARED.items():
+    for (table, columns), version in zip(COMPARED, versions, strict=True):
         name = spark.full_name(table)
-        chaos = f"SELECT {columns} FROM {name} VERSION AS OF {versions[table]}"
+        chaos = f"SELECT {columns} FROM {name} VERSION AS OF {version}"
         clean = f"SELECT {columns} FROM {name}"
         for one, other in ((chaos, clean), (clean, chaos)):
             differing = spark.rows(spark.sql(f"SELECT * FROM ({one} EXCEPT ALL {other}) LIMIT 3"))
