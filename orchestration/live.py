@@ -172,6 +172,8 @@ class Live:
         It is over some time after both have begun, however long that takes; one that fails ends it for the other, too. What
         they did before is told by the next round that ends well.
         """
+        # Before there are two threads: they share the session, and PySpark cannot be imported by both at a time.
+        _ = self.spark.session
         over = threading.Event()
         begun = [threading.Event(), threading.Event()]
         with ThreadPoolExecutor(2, "stream") as threads:
