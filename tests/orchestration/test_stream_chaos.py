@@ -19,6 +19,8 @@ from assets.silver.events import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from embedded.stack import running, status
 from embedded.state import StackConfig, StackState
 from orchestration.cli.tracker import PARTITIONS, Kind, Sent, Simulation, send
+from resources.catalog import UnityCatalog
+from resources.errors import TableMissing
 from resources.kafka import Kafka
 from resources.spark import Spark
 from resources.tables import TableDeclaration
@@ -89,13 +91,17 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
         kafka, catalog = Kafka(), another_catalog(state)
         topic = "tracker-events"
         kafka.ensure_topic(topic, PARTITIONS)
-        sender = threading.Thread(target=lambda: sent.append(send(kafka, Simulation(EVENTS, rate=1500), topic)))
+        sender = threading.Thread(target=lambda: sent.append(send(kafka, Simulation(EVENTS, rate=1000), topic)))
         sender.start()
         streams = Streams(home)
         try:
             for number in range(KILLS):
-                # The moment is any: of a start, of a batch, between two.
-                time.sleep(chance.uniform(0, 15))
+                # Of three kills one meets the streams starting; the others wait for a commit, so that they are at work.
+                if number % 3:
+                    table = (TRACKER_EVENTS_RAW, TRACKER_EVENTS)[number % 3 - 1]
+                    before = version(catalog, table)
+                    streams.wait_until(lambda table=table, before=before: version(catalog, table) > before)
+                time.sleep(chance.uniform(0, 5))
                 streams.wait_until(lambda: alive(home) is not None)
                 now = alive(home)
                 assert now is not None
@@ -119,6 +125,14 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                 assert_as_by_a_clean_run(spark, kafka)
         finally:
             streams.process.kill()
+
+
+def version(catalog: UnityCatalog, table: TableDeclaration) -> int:
+    """The table's last version; -1 where it is not made yet."""
+    try:
+        return catalog.version(table.full_name(catalog.connection.name))
+    except TableMissing:
+        return -1
 
 
 def records_read(spark: Spark) -> int:
