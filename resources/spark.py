@@ -59,6 +59,8 @@ COMMITTED = "ratify:"
 
 # The server does not answer, or it does and is another one than before.
 _GONE = ("UNAVAILABLE", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
+NO_WORKER = "Python worker failed to connect back"
+"""What stands in Spark's error where a Python process of the server did not answer it in time."""
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 """What stands in the errors of a write that met another one's commit."""
@@ -396,7 +398,8 @@ def _translated(error: Exception, remote: str) -> Exception:
     text = str(error)
     if any(name in text for name in CONFLICTS):
         return CommitConflict(f"Another writer committed first: {_first_line(text)}")
-    if any(sign in text for sign in _GONE) or "failed to connect" in text.lower():
+    unreached = "failed to connect" in text.lower() and NO_WORKER not in text
+    if unreached or any(sign in text for sign in _GONE):
         return SparkUnavailable(
             f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
             "SPARK_REMOTE is right."

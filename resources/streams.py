@@ -23,15 +23,14 @@ from resources.errors import (
     TopicMissing,
 )
 from resources.kafka import Offsets
-from resources.spark import Spark
+from resources.spark import NO_WORKER, Spark
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 1
 # Less than `ratify stream stop` waits.
 _LAST_BATCH_S = 40
-_STARTS = 4
-_NO_WORKER = "Python worker failed to connect back"
+_STARTS = 5
 # What stands in the error of a query that failed, by what it means; the first that is found counts.
 _CAUSES: tuple[tuple[tuple[str, ...], type[StreamError], str], ...] = (
     (
@@ -173,16 +172,18 @@ def offsets(position: Any) -> Offsets:
 
 
 def _started(spark: Spark, start: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
-    # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that is
-    # busy it may take longer.
-    for _ in range(_STARTS):
-        try:
-            return _guarded(spark, start, explain)
-        except RatifyError as error:
-            if _NO_WORKER not in str(error):
-                raise
-            logger.warning("%s Started again.", error)
-    return _guarded(spark, start, explain)
+    def begin() -> Any:
+        # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that
+        # is busy it may take longer.
+        for left in reversed(range(_STARTS)):
+            try:
+                return start()
+            except Exception as error:
+                if not left or NO_WORKER not in str(error):
+                    raise
+                logger.warning("Python did not answer Spark in ten seconds: the stream is started again.")
+
+    return _guarded(spark, begin, explain)
 
 
 def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:

@@ -39,7 +39,7 @@ Port = Annotated[int, typer.Option(help="Port of the Prometheus metrics on 127.0
 def run(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -> None:
     """Run the streams in the foreground, until Ctrl-C or SIGTERM; the batches that are being made are finished."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True)
-    for noisy in ("py4j", "pyspark", "httpx", "dagster"):
+    for noisy in ("alembic", "dagster", "httpx", "py4j", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
