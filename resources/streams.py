@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
 from resources.errors import (
     BrokerDenied,
     BrokerUnavailable,
@@ -172,18 +174,15 @@ def offsets(position: Any) -> Offsets:
 
 
 def _started(spark: Spark, start: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
-    def begin() -> Any:
-        # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that
-        # is busy it may take longer.
-        for left in reversed(range(_STARTS)):
-            try:
-                return start()
-            except Exception as error:
-                if not left or NO_WORKER not in str(error):
-                    raise
-                logger.warning("Python did not answer Spark in ten seconds: the stream is started again.")
-
-    return _guarded(spark, begin, explain)
+    # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that is
+    # busy it may take longer.
+    retrying = Retrying(
+        retry=retry_if_exception(lambda error: NO_WORKER in str(error)),
+        stop=stop_after_attempt(_STARTS),
+        before_sleep=lambda _: logger.warning("Python did not answer Spark in ten seconds: the stream is started again."),
+        reraise=True,
+    )
+    return _guarded(spark, lambda: retrying(start), explain)
 
 
 def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
