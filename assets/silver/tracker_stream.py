@@ -35,10 +35,12 @@ _SQL = Path(__file__).parent
 TABLES = (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
 """What the stream writes."""
 
-# Delta asks twice where a new stream begins. Where bronze has a commit in between, the first batch ends before it begins,
-# and its checkpoint is of no use: nothing was read by it.
+# Delta asks twice where a new stream begins that is to read a table as it is. Where bronze has a commit in between, the first
+# batch ends before it begins, and its checkpoint is of no use: nothing was read by it.
 _OVERTAKEN = "Cannot provide a start version greater than the end version"
 _BEGINNINGS = 3
+# Of these alone, a table is what its commits have added. What OPTIMIZE has put together, VACUUM may have taken away.
+_ADDING = frozenset({"CREATE TABLE", "STREAMING UPDATE"})
 
 MAX_FILES = 1000
 """Files of bronze in one batch at most, as Delta's own default."""
@@ -185,13 +187,19 @@ def _stream(
         checkpoint = checkpoints.begin(spark, TRACKER_EVENTS)
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
-    bronze = TableStream(max_files_per_trigger=max_files)
+    bronze = TableStream(max_files_per_trigger=max_files, starting_version=_first_version(spark) if before < 0 else None)
     with spark.apart() as apart:
         source = bronze.read(apart, spark.full_name(TRACKER_EVENTS_RAW))
         writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
         writer = writer.option("checkpointLocation", checkpoint.url).trigger(**course.trigger)
         follow(spark, writer.start, course, explain=stopped)
     return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
+
+
+def _first_version(spark: Spark) -> int | None:
+    """The version from which bronze's commits give all of its rows, of which Delta is in no doubt; None if there is none."""
+    history = spark.history(spark.full_name(TRACKER_EVENTS_RAW))
+    return 0 if history[-1].version == 0 and _ADDING.issuperset(commit.operation for commit in history) else None
 
 
 def _empty(spark: Spark) -> None:

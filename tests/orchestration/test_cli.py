@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -145,6 +146,32 @@ def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
     assert "repeated" in demo.stdout
     assert not (new_home / "catalog").exists()
     assert elsewhere.token not in demo.stdout + demo.stderr
+
+
+@pytest.mark.stack
+def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_killed(new_home: Path) -> None:
+    """kill -9 when the first events are sent: its successor reads them, too, and stops all that it started."""
+    command = ["demo", "--streaming", "--events", "1000"]
+    killed = subprocess.Popen(
+        [RATIFY, *command], env=environment(new_home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if "running events" in line:
+            break
+    family = psutil.Process(killed.pid).children(recursive=True)
+    killed.kill()
+    killed.wait(10)
+    killed.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    demo = ratify(new_home, *command)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    equations = re.findall(
+        r"produced ([\d,]+) = silver (\d+) \+ dropped 0 \+ quarantine (\d+) \+ duplicates (\d+) \+ late (\d+)", demo.stdout
+    )
+    assert [sum(map(int, fates)) for _, *fates in equations] == [1000, 1000]
+    assert "Every record is accounted for" in demo.stdout
 
 
 @pytest.mark.stack
