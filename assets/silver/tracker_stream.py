@@ -35,8 +35,8 @@ _SQL = Path(__file__).parent
 TABLES = (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
 """What the stream writes."""
 
-# Delta asks twice where a new stream begins that is to read a table as it is. Where bronze has a commit in between, the first
-# batch ends before it begins, and its checkpoint is of no use: nothing was read by it.
+# Delta asks twice where a new stream begins that is to read a table as it is. Where bronze has a commit in between, the
+# first batch ends before it begins, and its checkpoint is of no use: nothing was read by it.
 _OVERTAKEN = "Cannot provide a start version greater than the end version"
 _BEGINNINGS = 3
 # Of these alone, a table is what its commits have added. What OPTIMIZE has put together, VACUUM may have taken away.
