@@ -6,7 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.bronze.events import OFFSETS, TRACKER_EVENTS_RAW
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.record_source import OFFSETS
 from assets.tables import asset_key
 from orchestration.lag import STREAM_TAG, tracker_events_sensor
 from resources.kafka import Kafka
