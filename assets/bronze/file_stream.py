@@ -17,7 +17,7 @@ from assets.bronze.record_source import News, Reached, RecordSource, StreamConfi
 from resources.errors import FileUnreadable, NotConfigured, StreamError
 from resources.landing import LandingZone
 from resources.spark import Spark
-from resources.streams import Course, StreamRun, failure
+from resources.streams import RECORDS, Course, StreamRun, failure
 from resources.tables import TableDeclaration, literal
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class FileSource(RecordSource):
         records = Template((_SQL / f"file_{settings.format}.sql").read_text()).substitute(given, lines=f"(\n{lines})")
 
         def read() -> "DataFrame":
+            from pyspark.sql.functions import count, lit
+
             session = target.spark.session
             held = target.at_beginning(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}")
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
@@ -110,12 +112,13 @@ class FileSource(RecordSource):
             # Spark judges both from the listing, before it opens a file.
             files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(_small(config.max_file_bytes))
             files = files.selectExpr("value", "_metadata.file_path AS path", "_metadata.file_modification_time AS modified")
-            return target.spark.sql(records, files=files, held=held)
+            # To Spark each file is one row.
+            return target.spark.sql(records, files=files, held=held).observe(RECORDS, count(lit(1)).alias("n"))
 
         return read
 
     def explained(self, said: str) -> StreamError:
-        if found := re.search(f"{_TOO_LARGE} (.*?) ?(?:SQLSTATE|$)", said, re.MULTILINE):
+        if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
             return FileUnreadable(
                 f"{found[1]} is larger than max_file_bytes ({self._config.max_file_bytes:,}; a compressed one counts ten "
                 "times): a file is held in memory whole. Split it, or raise the bound; then start the stream again."

@@ -50,8 +50,8 @@ def source_of(config: StreamConfig, kafka: Kafka) -> RecordSource:
     if name not in sources:
         raise NotConfigured(
             f"There is no source {name!r}: set TRACKER_SOURCE, or `source` in the run's configuration, to one of "
-            f"{', '.join(sources)}. Azure Event Hubs is read as kafka, by its Kafka endpoint. Kinesis has no reader here: let "
-            "Firehose land its records in a folder, and read that as files. See docs/streaming.md."
+            f"{', '.join(sources)}. Azure Event Hubs is read as kafka, by its Kafka endpoint. Kinesis has no reader here: "
+            "let Firehose land its records in a folder, and read that as files. See docs/streaming.md."
         )
     return sources[name]()
 
