@@ -242,7 +242,7 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
     metrics = cast("dict[str, str]", source.get("metrics") or {})
     bytes_behind = metrics.get("numBytesOutstanding")
     rows = sum(int(each["numInputRows"]) for each in sources)
-    observed = cast("Mapping[str, Any]", (progress.get("observedMetrics") or {}).get(RECORDS))
+    observed = cast("dict[str, dict[str, Any]]", progress.get("observedMetrics") or {}).get(RECORDS)
     # Over Connect it is {"values": [n], "schema": …}, else {"n": n}.
     records = int(observed.get("values", [*observed.values()])[0]) if observed else rows
     each = records / rows if rows else 1.0
