@@ -82,6 +82,7 @@ class Tracker(BaseModel):
     format: Literal["json", "kcat"] = Field(default="json", description="Lines that are values, or of kcat -J")
     key: str = Field(default="user_id", description="Field of a value, or path ($.a.b), that is the record's key")
     time: str = Field(default="", description="The same that is the record's timestamp; empty: the file's own")
+    max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
 
 
 class Settings(BaseSettings):

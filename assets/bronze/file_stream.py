@@ -110,7 +110,9 @@ class FileSource(RecordSource):
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
             files = session.readStream.format("text").schema("value string").options(**options).load(url)
             # Spark judges both from the listing, before it opens a file.
-            files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(_small(config.max_file_bytes))
+            files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(
+                _small(settings.max_file_bytes)
+            )
             files = files.selectExpr("value", "_metadata.file_path AS path", "_metadata.file_modification_time AS modified")
             # To Spark each file is one row.
             return target.spark.sql(records, files=files, held=held).observe(RECORDS, count(lit(1)).alias("n"))
@@ -120,8 +122,8 @@ class FileSource(RecordSource):
     def explained(self, said: str) -> StreamError:
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
             return FileUnreadable(
-                f"{found[1]} is larger than max_file_bytes ({self._config.max_file_bytes:,}; a compressed one counts ten "
-                "times): a file is held in memory whole. Split it, or raise the bound; then start the stream again."
+                f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one counts "
+                "ten times): a file is held in memory whole. Split it, or raise the bound; then start the stream again."
             )
         if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", said):
             return FileUnreadable(

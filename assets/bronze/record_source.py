@@ -67,9 +67,6 @@ class StreamConfig(dg.Config):
 
     files: str = Field(default="", description="Files: their folder or URL; empty: TRACKER_FILES")
     max_files: int = Field(default=1000, ge=1, description="Files in one batch, and so in one commit, at most")
-    max_file_bytes: int = Field(
-        default=64 * 2**20, ge=1, description="A larger file is refused: each is held in memory, about six times"
-    )
 
     rate: int = Field(default=1000, ge=1, description="Rate: events in one batch; a run that is not continuous has one")
 

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import dagster as dg
 import pytest
 
+from assets.bronze.events import TRACKER_EVENTS_RAW, tracker_events_raw
 from assets.bronze.file_stream import LISTED, FileSource
 from assets.bronze.rate_stream import TOPIC as RATE
 from assets.bronze.record_source import StreamConfig
 from assets.bronze.record_stream import Ingested, ingest, source_of
+from assets.checks.definitions import history_checks, offsets_once
 from assets.checks.history import Finding
 from assets.checks.offsets import PARTITIONS, Partition, each_offset_once
 from assets.expectations.judgement import judgement
 from assets.silver.events import EXPECTATIONS
 from assets.silver.tracker_stream import parsed_sql
+from orchestration.lag import tracker_events_sensor
 from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
 from resources.kafka import Kafka
 from resources.settings import Settings
@@ -184,7 +188,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
     with (landed.folder / "huge").open("wb") as huge:
         huge.truncate(2**33)
     landed.put("b.json", b"b\n")
-    with pytest.raises(FileUnreadable, match=r"/huge is larger than max_file_bytes \(67,108,864"):
+    with pytest.raises(FileUnreadable, match=r"/huge is larger than TRACKER_MAX_FILE_BYTES \(67,108,864"):
         landed.ingest()
     (landed.folder / "huge").unlink()
     landed.ingest()
@@ -230,6 +234,35 @@ def test_one_table_of_several_sources_is_not_read_anew_from_one_of_them(
         landed.ingest(**in_kafka, full_refresh=True)
     done = landed.ingest(full_refresh=True, force=True)
     assert (done.removed, landed.values()) == (1505, {"files:b": [b"b1"], "files:c": [b"c1"]})
+
+
+@pytest.mark.stack
+def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = landed.lake
+    monkeypatch.setenv("TRACKER_SOURCE", "files")
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+    resources = {"kafka": NO_KAFKA, "spark": lake.spark}
+    landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}
+' * 3)
+    landed.put("b", b"no JSON
+")
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [tracker_events_raw, history_checks(TRACKER_EVENTS_RAW), offsets_once], instance=instance, resources=resources
+        )
+        tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": NO_KAFKA}))
+    assert isinstance(tick, dg.SkipReason)
+    assert tick.skip_message == f"Nothing new in {landed.folder}."
+    (event,) = done.asset_materializations_for_node("tracker_events_raw")
+    told = {name: value.value for name, value in event.metadata.items()}
+    assert (told["records read"], told["rows added"], told["files"], "offsets" in told) == (4, 4, 2, False)
+    checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
+    assert len(checks) == 6
+    assert {check.passed for check in checks.values()} == {True}
+    assert checks["offsets_once"].metadata["partitions"].value == 2
+    read = lake.run(f"SELECT user_id, readable FROM ({parsed_sql(lake.spark, lake.full(TRACKER_EVENTS_RAW))}) ORDER BY 1, 2")
+    assert [tuple(row.values()) for row in read] == [(None, False), *[("u", True)] * 3]
+    lake.run(f"DROP TABLE {lake.full(TRACKER_EVENTS_RAW)}")
 
 
 @pytest.mark.stack
