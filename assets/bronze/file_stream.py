@@ -122,8 +122,8 @@ class FileSource(RecordSource):
     def explained(self, said: str) -> StreamError:
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
             return FileUnreadable(
-                f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one counts "
-                "ten times): a file is held in memory whole. Split it, or raise the bound; then start the stream again."
+                f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
+                "counts ten times): a file is held in memory whole. Split it, or raise the bound, and start it again."
             )
         if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", said):
             return FileUnreadable(

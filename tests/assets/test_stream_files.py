@@ -242,10 +242,8 @@ def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatc
     monkeypatch.setenv("TRACKER_SOURCE", "files")
     lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
     resources = {"kafka": NO_KAFKA, "spark": lake.spark}
-    landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}
-' * 3)
-    landed.put("b", b"no JSON
-")
+    landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}\n' * 3)
+    landed.put("b", b"no JSON\n")
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize(
             [tracker_events_raw, history_checks(TRACKER_EVENTS_RAW), offsets_once], instance=instance, resources=resources
