@@ -24,6 +24,7 @@ from assets.expectations.judgement import judgement
 from assets.silver.events import EXPECTATIONS
 from assets.silver.tracker_stream import parsed_sql
 from orchestration.lag import tracker_events_sensor
+from resources import checkpoints
 from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
 from resources.kafka import Kafka
 from resources.settings import Settings
@@ -121,6 +122,9 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     # A lost checkpoint costs nothing and doubles nothing, also where the run that begins anew dies half-way.
     landed.forget_checkpoint()
     landed.put("new", b"n")
+    offsets = Path(checkpoints.folder(landed.lake.spark, landed.table)) / FileSource(StreamConfig()).checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.half-written.tmp").touch()
     stop = threading.Event()
     stop.set()
     landed.ingest(Course(stop=stop), max_files=1)
