@@ -62,7 +62,7 @@ class FileSource(RecordSource):
         if _GLOB.search(self._folder):
             raise NotConfigured(f"{self._folder}: Spark takes []{{}}*?\\ for a pattern. Give the folder another name.")
         self._zone = LandingZone(url=self._folder, setting="TRACKER_FILES")
-        # Another folder is another stream, which begins without the names that the table holds.
+        # Another folder is another stream.
         self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
 
     def news(self, told: Mapping[str, Any]) -> News:
@@ -106,7 +106,8 @@ class FileSource(RecordSource):
             from pyspark.sql.functions import count, lit
 
             session = target.spark.session
-            held = target.at_beginning(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}")
+            # The checkpoint may be new, or older than another folder's by which the same names were read.
+            held = target.noted(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", anew=True)
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
             files = session.readStream.format("text").schema("value string").options(**options).load(url)
             # Spark judges both from the listing, before it opens a file.

@@ -39,7 +39,7 @@ class RateSource(RecordSource):
         def read() -> "DataFrame":
             # Without a checkpoint the counter begins at 0 again.
             next_ = f"SELECT coalesce(max(offset) + 1, 0) AS first FROM {{raw}} WHERE topic = {literal(TOPIC)}"
-            (held,) = target.spark.rows(target.at_beginning(next_))
+            (held,) = target.spark.rows(target.noted(next_, anew=not target.begun))
             stream = target.spark.session.readStream.format("rate-micro-batch")
             made = stream.option("rowsPerBatch", self._rate).option("numPartitions", 1).load()
             records = Template(_SQL.read_text()).substitute(first=held["first"], topic=literal(TOPIC))

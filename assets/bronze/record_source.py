@@ -96,13 +96,13 @@ class Target:
     checkpoint: str
     begun: bool
 
-    def at_beginning(self, query: str) -> "DataFrame":
-        """Return what a query over the table {raw} gave when the stream began.
+    def noted(self, query: str, *, anew: bool) -> "DataFrame":
+        """Return what a query over the table {raw} gave when it was last asked `anew`, whatever the table has become since.
 
-        It is kept beside the checkpoint: a stream that began anew without one needs it for as long as that one lives.
+        It is kept beside the checkpoint, for as long as that lives.
         """
         session, place = self.spark.session, f"{self.checkpoint}/held"
-        if not self.begun:
+        if anew:
             self.spark.sql(query, raw=self.spark.table(self.table)).write.mode("overwrite").parquet(place)
         return session.read.parquet(place)
 

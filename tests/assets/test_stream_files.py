@@ -136,6 +136,8 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     landed.folder.rename(moved)
     (moved / "later").write_bytes(b"l")
     landed.ingest(files=str(moved))
+    moved.rename(landed.folder)
+    landed.ingest()
     assert landed.values() == wanted | {"files:new": [b"n"], "files:later": [b"l"]}
 
 
