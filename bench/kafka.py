@@ -41,7 +41,8 @@ from deltalake import write_deltalake
 from rich.table import Table
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.bronze.kafka_stream import RECORD, StreamConfig, ingest
+from assets.bronze.record_source import RECORD, StreamConfig
+from assets.bronze.record_stream import ingest
 from assets.silver import tracker_stream
 from assets.silver.events import TRACKER_EVENTS
 from bench.ratios import console, judged

@@ -15,6 +15,9 @@ from embedded.process import LOCALHOST
 USER = "ratify"
 """Whom a broker with a password lets in."""
 
+EVENT_HUBS_USER = "$ConnectionString"
+"""The same by the name that everyone has to Azure Event Hubs, so that what is set for those can be tried here."""
+
 MAX_RECORD_BYTES = 16 * 2**20
 
 _HEAP_MB = 384
@@ -120,7 +123,8 @@ def _password(file: Path) -> dict[str, str]:
     password = file.read_text().strip()
     quoted = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    jaas = f'{module} required username="{USER}" password="{quoted}" user_{USER}="{quoted}";'
+    users = " ".join(f'user_{name}="{quoted}"' for name in (USER, EVENT_HUBS_USER))
+    jaas = f'{module} required username="{USER}" password="{quoted}" {users};'
     return {
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",

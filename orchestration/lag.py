@@ -1,14 +1,15 @@
-"""The sensor that asks Kafka whether there is something new."""
+"""The sensor that asks Kafka, or looks into the folder, whether there is something new."""
 
 import time
 
 import dagster as dg
 
-from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets
-from assets.bronze.kafka_stream import StreamConfig
+from assets.bronze.events import TRACKER_EVENTS_RAW, last_told
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import source_of
 from assets.tables import asset_key
 from orchestration import live
-from resources.errors import NotConfigured, StreamError
+from resources.errors import LandingUnavailable, NotConfigured, StreamError
 from resources.kafka import Kafka
 
 STREAM_TAG = "ratify/stream"
@@ -21,23 +22,21 @@ RETRY_SECONDS = 300.0
     target=dg.AssetSelection.assets(asset_key(TRACKER_EVENTS_RAW)),
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Asks Kafka for its offsets, and for a run when the tracker has sent something new.",
+    description="Asks the source whether there is something new (Kafka for its offsets), and then for a run.",
 )
 def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
-    """Ask for one run at a time, for as long as bronze is behind the topics."""
+    """Ask for one run at a time, for as long as bronze is behind its source."""
     if live.state():
         return dg.SkipReason("The stream runs (`ratify stream status`).")
     if reason := _busy(context.instance):
         return dg.SkipReason(reason)
-    topics = StreamConfig().named_topics
     try:
-        extent = kafka.extent(topics)
-    except (NotConfigured, StreamError) as error:
+        news = source_of(StreamConfig(), kafka).news(last_told(context.instance))
+    except (LandingUnavailable, NotConfigured, StreamError) as error:
         return dg.SkipReason(str(error))
-    behind = extent.behind(reported_offsets(context.instance))
-    if not behind:
-        return dg.SkipReason(f"Nothing new in {', '.join(topics)}.")
-    context.log.info("%d records behind in %s", behind, ", ".join(topics))
+    if not news.any:
+        return dg.SkipReason(news.text)
+    context.log.info(news.text)
     return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})
 
 

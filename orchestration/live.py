@@ -22,7 +22,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from pydantic import BaseModel
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, ingested
-from assets.bronze.kafka_stream import StreamConfig, ingest
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import ingest
 from assets.silver.events import TRACKER_EVENTS
 from assets.silver.tracker import TrackerConfig, judged
 from assets.tables import asset_key

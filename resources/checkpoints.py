@@ -79,6 +79,18 @@ def has_begun(url: str) -> bool:
         return False
 
 
+def sweep(url: str) -> None:
+    """Take away what a stream left that died as it planned its first batch: Spark begins none where anything is.
+
+    It is for a checkpoint by which none has begun; what only Spark can reach it leaves as it is.
+    """
+    with contextlib.suppress(FileNotFoundError, StreamError):
+        fs, path = _opened(url)
+        for name in fs.ls(f"{path}/offsets", detail=False):
+            if name.rpartition("/")[2].startswith("."):
+                fs.rm_file(name)
+
+
 def forget(spark: Spark, declaration: TableDeclaration) -> None:
     """Delete every checkpoint of the stream into a table, where there is one.
 

@@ -144,8 +144,12 @@ class OffsetsExpired(StreamError):
     """Records that a stream has not read yet are no longer in the topic."""
 
 
+class FileUnreadable(StreamError):
+    """A file that a stream came to is too large, or broken; nothing of its batch was committed."""
+
+
 class ResetRefused(StreamError):
-    """A table was to be read anew from a topic that may no longer have all that the table holds."""
+    """A table was to be read anew from a source that may no longer have all that the table holds."""
 
 
 class StreamFailed(StreamError):

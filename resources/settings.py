@@ -72,6 +72,19 @@ class Discovery(BaseModel):
         return folder.rstrip("/")
 
 
+class Tracker(BaseModel):
+    """Where the tracker's events come from; `TRACKER_SOURCE` sets `source`, and so on. docs/streaming.md has more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str = Field(default="kafka", description="kafka, files or rate")
+    files: str = Field(default="", description="Folder or URL of files that another service lands")
+    format: Literal["json", "kcat"] = Field(default="json", description="Lines that are values, or of kcat -J")
+    key: str = Field(default="user_id", description="Field of a value, or path ($.a.b), that is the record's key")
+    time: str = Field(default="", description="The same that is the record's timestamp; empty: the file's own")
+    max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
+
+
 class Settings(BaseSettings):
     """Environment variables, `.env.example` lists them with their meaning."""
 
@@ -113,6 +126,7 @@ class Settings(BaseSettings):
     kafka_password: SecretStr | None = Field(default=None, description="Password, or an Event Hubs connection string")
     kafka_ca: Path | None = Field(default=None, description="Certificates (PEM) that the brokers' own are signed by")
     kafka_topics: str = Field(default="tracker-events", description="Topics of the tracker's events, with commas")
+    tracker: Tracker = Field(default=Tracker(), description="Where the tracker's events come from")
     ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")

@@ -29,6 +29,9 @@ from resources.spark import NO_WORKER, Spark
 
 logger = logging.getLogger(__name__)
 
+RECORDS = "ratify_records"
+"""An observation of this name says how many records the rows of a source are, where those are not one each."""
+
 _POLL_S = 1
 # Less than `ratify stream stop` waits.
 _LAST_BATCH_S = 40
@@ -66,8 +69,8 @@ class Batch:
     Attributes:
         rows: Records that it read.
         seconds: How long it took.
-        input_rate, processed_rate: Spark's inputRowsPerSecond and processedRowsPerSecond; the first is 0 for the first batch
-            after a start.
+        input_rate, processed_rate: Spark's inputRowsPerSecond and processedRowsPerSecond, of records; the first is 0 for the
+            first batch after a start.
         start, end: Where its source stood before and after it, as the source writes it; `start` is None for a new stream.
         offsets_behind: Records of Kafka that were there and not read yet, as of its start.
         bytes_behind: The same of a Delta table, in bytes (numBytesOutstanding).
@@ -238,12 +241,17 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
     source = sources[0] if sources else {}
     metrics = cast("dict[str, str]", source.get("metrics") or {})
     bytes_behind = metrics.get("numBytesOutstanding")
+    rows = sum(int(each["numInputRows"]) for each in sources)
+    observed = cast("dict[str, dict[str, Any]]", progress.get("observedMetrics") or {}).get(RECORDS)
+    # Over Connect it is {"values": [n], "schema": …}, else {"n": n}.
+    records = int(observed.get("values", [*observed.values()])[0]) if observed else rows
+    each = records / rows if rows else 1.0
     return Batch(
         number=int(progress["batchId"]),
-        rows=sum(int(each["numInputRows"]) for each in sources),
+        rows=records,
         seconds=float(progress.get("batchDuration") or 0) / 1000,
-        input_rate=_rate(sources, "inputRowsPerSecond"),
-        processed_rate=_rate(sources, "processedRowsPerSecond"),
+        input_rate=_rate(sources, "inputRowsPerSecond", each),
+        processed_rate=_rate(sources, "processedRowsPerSecond", each),
         start=_parsed(source.get("startOffset")),
         end=_parsed(source.get("endOffset")),
         offsets_behind=_behind(source) if "maxOffsetsBehindLatest" in metrics else None,
@@ -252,8 +260,8 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
     )
 
 
-def _rate(sources: list[dict[str, Any]], name: str) -> float:
-    return round(sum(float(source.get(name) or 0) for source in sources), 1)
+def _rate(sources: list[dict[str, Any]], name: str, each: float) -> float:
+    return round(sum(float(source.get(name) or 0) for source in sources) * each, 1)
 
 
 def _parsed(position: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from embedded.files import write_private
-from embedded.kafka import USER
+from embedded.kafka import EVENT_HUBS_USER
 from embedded.stack import running
 from embedded.state import KafkaState, StackConfig, StackState
 from resources.kafka import Kafka
@@ -76,7 +76,7 @@ class TestBroker:
             "KAFKA_BOOTSTRAP": self.state.bootstrap,
             "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
             "KAFKA_SASL_MECHANISM": "PLAIN",
-            "KAFKA_USERNAME": USER,
+            "KAFKA_USERNAME": EVENT_HUBS_USER,
             "KAFKA_PASSWORD": self.password,
         }
 
@@ -85,8 +85,9 @@ class TestBroker:
 def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[TestBroker]:
     """The session's Kafka broker, in a home of its own, for those tests only that ask for it."""
     home = tmp_path_factory.mktemp("kafka")
-    # All that JAAS, a properties file and JSON could stumble over.
-    password = f'p"\\{uuid4().hex}=;$'
+    # A connection string of Azure Event Hubs, and all else that JAAS, a properties file and JSON could stumble over.
+    hub = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey"
+    password = f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=tracker-events'
     write_private(password_file := home / "password", password)
     config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
     with running(config, say) as state:

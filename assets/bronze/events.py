@@ -1,4 +1,4 @@
-"""The tracker's events as they came from Kafka."""
+"""The tracker's events as they came."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.kafka_stream import RECORD, Ingested, StreamConfig, ingest
+from assets.bronze.record_source import OFFSETS, RECORD, StreamConfig
+from assets.bronze.record_stream import Ingested, ingest
 from assets.tables import Written, asset_key, result, table_spec
 from resources.history import Engine
 from resources.kafka import Kafka, Offsets
@@ -18,13 +19,10 @@ TRACKER_EVENTS_RAW = TableDeclaration(
     "bronze",
     "tracker_events_raw",
     RECORD,
-    "Records of Kafka as they came, each exactly once",
+    "Records as they came, each exactly once",
     Engine.SPARK,
     frozenset({"STREAMING UPDATE"}),
 )
-
-OFFSETS = "offsets"
-"""Metadata key: the next offset of each partition."""
 
 KAFKA_EVENTS = dg.AssetKey(["kafka", "tracker_events"])
 """The topics, as an asset that others make."""
@@ -34,11 +32,11 @@ KAFKA_EVENTS = dg.AssetKey(["kafka", "tracker_events"])
 def tracker_events_raw(
     context: dg.AssetExecutionContext, config: StreamConfig, kafka: Kafka, spark: Spark
 ) -> dg.MaterializeResult[Any]:
-    """Take all records that are in the topics now into bronze."""
+    """Take all records that are there now into bronze."""
 
     def told(batch: Batch) -> None:
         context.log.info(
-            "batch %d: %d records, %.0f/s, %s behind", batch.number, batch.rows, batch.processed_rate, batch.offsets_behind
+            "batch %d: %d records, %.0f/s, behind: %s", batch.number, batch.rows, batch.processed_rate, batch.offsets_behind
         )
 
     done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, Course(on_batch=told))
@@ -53,20 +51,20 @@ def ingested(spark: Spark, done: Ingested, instance: dg.DagsterInstance) -> dg.M
 
 
 def reported_offsets(instance: dg.DagsterInstance) -> Offsets:
-    """Return where the stream stood at its last materialization; empty if there is none."""
-    metadata = _last(instance)
-    return offsets(metadata[OFFSETS].value) if OFFSETS in metadata else {}
+    """Return where the stream from Kafka stood at its last materialization; empty if there is none."""
+    return offsets(last_told(instance).get(OFFSETS))
 
 
-def _last(instance: dg.DagsterInstance) -> Mapping[str, dg.MetadataValue[Any]]:
+def last_told(instance: dg.DagsterInstance) -> Mapping[str, Any]:
+    """Return the metadata of the last materialization, as plain values; empty if there is none."""
     event = instance.get_latest_materialization_event(asset_key(TRACKER_EVENTS_RAW))
-    return event.asset_materialization.metadata if event and event.asset_materialization else {}
+    metadata = event.asset_materialization.metadata if event and event.asset_materialization else {}
+    return {name: value.value for name, value in metadata.items()}
 
 
 def _reported(instance: dg.DagsterInstance) -> int:
     """The version that the last materialization left; -1 if there is none."""
-    metadata = _last(instance)
-    return int(metadata["Delta version"].value) if "Delta version" in metadata else -1
+    return int(last_told(instance).get("Delta version", -1))
 
 
 def _written(spark: Spark, done: Ingested, reported: int) -> Written:
@@ -93,19 +91,19 @@ def _numbers(done: Ingested, written: int) -> dict[str, Any]:
     """A run's numbers; those that are floats or ints, Dagster plots."""
     run = done.run
     numbers: dict[str, Any] = {
-        OFFSETS: dg.MetadataValue.json(done.position),
         "records read": run.rows,
         "batches": len(run.batches),
-        "offsets behind": done.behind,
         "bytes written": written,
         "inputRowsPerSecond": max((batch.input_rate for batch in run.batches), default=0.0),
         "processedRowsPerSecond": round(run.rows / run.seconds, 1) if run.seconds else 0.0,
         "state rows": max((batch.state_rows for batch in run.batches), default=0),
     }
+    if done.position is not None:
+        numbers |= {OFFSETS: dg.MetadataValue.json(done.position), "offsets behind": done.behind}
     if done.gaps:
         numbers["offsets lost"] = sum(gap.last - gap.first + 1 for gap in done.gaps)
         numbers["gaps"] = dg.MetadataValue.table([dg.TableRecord(asdict(gap)) for gap in done.gaps])
-    return numbers
+    return numbers | dict(done.more)
 
 
 kafka_events = dg.AssetSpec(

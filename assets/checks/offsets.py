@@ -1,27 +1,46 @@
-"""Judgement on the offsets of a table of Kafka's records."""
+"""Judgement on the offsets of a table of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from assets.bronze.record_source import SOURCE
 from assets.checks.history import Finding
 
-PARTITIONS = """
-SELECT topic, partition, count(*) AS rows, min(offset) AS first, max(offset) AS last FROM {raw} GROUP BY topic, partition
+PARTITIONS = f"""
+SELECT
+  IF(sound, source, topic) AS topic, IF(sound, 0, partition) AS partition, sum(rows) AS rows,
+  min(first) AS first, min(first) + sum(last - first) + count(*) - 1 AS last, count(*) AS count
+FROM (
+  SELECT *, source <> 'kafka' AND rows = last - first + 1 AS sound
+  FROM (
+    SELECT topic, partition, {SOURCE} AS source, count(*) AS rows, min(offset) AS first, max(offset) AS last
+    FROM {{raw}} GROUP BY topic, partition
+  )
+)
+GROUP BY ALL
 """
-"""The query, over the table {raw}, whose rows are `Partition`s. It reads no record, only three narrow columns."""
+"""The query, over the table {raw}, whose rows are `Partition`s. It reads no record, only three narrow columns.
+
+Of sources other than Kafka, such as files of which there may be very many, those that are sound are told as one.
+"""
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Partition:
-    """What a table holds of one partition: the number of its rows, and their first and last offset."""
+    """What a table holds of one partition: the number of its rows, and their first and last offset.
+
+    Attributes:
+        count: How many partitions it stands for: their offsets are told as if one went on where another ends.
+    """
 
     topic: str
     partition: int
     rows: int
     first: int
     last: int
+    count: int = 1
 
     @property
     def surplus(self) -> int:
@@ -37,7 +56,7 @@ def each_offset_once(partitions: Sequence[Partition]) -> Finding:
     doubled = sum(max(0, partition.surplus) for partition in partitions)
     missing = sum(max(0, -partition.surplus) for partition in partitions)
     numbers = {
-        "partitions": len(partitions),
+        "partitions": sum(partition.count for partition in partitions),
         "rows": sum(partition.rows for partition in partitions),
         "doubled": doubled,
         "missing": missing,

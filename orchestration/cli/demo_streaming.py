@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.bronze.kafka_stream import held_offsets
+from assets.bronze.record_source import IN_KAFKA
 from assets.checks.definitions import FROM_KAFKA
 from assets.checks.events import count_records
 from assets.expectations.rules import Unique
@@ -119,7 +120,7 @@ def _show_offsets(kafka: Kafka, engines: session.Engines) -> None:
     held = engines.spark.rows(
         engines.spark.sql(
             "SELECT topic, partition, count(*) AS records, min(offset) AS first, max(offset) AS last FROM {raw} "
-            "GROUP BY topic, partition ORDER BY topic, partition",
+            f"WHERE {IN_KAFKA} GROUP BY topic, partition ORDER BY topic, partition",
             raw=raw,
         )
     )

@@ -14,7 +14,7 @@ import httpx
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from assets.bronze.kafka_stream import StreamConfig
+from assets.bronze.record_source import StreamConfig
 from embedded.errors import tail
 from orchestration import live
 from orchestration.cli import session

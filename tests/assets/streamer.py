@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from assets.bronze.kafka_stream import RECORD, StreamConfig, ingest
+from assets.bronze.record_source import RECORD, StreamConfig
+from assets.bronze.record_stream import ingest
 from resources.catalog import UnityCatalog
 from resources.errors import RatifyError
 from resources.history import Engine

@@ -11,7 +11,9 @@ import dagster as dg
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, _missing, ingest, refusal, starting
+from assets.bronze.kafka_stream import _missing, refusal, starting
+from assets.bronze.record_source import Gap, StreamConfig
+from assets.bronze.record_stream import Ingested, ingest
 from assets.checks.definitions import history_checks, offsets_once
 from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing

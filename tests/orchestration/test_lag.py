@@ -6,10 +6,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.bronze.events import OFFSETS, TRACKER_EVENTS_RAW
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.file_stream import FileSource
+from assets.bronze.record_source import OFFSETS, StreamConfig
 from assets.tables import asset_key
 from orchestration.lag import STREAM_TAG, tracker_events_sensor
 from resources.kafka import Kafka
+from resources.streams import Course
 
 
 @pytest.fixture
@@ -22,6 +25,15 @@ def tick(instance: dg.DagsterInstance, kafka: Kafka) -> dg.RunRequest | str:
     context = dg.build_sensor_context(instance=instance, resources={"kafka": kafka})
     said = tracker_events_sensor(context)
     return said.skip_message or "" if isinstance(said, dg.SkipReason) else said  # type: ignore[return-value]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder from which the tracker's events are read."""
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("TRACKER_SOURCE", "files")
+    monkeypatch.setenv("TRACKER_FILES", str(folder := tmp_path / "in"))
+    return folder
 
 
 def report(instance: dg.DagsterInstance, topic: str, offset: int) -> None:
@@ -54,6 +66,30 @@ def test_without_kafka_it_says_how_to_have_one(
 
 def test_a_broker_that_is_down_is_the_reason_that_the_tick_is_skipped(instance: dg.DagsterInstance) -> None:
     assert "127.0.0.1:1 did not answer" in str(tick(instance, Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1)))
+
+
+def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
+    instance: dg.DagsterInstance, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=0.1)
+    assert "does not exist: create it, or set TRACKER_FILES" in str(tick(instance, nowhere))
+    (folder / "sub").mkdir(parents=True)
+    # What is never read is no reason for a run.
+    for name, content in {"empty": "", "a.tmp": "a", "_a": "a", ".a": "a", "sub/a.crc": "a"}.items():
+        (folder / name).write_text(content)
+    assert tick(instance, nowhere) == f"No files in {folder}."
+    for name in ("sub/a", "b"):
+        (folder / name).write_text("a")
+        assert isinstance(tick(instance, nowhere), dg.RunRequest)
+        source = FileSource(StreamConfig())
+        source.look()
+        told = source.reached(None, None, Course()).more  # type: ignore[arg-type]
+        instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata=told))
+        assert tick(instance, nowhere) == f"Nothing new in {folder}."
+    monkeypatch.setenv("TRACKER_SOURCE", "rate")
+    assert "start a run by hand" in str(tick(instance, nowhere))
+    monkeypatch.setenv("TRACKER_SOURCE", "kinesis")
+    assert "let Firehose land" in str(tick(instance, nowhere))
 
 
 @pytest.mark.stack
