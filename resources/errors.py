@@ -145,7 +145,7 @@ class OffsetsExpired(StreamError):
 
 
 class ResetRefused(StreamError):
-    """A table was to be read anew from a topic that may no longer have all that the table holds."""
+    """A table was to be made anew from a topic or a table that no longer has all that it was made of."""
 
 
 class StreamFailed(StreamError):

@@ -95,12 +95,9 @@ def _numbers(done: Ingested, written: int) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         OFFSETS: dg.MetadataValue.json(done.position),
         "records read": run.rows,
-        "batches": len(run.batches),
         "offsets behind": done.behind,
         "bytes written": written,
-        "inputRowsPerSecond": max((batch.input_rate for batch in run.batches), default=0.0),
-        "processedRowsPerSecond": round(run.rows / run.seconds, 1) if run.seconds else 0.0,
-        "state rows": max((batch.state_rows for batch in run.batches), default=0),
+        **run.numbers,
     }
     if done.gaps:
         numbers["offsets lost"] = sum(gap.last - gap.first + 1 for gap in done.gaps)

@@ -8,7 +8,7 @@ passed over in silence: the stream fails, or the gap is told.
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import dagster as dg
@@ -147,6 +147,8 @@ def _ingest(
         _refuse_gaps(gaps)
     start = None if begun else starting(config, extent, held)
     query = _query(kafka, spark, table, config, start, checkpoint, course)
+    if config.consumer_group:
+        course = replace(course, on_progress=lambda position: _show(kafka, config.consumer_group, offsets(position)))
     try:
         run = follow(spark, query, course, explain=lambda said: failure(kafka.redacted(said)))
     except OffsetsExpired as error:
@@ -156,8 +158,6 @@ def _ingest(
     if course.every is None and (left := extent.behind(position)) and not course.stop.is_set():
         raise StreamFailed(f"The stream ended {left} records before its end: another one took its place. Start it again.")
     after = kafka.extent(topics)
-    if config.consumer_group and run.batches:
-        _show(kafka, config.consumer_group, position)
     began = offsets(run.batches[0].start) if begun and run.batches else held
     passed = _gaps(spark, table, run, began, after) if config.on_data_loss == "continue" and run.batches else ()
     return Ingested(run, position, after.behind(position), passed, created, removed, refreshed)

@@ -115,10 +115,11 @@ PROGRESS: dict[str, Any] = {
 
 def test_progress_as_spark_tells_it() -> None:
     start, end = {"t": {"0": 0}}, {"t": {"0": 10}}
-    assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, None, 7)
+    assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, 7)
     assert offsets(end) == offsets_of(10)
-    delta = {**PROGRESS["sources"][0], "metrics": {"numBytesOutstanding": "99"}, "endOffset": '{"reservoirVersion": 3}'}
-    assert batch_of({**PROGRESS, "sources": [delta]}).bytes_behind == 99
+    delta = {**PROGRESS["sources"][0], "metrics": {}, "endOffset": '{"reservoirVersion": 3}'}
+    assert batch_of({**PROGRESS, "sources": [delta]}).end == {"reservoirVersion": 3}
+    assert batch_of({**PROGRESS, "sources": [delta]}).offsets_behind is None
     assert StreamRun("q", (batch_of(PROGRESS),) * 2).rows == 20
 
 
@@ -263,29 +264,41 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
 
 @pytest.mark.stack
 def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -> None:
-    stop, seen = threading.Event(), list[Batch]()
+    stop, seen, shown = threading.Event(), list[Batch](), list[Offsets]()
 
     def on_batch(batch: Batch) -> None:
         seen.append(batch)
         if sum(batch.rows for batch in seen) < 60:
             bronze.send(30)
         else:
+            shown.append(bronze.kafka.progress("watchers", [bronze.topic]))
             stop.set()
 
     bronze.send(30)
-    config = StreamConfig(topics=[bronze.topic])
+    config = StreamConfig(topics=[bronze.topic], consumer_group="watchers")
     done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, Course(0.2, stop, on_batch=on_batch))
     assert done.run.rows == 60
     assert bronze.held() == dict.fromkeys(range(3), (20, 0, 19))
+    # Kafka's tools see how far it is while it goes on, after each batch.
+    assert shown == [{bronze.topic: {0: 10, 1: 10, 2: 10}}]
+    assert bronze.kafka.progress("watchers", [bronze.topic]) == done.position
 
 
 @pytest.mark.stack
 def test_what_kafka_refuses_is_said_without_the_password(
-    bronze: Bronze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    bronze: Bronze, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not-the-s3cret")
     with pytest.raises(BrokerDenied) as refused:
         bronze.ingest()
+    # Nor does Dagster keep it, in a run, its log, or its metadata.
+    resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
+    config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
+    failed = dg.materialize(
+        [tracker_events_raw], instance=instance, resources=resources, run_config=config, raise_on_error=False
+    )
+    run = repr([instance.get_run_by_id(failed.run_id), *instance.all_logs(failed.run_id)])
+    assert "BrokerDenied" in run
     # Also where only Spark comes to Kafka with it.
     options = Kafka().source_options()
     frame = bronze.lake.spark.session.readStream.format("kafka").options(**options, subscribe=bronze.topic).load()
@@ -294,7 +307,7 @@ def test_what_kafka_refuses_is_said_without_the_password(
     plan = capfd.readouterr().out
     assert "kafka.sasl.jaas.config=" in plan
     logs = "".join(log.read_text(errors="replace") for log in (Settings().home / "logs").iterdir())
-    assert "s3cret" not in f"{refused.value}{said.out}{said.err}{plan}{logs}"
+    assert "s3cret" not in f"{refused.value}{said.out}{said.err}{plan}{logs}{run}"
 
 
 @pytest.mark.stack

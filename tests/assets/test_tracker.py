@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.kafka_stream import StreamConfig, ingest
 from assets.checks.definitions import events_conserved, history_checks
 from assets.checks.events import count_records, records_conserved
 from assets.expectations.checks import check_results
@@ -26,9 +27,11 @@ from assets.silver.tracker_replay import Correction, correct, read_corrections, 
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
 from assets.tables import asset_key
 from orchestration.cli.main import app
+from orchestration.cli.tracker import Simulation, send
 from resources import checkpoints
 from resources.duckdb import ALIAS
-from resources.errors import BadCorrection, ExpectationFailed
+from resources.errors import BadCorrection, ExpectationFailed, ResetRefused
+from resources.kafka import Kafka
 from tests.assets.tracker import (
     EVENT,
     NOON,
@@ -50,6 +53,13 @@ pytestmark = pytest.mark.stack
 
 NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
 ALL = (*TABLES, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
+
+
+# How a person puts back into bronze what a refresh took out of it: as docs/expectations.md says it.
+PUT_BACK = """
+INSERT INTO {raw} SELECT old.* FROM {raw} VERSION AS OF {version} AS old LEFT ANTI JOIN {raw} AS now
+ON old.topic = now.topic AND old.partition = now.partition AND old.offset = now.offset
+"""
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +200,80 @@ def test_a_stream_in_any_cut_and_a_rebuild_give_the_same(tracker: Lakehouse) -> 
     whole = stream(tracker.spark)
     assert_all_is(tracker, wanted)
     assert {name: n for name, n in whole.found.failed.items() if n and without_unique([name])} == wanted.failed
+
+
+def made_of_bronze(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of silver, quarantine and gold, without the time at which they were entered."""
+    tables = {table.name: lake.spark.table(table) for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY)}
+    return {
+        name: sorted(map(repr, lake.spark.rows(table.drop("quarantined_at"))))  # type: ignore[misc]
+        for name, table in tables.items()
+    }
+
+
+def test_what_is_made_of_bronze_outlives_the_topic_and_a_refresh(tracker: Lakehouse, kafka: Kafka, fresh_topic: str) -> None:
+    def ingested(**config: Any) -> int:
+        return ingest(kafka, tracker.spark, TRACKER_EVENTS_RAW, StreamConfig(topics=[fresh_topic], **config)).run.rows
+
+    def materialized() -> dict[str, list[tuple[Any, ...]]]:
+        assert dg.materialize([tracker_events, *tracker_gold_assets], resources={"spark": tracker.spark}).success
+        return made_of_bronze(tracker)
+
+    sent = send(kafka, Simulation(2000, bad=0.01, seed=3), fresh_topic)
+    assert ingested() == 2000
+    whole = materialized()
+    assert (len(whole["tracker_events"]), 0 < len(whole["tracker_events_quarantine"]) < 40) == (sent.accepted, True)
+    assert min(map(len, whole.values())) > 0
+
+    # Where the topic still has all, bronze may be refreshed by force, and silver is made anew by itself.
+    assert ingested(full_refresh=True, force=True) == 2000
+    assert materialized() == whole
+    assert records_conserved(counts(tracker)).passed
+
+    # The whole topic expires: all that is made of bronze can be dropped and made again.
+    kafka.delete_records(kafka.extent([fresh_topic]).latest)
+    assert ingested() == 0
+    for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY):
+        tracker.run(f"DROP TABLE {tracker.full(table)}")
+    assert materialized() == whole
+
+    # Refreshed by force now, bronze has nothing; silver keeps what it has, and says what to do.
+    version = tracker.version(TRACKER_EVENTS_RAW)
+    assert ingested(full_refresh=True, force=True) == 0
+    for _ in range(2):
+        with pytest.raises(ResetRefused, match=f"{fresh_topic}/0: .*full_refresh: true"):
+            stream(tracker.spark)
+    assert made_of_bronze(tracker) == whole
+    raw = tracker.full(TRACKER_EVENTS_RAW)
+    tracker.run(PUT_BACK.format(raw=raw, version=version))
+    assert stream(tracker.spark).numbers["records"] == 2000
+    assert made_of_bronze(tracker) == whole
+    assert records_conserved(counts(tracker)).passed
+
+
+def test_nothing_but_malformed_records_and_ten_megabytes_of_them(tracker: Lakehouse) -> None:
+    records = [Record(number, text()[: 20 + number % 30]) for number in range(200)]
+    append(tracker, [*records, Record(200, HOSTILE["ten megabytes, cut short"])])
+    done = stream(tracker.spark)
+    assert done.numbers == dict.fromkeys(NUMBERS, 0) | {"records": 201, "quarantined": 201}
+    results = {found.check_name: found for found in check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)}
+    readable = results["value_is_readable"]
+    assert readable.metadata["failed rate"] == dg.MetadataValue.float(1.0)
+    assert (readable.passed, readable.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert len(in_quarantine(tracker)) == 201
+    assert records_conserved(counts(tracker)).passed
+    # One that is as it should be, but for its size, is an event as any other; and what the source begins to send otherwise
+    # stops nothing: a new field, one of another type, one that is gone.
+    huge = text(model="x" * 10 * 2**20)
+    new, other = text(steps=5, time="2026-01-01T12:01:00Z"), text(heart_bpm={"bpm": 70})
+    gone = b'{"time": "2026-01-01T12:02:00Z"}'
+    changed = [Record(number, value) for number, value in enumerate((huge, new, other, gone), 300)]
+    append(tracker, changed)
+    wanted = expected(changed)
+    done = stream(tracker.spark)
+    assert {name: done.numbers[name] for name in wanted.numbers} == wanted.numbers
+    assert {name: n for name, n in done.found.failed.items() if n} == wanted.failed
+    assert silver_rows(tracker) == wanted.rows
 
 
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
