@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, _missing, ingest, refusal, starting
+from assets.bronze.kafka_stream import Gap, Ingested, StreamConfig, _missing, _show, ingest, refusal, starting
 from assets.checks.definitions import history_checks, offsets_once
 from assets.checks.offsets import Partition, each_offset_once
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
@@ -93,6 +93,14 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
     assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, extent) == [Gap("t", 1, 5, 6)]
     with pytest.raises(OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was made anew"):
         _missing(offsets_of(11), extent)
+
+
+def test_progress_that_cannot_be_shown_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_SECURITY_PROTOCOL", raising=False)
+    _show(Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1), "watchers", offsets_of(1))
+    assert "not shown in the consumer group watchers" in caplog.text
 
 
 PROGRESS: dict[str, Any] = {
