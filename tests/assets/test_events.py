@@ -322,8 +322,13 @@ def test_what_kafka_refuses_is_said_without_the_password(
 def test_a_missing_topic_and_a_broker_that_is_down_leave_the_table_alone(
     bronze: Bronze, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bronze.send(30)
+    bronze.ingest()
+    version = bronze.lake.version(bronze.table)
     with pytest.raises(TopicMissing, match="nope"):
         ingest(bronze.kafka, bronze.lake.spark, bronze.table, StreamConfig(topics=["nope"]))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailable):
         ingest(Kafka(timeout_seconds=1), bronze.lake.spark, bronze.table, StreamConfig(topics=[bronze.topic]))
+    assert bronze.lake.version(bronze.table) == version
+    assert bronze.held() == dict.fromkeys(range(3), (10, 0, 9))
