@@ -34,6 +34,7 @@ from resources.errors import (
     NotConfigured,
     OffsetsExpired,
     RatifyError,
+    ResetRefused,
     StreamBusy,
     TopicMissing,
     UnsafeTable,
@@ -43,6 +44,7 @@ from resources.kafka import Kafka
 from resources.settings import Settings
 from resources.spark import Spark
 from resources.streams import Batch, Course
+from resources.table_stream import bytes_outstanding
 from resources.tables import TableDeclaration
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ _FINAL = (
     ExpectationFailed,
     NotConfigured,
     OffsetsExpired,
+    ResetRefused,
     TopicMissing,
     UnsafeTable,
 )
@@ -75,7 +78,7 @@ class Metrics:
         self._seconds = self._gauge("batch_seconds", "Duration of the last batch")
         self._offsets = self._gauge("offsets_behind", "Records in Kafka that were not read yet at the last batch")
         self._bytes = self._gauge(
-            "bytes_outstanding", "Bytes of the source table that were not read yet (numBytesOutstanding)"
+            "bytes_outstanding", "Bytes of the source table that were not read yet after the last batch"
         )
         self._state = self._gauge("state_rows", "Rows that the stream keeps between batches")
         self.failures = Counter(
@@ -100,14 +103,17 @@ class Metrics:
             self._processed_rate.labels(name).set(batch.processed_rate)
             self._seconds.labels(name).set(batch.seconds)
             self._state.labels(name).set(batch.state_rows)
-            for gauge, value in ((self._offsets, batch.offsets_behind), (self._bytes, batch.bytes_behind)):
-                if value is not None:
-                    gauge.labels(name).set(value)
+            if batch.offsets_behind is not None:
+                self._offsets.labels(name).set(batch.offsets_behind)
             logger.info(
                 "%s: batch %d, %d rows, %.0f/s, %.1f s", name, batch.number, batch.rows, batch.processed_rate, batch.seconds
             )
 
         return saw
+
+    def outstanding(self, table: TableDeclaration, size: int) -> None:
+        """Take in how many bytes the stream into a table has before it."""
+        self._bytes.labels(f"{table.layer}.{table.name}").set(size)
 
     def told(self, table: TableDeclaration, check: dg.AssetCheckResult) -> None:
         """Take in what an expectation found in a round."""
@@ -211,8 +217,14 @@ class Live:
             rows += batch.rows
             saw(batch)
 
-        told = list(judged(TrackerConfig(), self.spark, replace(course, on_batch=counted)))
+        course = replace(course, on_batch=counted, on_progress=self._behind)
+        told = list(judged(TrackerConfig(), self.spark, course))
         return told if rows else []
+
+    def _behind(self, position: Any) -> None:
+        with suppress(RatifyError):
+            raw = self.spark.full_name(TRACKER_EVENTS_RAW)
+            self.metrics.outstanding(TRACKER_EVENTS, bytes_outstanding(self.spark, raw, position))
 
     def _tell(self, told: list[Told]) -> None:
         for event in _events(told):

@@ -149,7 +149,7 @@ class FileUnreadable(StreamError):
 
 
 class ResetRefused(StreamError):
-    """A table was to be read anew from a source that may no longer have all that the table holds."""
+    """A table was to be made anew from a source, or a table, that may no longer have all that it was made of."""
 
 
 class StreamFailed(StreamError):

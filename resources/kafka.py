@@ -50,6 +50,7 @@ _UNAVAILABLE = frozenset(
         "_TIMED_OUT",
         "_MSG_TIMED_OUT",
         "_RESOLVE",
+        "_WAIT_COORD",
         "_SSL",
         "REQUEST_TIMED_OUT",
         "BROKER_NOT_AVAILABLE",
@@ -191,8 +192,10 @@ class Kafka(dg.ConfigurableResource[Any]):
         from confluent_kafka import Consumer, TopicPartition
 
         failed = list[Any]()
+        # For so long it waits for the broker that keeps the group.
+        patience = {"session.timeout.ms": int(self.timeout_seconds * 1000)}
         with self._understood(failed):
-            consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False})
+            consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False, **patience})
             try:
                 consumer.commit(offsets=[TopicPartition(*at) for at in _flat(offsets)], asynchronous=False)
             finally:

@@ -73,7 +73,6 @@ class Batch:
             first batch after a start.
         start, end: Where its source stood before and after it, as the source writes it; `start` is None for a new stream.
         offsets_behind: Records of Kafka that were there and not read yet, as of its start.
-        bytes_behind: The same of a Delta table, in bytes (numBytesOutstanding).
         state_rows: Rows that the query keeps between batches.
     """
 
@@ -85,7 +84,6 @@ class Batch:
     start: Any
     end: Any
     offsets_behind: int | None
-    bytes_behind: int | None
     state_rows: int
 
 
@@ -112,6 +110,19 @@ class StreamRun:
         """How long its batches took."""
         return sum(batch.seconds for batch in self.batches)
 
+    @property
+    def numbers(self) -> dict[str, int | float]:
+        """Its numbers by the names that Spark has for them, as metadata that Dagster plots.
+
+        inputRowsPerSecond is the highest of its batches, processedRowsPerSecond that over all of them.
+        """
+        return {
+            "batches": len(self.batches),
+            "inputRowsPerSecond": max((batch.input_rate for batch in self.batches), default=0.0),
+            "processedRowsPerSecond": round(self.rows / self.seconds, 1) if self.seconds else 0.0,
+            "state rows": max((batch.state_rows for batch in self.batches), default=0),
+        }
+
 
 @dataclass(frozen=True)
 class Course:
@@ -122,12 +133,14 @@ class Course:
         stop: Ends it, when the batch is done that is being made; one that is cut off is made again by the next start.
         on_start: Called when it has begun.
         on_batch: Told of each batch that had rows, as it ends.
+        on_progress: Told where the source stands, as it writes it, when batches have ended that had rows.
     """
 
     every: float | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     on_start: Callable[[], None] = lambda: None
     on_batch: Callable[[Batch], None] = lambda _: None
+    on_progress: Callable[[Any], None] = lambda _: None
 
     @property
     def trigger(self) -> Mapping[str, Any]:
@@ -151,7 +164,7 @@ def follow(
         StreamFailed: the query failed otherwise; or what `explain` returns.
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
-    told, explain = _Told(course.on_batch), explain or failure
+    told, explain = _Told(course), explain or failure
     query = _started(spark, start, explain)
     course.on_start()
     try:
@@ -215,10 +228,10 @@ def failure(said: str) -> StreamError:
 class _Told:
     """What a query has told of itself so far."""
 
-    def __init__(self, on_batch: Callable[[Batch], None]) -> None:
+    def __init__(self, course: Course) -> None:
         self.batches = dict[int, Batch]()
         self.position: Any = None
-        self._on_batch = on_batch
+        self._course = course
         self._last = ""
 
     def look(self, query: Any) -> None:
@@ -227,12 +240,15 @@ class _Told:
         if last is None or last.timestamp == self._last:
             return
         self._last = last.timestamp
+        before = len(self.batches)
         for batch in (batch_of(json.loads(progress.json)) for progress in query.recentProgress):
             self.position = batch.end
             # Idle, it tells the number of the batch that it would make.
             if batch.rows and batch.number not in self.batches:
                 self.batches[batch.number] = batch
-                self._on_batch(batch)
+                self._course.on_batch(batch)
+        if len(self.batches) > before:
+            self._course.on_progress(self.position)
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
@@ -240,7 +256,6 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
     sources = cast("list[dict[str, Any]]", progress["sources"])
     source = sources[0] if sources else {}
     metrics = cast("dict[str, str]", source.get("metrics") or {})
-    bytes_behind = metrics.get("numBytesOutstanding")
     rows = sum(int(each["numInputRows"]) for each in sources)
     observed = cast("dict[str, dict[str, Any]]", progress.get("observedMetrics") or {}).get(RECORDS)
     # Over Connect it is {"values": [n], "schema": …}, else {"n": n}.
@@ -255,7 +270,6 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
         start=_parsed(source.get("startOffset")),
         end=_parsed(source.get("endOffset")),
         offsets_behind=_behind(source) if "maxOffsetsBehindLatest" in metrics else None,
-        bytes_behind=int(bytes_behind) if bytes_behind is not None else None,
         state_rows=sum(int(operator["numRowsTotal"]) for operator in progress.get("stateOperators") or ()),
     )
 

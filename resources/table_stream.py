@@ -1,10 +1,12 @@
 """Reading a managed table as a stream: where to begin, how much at a time, and which commits to pass over."""
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from resources.errors import UnsafeDeclaration
+from resources.spark import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,3 +82,24 @@ class TableStream:
         What Delta finds wrong it says when the stream has begun.
         """
         return session.readStream.format("delta").options(**self.options()).table(full_name)
+
+
+def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:
+    """Return about how many bytes of an append-only table a stream has before it that stands at `position`.
+
+    Delta's source tells that (numBytesOutstanding) on Databricks only. A commit that was read in part counts as a whole.
+
+    Args:
+        spark: Where the table is read.
+        full_name: The table.
+        position: As Delta's source writes it (DeltaSourceOffset).
+    """
+    at = int(position["reservoirVersion"])
+    if position["isStartingVersion"]:
+        # It reads the table as it was at the start, file by file; of these only the number is known.
+        (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {full_name}"))
+        left = detail["numFiles"] - int(position["index"]) - 1
+        return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))
+    version = spark.catalog.version(full_name)
+    commits = spark.history(full_name, version - at + 1) if version >= at else []
+    return sum(commit.metrics.get("numOutputBytes", 0) for commit in commits)

@@ -67,6 +67,7 @@ class TestBroker:
 
     __test__ = False
 
+    home: Path
     state: KafkaState
     password: str
 
@@ -92,7 +93,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generato
     config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
     with running(config, say) as state:
         assert state.kafka is not None
-        yield TestBroker(state.kafka, password)
+        yield TestBroker(home, state.kafka, password)
 
 
 @pytest.fixture

@@ -92,11 +92,8 @@ def _numbers(done: Ingested, written: int) -> dict[str, Any]:
     run = done.run
     numbers: dict[str, Any] = {
         "records read": run.rows,
-        "batches": len(run.batches),
         "bytes written": written,
-        "inputRowsPerSecond": max((batch.input_rate for batch in run.batches), default=0.0),
-        "processedRowsPerSecond": round(run.rows / run.seconds, 1) if run.seconds else 0.0,
-        "state rows": max((batch.state_rows for batch in run.batches), default=0),
+        **run.numbers,
     }
     if done.position is not None:
         numbers |= {OFFSETS: dg.MetadataValue.json(done.position), "offsets behind": done.behind}

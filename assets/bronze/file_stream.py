@@ -120,6 +120,9 @@ class FileSource(RecordSource):
 
         return read
 
+    def progressed(self, position: Any) -> None:
+        """Nobody else asks for it."""
+
     def explained(self, said: str) -> StreamError:
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
             return FileUnreadable(

@@ -104,6 +104,10 @@ class KafkaSource(RecordSource):
             options |= {"minOffsetsPerTrigger": str(config.min_records), "maxTriggerDelay": f"{config.allowed_latency:g}s"}
         return options
 
+    def progressed(self, position: Any) -> None:
+        if self._config.consumer_group:
+            _show(self._kafka, self._config.consumer_group, offsets(position))
+
     def explained(self, said: str) -> StreamError:
         return failure(self._kafka.redacted(said))
 
@@ -119,8 +123,6 @@ class KafkaSource(RecordSource):
                 f"The stream ended {left} records before its end: another one took its place. Start it again."
             )
         after = self._kafka.extent(self._topics)
-        if self._config.consumer_group and run.batches:
-            _show(self._kafka, self._config.consumer_group, position)
         gaps: tuple[Gap, ...] = ()
         if self._config.on_data_loss == "continue" and run.batches:
             began = offsets(run.batches[0].start) if target.begun else self._held

@@ -47,6 +47,9 @@ class RateSource(RecordSource):
 
         return read
 
+    def progressed(self, position: Any) -> None:
+        """Nobody else asks for it."""
+
     def failed(self, target: Target, error: StreamError) -> None:
         """Nothing more can be known of it."""
 

@@ -171,6 +171,10 @@ class RecordSource(ABC):
     def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
         """Return what begins to read: a stream of the columns `RECORD`, from where the target is."""
 
+    @abstractmethod
+    def progressed(self, position: Any) -> None:
+        """Take in where the stream stands, when batches have ended that had rows."""
+
     def explained(self, said: str) -> StreamError:
         """Return the error for what Spark said of the query when it failed."""
         return failure(said)

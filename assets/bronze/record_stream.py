@@ -5,7 +5,7 @@ checkpoint is lost, the stream goes on after what the table holds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.bronze.file_stream import FileSource
@@ -95,7 +95,7 @@ def _ingest(source: RecordSource, spark: Spark, table: TableDeclaration, config:
         checkpoints.sweep(checkpoint)
     query = _query(target, source.reader(target, course), config, course)
     try:
-        run = follow(spark, query, course, explain=source.explained)
+        run = follow(spark, query, replace(course, on_progress=source.progressed), explain=source.explained)
     except StreamError as error:
         source.failed(target, error)
         raise

@@ -61,7 +61,7 @@ def judged(
     except ExpectationFailed as error:
         yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), judgement(error.counted))
         raise
-    more: dict[str, Any] = dict(done.numbers)
+    more: dict[str, Any] = {**done.numbers, **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
     if config.replay or corrections:
         correct(spark, corrections)
         again = replay(spark).numbers

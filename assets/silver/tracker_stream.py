@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
@@ -23,10 +23,10 @@ from assets.silver.events import (
 )
 from assets.silver.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_function, counted_in
 from resources import checkpoints
-from resources.errors import ExpectationFailed, StreamFailed
+from resources.errors import ExpectationFailed, ResetRefused, StreamFailed
 from resources.spark import Spark
 from resources.streams import Course, follow
-from resources.table_stream import TableStream
+from resources.table_stream import TableStream, bytes_outstanding
 from resources.tables import TableDeclaration, literal
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,12 @@ _OVERTAKEN = "Cannot provide a start version greater than the end version"
 _BEGINNINGS = 3
 # Of these alone, a table is what its commits have added. What OPTIMIZE has put together, VACUUM may have taken away.
 _ADDING = frozenset({"CREATE TABLE", "STREAMING UPDATE"})
+# What Delta says where rows that the stream has read are gone from bronze, or bronze is another table by now.
+_REFRESHED = (
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+)
 
 MAX_FILES = 1000
 """Files of bronze in one batch at most, as Delta's own default."""
@@ -103,7 +109,7 @@ def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
         quarantine=_sql(
             "tracker_events_quarantine_merge", quarantine=aside, judged=JUDGED, quarantined=EXPECTATIONS.quarantined()
         ),
-        account=f"INSERT INTO {book} SELECT *, current_timestamp() FROM {ACCOUNT}",
+        account=f"INSERT INTO {book} BY NAME SELECT *, current_timestamp() AS at FROM {ACCOUNT}",
         shape=", ".join(f"{column.name} {column.type}" for column in STREAM_BATCHES.columns[:-1]),
         stream=stream,
         checkpoint=checkpoint,
@@ -136,10 +142,17 @@ _NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the records of some batches: `numbers` by the columns of the book, and what the expectations found."""
+    """What became of the records of some batches.
+
+    Attributes:
+        numbers: By the columns of the book.
+        found: What the expectations found.
+        run: Numbers of the stream itself, which a replay does not have.
+    """
 
     numbers: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_NUMBERS, 0))
     found: Judgement = field(default_factory=Judgement)
+    run: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def stream(
@@ -151,10 +164,12 @@ def stream(
 ) -> Account:
     """Bring silver up to date with bronze, and return what became of the records that were new.
 
-    It ends then, or as `course` says. With `full_refresh`, or where the checkpoint is lost, silver is made anew from the
-    whole of bronze. What was corrected in quarantine and replayed stays corrected.
+    It ends then, or as `course` says. With `full_refresh`, silver is made anew from the whole of bronze; so it is where the
+    checkpoint is lost, or bronze was refreshed, if bronze has all that silver was made of. What was corrected in quarantine
+    and replayed stays corrected.
 
     Raises:
+        ResetRefused: silver would have to be made anew, and bronze no longer has all that it was made of.
         ExpectationFailed: records fail an expectation that stops the batch; it was not committed, those before it were.
         StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended with another error.
@@ -164,8 +179,7 @@ def stream(
             try:
                 return _stream(spark, max_files, full_refresh, course or Course())
             except StreamFailed as error:
-                begun = checkpoints.current(spark, TRACKER_EVENTS)
-                if _OVERTAKEN not in str(error) or begun is None or _last_batch(spark, begun.name) >= 0:
+                if not (_refreshed(error) or _overtaken(spark, error)):
                     raise
                 logger.warning("%s Begun anew.", error)
                 checkpoints.forget(spark, TRACKER_EVENTS)
@@ -183,17 +197,50 @@ def _stream(
     # Without a checkpoint a rebuild is begun, or begun again: the checkpoint goes first and comes last.
     checkpoint = checkpoints.current(spark, TRACKER_EVENTS)
     if checkpoint is None:
+        if not full_refresh:
+            _refuse_loss(spark)
         _empty(spark)
         checkpoint = checkpoints.begin(spark, TRACKER_EVENTS)
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
+    raw = spark.full_name(TRACKER_EVENTS_RAW)
     bronze = TableStream(max_files_per_trigger=max_files, starting_version=_first_version(spark) if before < 0 else None)
     with spark.apart() as apart:
-        source = bronze.read(apart, spark.full_name(TRACKER_EVENTS_RAW))
+        source = bronze.read(apart, raw)
         writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
         writer = writer.option("checkpointLocation", checkpoint.url).trigger(**course.trigger)
-        follow(spark, writer.start, course, explain=stopped)
-    return account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
+        run = follow(spark, writer.start, course, explain=stopped)
+    waiting = {"numBytesOutstanding": bytes_outstanding(spark, raw, run.position)} if run.position else {}
+    done = account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
+    return replace(done, run={**run.numbers, **waiting})
+
+
+def _refreshed(error: StreamFailed) -> bool:
+    return any(sign in str(error) for sign in _REFRESHED)
+
+
+def _overtaken(spark: Spark, error: StreamFailed) -> bool:
+    begun = checkpoints.current(spark, TRACKER_EVENTS)
+    return _OVERTAKEN in str(error) and begun is not None and _last_batch(spark, begun.name) < 0
+
+
+def _refuse_loss(spark: Spark) -> None:
+    """Let nothing be lost by making silver anew, unless that was asked for.
+
+    Raises:
+        ResetRefused: bronze no longer has all that silver was made of.
+    """
+    silver, aside, bronze = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, TRACKER_EVENTS_RAW))
+    unfounded = _sql("tracker_events_unfounded", silver=silver, quarantine=aside, bronze=bronze)
+    if gone := spark.rows(spark.sql(unfounded)):
+        lost = sum(row["records"] for row in gone)
+        shown = ", ".join("{topic}/{partition}: {records:,} from {first} to {last}".format(**row) for row in gone[:5])
+        raise ResetRefused(
+            f"{silver} is not made anew: {lost:,} records that it was made of are no longer in "
+            f"{bronze}, which was refreshed or made anew ({shown}). Put them back into it from an earlier version "
+            "(docs/expectations.md) and start the stream again; or, if you mean to lose them, materialize it with "
+            "full_refresh: true."
+        )
 
 
 def _first_version(spark: Spark) -> int | None:

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from assets.bronze.kafka_stream import _missing, refusal, starting
+from assets.bronze.kafka_stream import _missing, _show, refusal, starting
 from assets.bronze.record_source import Gap, StreamConfig
 from assets.bronze.record_stream import Ingested, ingest
 from assets.checks.definitions import history_checks, offsets_once
@@ -97,6 +97,14 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
         _missing(offsets_of(11), extent)
 
 
+def test_progress_that_cannot_be_shown_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_SECURITY_PROTOCOL", raising=False)
+    _show(Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1), "watchers", offsets_of(1))
+    assert "not shown in the consumer group watchers" in caplog.text
+
+
 PROGRESS: dict[str, Any] = {
     "batchId": 7,
     "batchDuration": 2500,
@@ -117,10 +125,11 @@ PROGRESS: dict[str, Any] = {
 
 def test_progress_as_spark_tells_it() -> None:
     start, end = {"t": {"0": 0}}, {"t": {"0": 10}}
-    assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, None, 7)
+    assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, 7)
     assert offsets(end) == offsets_of(10)
-    delta = {**PROGRESS["sources"][0], "metrics": {"numBytesOutstanding": "99"}, "endOffset": '{"reservoirVersion": 3}'}
-    assert batch_of({**PROGRESS, "sources": [delta]}).bytes_behind == 99
+    delta = {**PROGRESS["sources"][0], "metrics": {}, "endOffset": '{"reservoirVersion": 3}'}
+    assert batch_of({**PROGRESS, "sources": [delta]}).end == {"reservoirVersion": 3}
+    assert batch_of({**PROGRESS, "sources": [delta]}).offsets_behind is None
     assert StreamRun("q", (batch_of(PROGRESS),) * 2).rows == 20
 
 
@@ -265,29 +274,41 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
 
 @pytest.mark.stack
 def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -> None:
-    stop, seen = threading.Event(), list[Batch]()
+    stop, seen, shown = threading.Event(), list[Batch](), list[Offsets]()
 
     def on_batch(batch: Batch) -> None:
         seen.append(batch)
         if sum(batch.rows for batch in seen) < 60:
             bronze.send(30)
         else:
+            shown.append(bronze.kafka.progress("watchers", [bronze.topic]))
             stop.set()
 
     bronze.send(30)
-    config = StreamConfig(topics=[bronze.topic])
+    config = StreamConfig(topics=[bronze.topic], consumer_group="watchers")
     done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, Course(0.2, stop, on_batch=on_batch))
     assert done.run.rows == 60
     assert bronze.held() == dict.fromkeys(range(3), (20, 0, 19))
+    # Kafka's tools see how far it is while it goes on, after each batch.
+    assert shown == [{bronze.topic: {0: 10, 1: 10, 2: 10}}]
+    assert bronze.kafka.progress("watchers", [bronze.topic]) == done.position
 
 
 @pytest.mark.stack
 def test_what_kafka_refuses_is_said_without_the_password(
-    bronze: Bronze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    bronze: Bronze, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not-the-s3cret")
     with pytest.raises(BrokerDenied) as refused:
         bronze.ingest()
+    # Nor does Dagster keep it, in a run, its log, or its metadata.
+    resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
+    config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
+    failed = dg.materialize(
+        [tracker_events_raw], instance=instance, resources=resources, run_config=config, raise_on_error=False
+    )
+    run = repr([instance.get_run_by_id(failed.run_id), *instance.all_logs(failed.run_id)])
+    assert "BrokerDenied" in run
     # Also where only Spark comes to Kafka with it.
     options = Kafka().source_options()
     frame = bronze.lake.spark.session.readStream.format("kafka").options(**options, subscribe=bronze.topic).load()
@@ -296,15 +317,20 @@ def test_what_kafka_refuses_is_said_without_the_password(
     plan = capfd.readouterr().out
     assert "kafka.sasl.jaas.config=" in plan
     logs = "".join(log.read_text(errors="replace") for log in (Settings().home / "logs").iterdir())
-    assert "s3cret" not in f"{refused.value}{said.out}{said.err}{plan}{logs}"
+    assert "s3cret" not in f"{refused.value}{said.out}{said.err}{plan}{logs}{run}"
 
 
 @pytest.mark.stack
 def test_a_missing_topic_and_a_broker_that_is_down_leave_the_table_alone(
     bronze: Bronze, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bronze.send(30)
+    bronze.ingest()
+    version = bronze.lake.version(bronze.table)
     with pytest.raises(TopicMissing, match="nope"):
         ingest(bronze.kafka, bronze.lake.spark, bronze.table, StreamConfig(topics=["nope"]))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailable):
         ingest(Kafka(timeout_seconds=1), bronze.lake.spark, bronze.table, StreamConfig(topics=[bronze.topic]))
+    assert bronze.lake.version(bronze.table) == version
+    assert bronze.held() == dict.fromkeys(range(3), (10, 0, 9))

@@ -2,8 +2,8 @@
 
 import datetime as dt
 import json
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.kafka_stream import StreamConfig, ingest
 from assets.checks.definitions import events_conserved, history_checks
 from assets.checks.events import count_records, records_conserved
 from assets.expectations.checks import check_results
@@ -26,9 +27,11 @@ from assets.silver.tracker_replay import Correction, correct, read_corrections, 
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
 from assets.tables import asset_key
 from orchestration.cli.main import app
+from orchestration.cli.tracker import Simulation, send
 from resources import checkpoints
 from resources.duckdb import ALIAS
-from resources.errors import BadCorrection, ExpectationFailed
+from resources.errors import BadCorrection, ExpectationFailed, ResetRefused
+from resources.kafka import Kafka
 from tests.assets.tracker import (
     EVENT,
     NOON,
@@ -50,6 +53,13 @@ pytestmark = pytest.mark.stack
 
 NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
 ALL = (*TABLES, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
+
+
+# How a person puts back into bronze what a refresh took out of it: as docs/expectations.md says it.
+PUT_BACK = """
+INSERT INTO {raw} SELECT old.* FROM {raw} VERSION AS OF {version} AS old LEFT ANTI JOIN {raw} AS now
+ON old.topic = now.topic AND old.partition = now.partition AND old.offset = now.offset
+"""
 
 
 @pytest.fixture(scope="module")
@@ -169,27 +179,145 @@ def test_no_bytes_stop_the_stream(lake: Lakehouse) -> None:
 _ASIDE = EXPECTATIONS.named(Action.QUARANTINE)
 
 
-def test_a_stream_in_any_cut_and_a_rebuild_give_the_same(tracker: Lakehouse) -> None:
-    records = made(seed=2, count=500)
-    append(tracker, records[:300])
-    append(tracker, records[300:])
-    assert stream(tracker.spark, max_files=2).numbers["records"] == 500
+# A source that begins to send otherwise: a new field, one of another type, fields that are gone.
+CHANGED = [
+    Record(0, text(steps=5, time="2026-01-01T12:40:00Z"), at=NOON + dt.timedelta(minutes=40)),
+    Record(0, text(heart_bpm={"bpm": 70})),
+    Record(0, b'{"time": "2026-01-01T12:42:00Z"}', at=NOON + dt.timedelta(minutes=42)),
+]
+
+
+@dataclass
+class Feed:
+    """A topic and the bronze table that it is read into."""
+
+    lake: Lakehouse
+    kafka: Kafka
+    topic: str
+
+    def send(self, records: Iterable[Record]) -> list[Record]:
+        """Send records; return them as the topic has them."""
+        self.kafka.ensure_topic(self.topic, 2)
+        ends, there = self.kafka.extent([self.topic]).latest[self.topic], list[Record]()
+        with self.kafka.producer() as producer:
+            for record in records:
+                stamp = round(record.at.timestamp() * 1000)
+                producer.produce(self.topic, record.value, record.key, record.partition, timestamp=stamp)
+                there.append(replace(record, topic=self.topic, offset=ends[record.partition]))
+                ends[record.partition] += 1
+        return there
+
+    def ingest(self, **config: Any) -> int:
+        """Read what is new into bronze; return how many records that was."""
+        config["topics"] = [self.topic]
+        return ingest(self.kafka, self.lake.spark, TRACKER_EVENTS_RAW, StreamConfig(**config)).run.rows
+
+    def expire(self) -> None:
+        """Delete all records of the topic."""
+        self.kafka.delete_records(self.kafka.extent([self.topic]).latest)
+
+
+@pytest.fixture
+def feed(tracker: Lakehouse, kafka: Kafka, fresh_topic: str) -> Feed:
+    return Feed(tracker, kafka, fresh_topic)
+
+
+def materialized(lake: Lakehouse) -> dict[str, int]:
+    """Materialize silver and gold; return how many records failed each expectation."""
+    done = dg.materialize([tracker_events, *tracker_gold_assets], resources={"spark": lake.spark})
+    found = {check.check_name: check.metadata["failed"].value for check in done.get_asset_check_evaluations()}
+    return {name: int(str(failed)) for name, failed in found.items() if failed}
+
+
+def made_of_bronze(lake: Lakehouse) -> dict[str, list[str]]:
+    """All rows of silver, quarantine and gold, but for the time at which they were entered."""
+    frames = {table.name: lake.spark.table(table) for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY)}
+    return {name: sorted(map(repr, lake.spark.rows(frame.drop("quarantined_at")))) for name, frame in frames.items()}
+
+
+def test_in_any_cut_and_from_bronze_alone_when_the_topic_has_expired_it_is_the_same(feed: Feed) -> None:
+    lake = feed.lake
+    records = feed.send([*made(seed=2, count=500), *CHANGED])
+    assert feed.ingest(max_records=300) == len(records)
+    assert stream(lake.spark, max_files=1).numbers["records"] == len(records)
     wanted = expected(records)
     assert wanted.numbers["duplicates"] > 20
-    assert_all_is(tracker, wanted)
-    batches = tracker.run(f"SELECT batch_id, count(*) AS n FROM {tracker.full(STREAM_BATCHES)} GROUP BY ALL")
+    assert_all_is(lake, wanted)
+    batches = lake.run(f"SELECT batch_id, count(*) AS n FROM {lake.full(STREAM_BATCHES)} GROUP BY ALL")
     assert len(batches) > 1
     assert {row["n"] for row in batches} == {1}
 
-    before = versions(tracker)
-    assert stream(tracker.spark).numbers["records"] == 0
-    assert versions(tracker) == before
+    before = versions(lake)
+    assert materialized(lake) == {}
+    assert versions(lake) == before
+    whole = made_of_bronze(lake)
+    assert min(map(len, whole.values())) > 2
 
-    # A lost checkpoint is a full refresh: the same code.
-    checkpoints.forget(tracker.spark, TRACKER_EVENTS)
-    whole = stream(tracker.spark)
-    assert_all_is(tracker, wanted)
-    assert {name: n for name, n in whole.found.failed.items() if n and without_unique([name])} == wanted.failed
+    feed.expire()
+    assert feed.ingest() == 0
+    for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY):
+        lake.run(f"DROP TABLE {lake.full(table)}")
+    failed = materialized(lake)
+    assert {name: n for name, n in failed.items() if without_unique([name])} == wanted.failed
+    assert_all_is(lake, wanted)
+    assert made_of_bronze(lake) == whole
+
+    # Refreshed by force, bronze is empty; silver keeps what it has, and says what to do.
+    assert feed.ingest(full_refresh=True, force=True) == 0
+    with pytest.raises(ResetRefused, match=f"{feed.topic}/0: .*docs/expectations.md.*full_refresh: true"):
+        stream(lake.spark)
+    assert made_of_bronze(lake) == whole
+
+
+@pytest.mark.long
+def test_after_a_refresh_of_bronze_silver_is_made_anew_where_nothing_is_lost(feed: Feed) -> None:
+    lake = feed.lake
+    sent = send(feed.kafka, Simulation(2000, bad=0.01, seed=3), feed.topic)
+    assert feed.ingest() == 2000
+    assert materialized(lake)["value_is_readable"] > 0
+    whole = made_of_bronze(lake)
+    assert len(whole["tracker_events"]) == sent.accepted
+    # The topic still has all.
+    assert feed.ingest(full_refresh=True, force=True) == 2000
+    materialized(lake)
+    assert made_of_bronze(lake) == whole
+    assert records_conserved(counts(lake)).passed
+    # It has nothing any more.
+    feed.expire()
+    version = lake.version(TRACKER_EVENTS_RAW)
+    assert feed.ingest(full_refresh=True, force=True) == 0
+    # Also when it is tried again.
+    for _ in range(2):
+        with pytest.raises(ResetRefused):
+            stream(lake.spark)
+    lake.run(PUT_BACK.format(raw=lake.full(TRACKER_EVENTS_RAW), version=version))
+    assert stream(lake.spark).numbers["records"] == 2000
+    assert made_of_bronze(lake) == whole
+    assert records_conserved(counts(lake)).passed
+    # And where it is meant that way.
+    assert feed.ingest(full_refresh=True, force=True) == 0
+    assert stream(lake.spark, full_refresh=True).numbers["records"] == 0
+    assert silver_rows(lake) == []
+    # A lost checkpoint alone is a full refresh: the same code.
+    records = feed.send(made(seed=4, count=300))
+    assert feed.ingest() == 300
+    stream(lake.spark)
+    checkpoints.forget(lake.spark, TRACKER_EVENTS)
+    assert stream(lake.spark).numbers["records"] == 300
+    assert_all_is(lake, expected(records))
+
+
+def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(tracker: Lakehouse) -> None:
+    records = [Record(number, text()[: 20 + number % 30]) for number in range(200)]
+    append(tracker, [*records, Record(200, HOSTILE["ten megabytes, cut short"])])
+    done = stream(tracker.spark)
+    assert done.numbers == dict.fromkeys(NUMBERS, 0) | {"records": 201, "quarantined": 201}
+    results = {found.check_name: found for found in check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)}
+    readable = results["value_is_readable"]
+    assert readable.metadata["failed rate"] == dg.MetadataValue.float(1.0)
+    assert (readable.passed, readable.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert len(in_quarantine(tracker)) == 201
+    assert records_conserved(counts(tracker)).passed
 
 
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
@@ -222,55 +350,92 @@ CORRECTED = [
 ]
 
 
-def test_corrected_records_come_back_once(tracker: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append(tracker, CORRECTED)
-    stream(tracker.spark)
-    assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
-    file = tmp_path / "corrections.jsonl"
+@pytest.fixture
+def corrections(tmp_path: Path) -> Path:
+    """Of the records of CORRECTED that can be corrected; one of them still wrongly."""
     right = {
         1: EVENT | {"time": "2026-01-01T12:05:00Z"},
         2: json.dumps(EVENT | {"time": "2026-01-01T12:01:00Z"}),
+        # Too late, that is no longer set aside.
         3: EVENT | {"time": "2026-01-01T10:00:00Z"},
         4: EVENT | {"heart_bpm": "still wrong"},
     }
     lines = [
         {"topic": "tracker-events", "partition": 0, "offset": offset, "value": value} for offset, value in right.items()
     ]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(BadCorrection, match="tracker-events/0/0"):
-        correct(tracker.spark, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(file)])
+    (file := tmp_path / "corrections.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return file
 
-    # It dies when silver has the events and the book has no line yet.
+
+def replay_dies(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Replay, and die before one of the writes of the batch."""
+
     def dying(*args: Any, **named: Any) -> Work:
-        return replace(work(*args, **named), account="SELECT raise_error('died here')")
+        return replace(work(*args, **named), **{at: "SELECT raise_error('died here')"})
 
-    correct(tracker.spark, read_corrections(file))
     with monkeypatch.context() as patched:
         patched.setattr(tracker_replay, "work", dying)
         with pytest.raises(Exception, match="died here"):
-            replay(tracker.spark)
-    assert not records_conserved(counts(tracker)).passed
-    assert replay(tracker.spark).numbers["accepted"] == 2
-    offsets = {1: "2026-01-01T12:05:00", 2: "2026-01-01T12:01:00"}
-    back = {row[-1]: row[1] for row in silver_rows(tracker)}
-    assert back == {0: "2026-01-01T12:00:00", **offsets}
-    # Corrected to a time that is too late, it is no longer set aside: it is late.
-    assert {place[-1]: reasons for place, reasons in in_quarantine(tracker).items()} == {
+            replay(lake.spark)
+
+
+def assert_corrected(lake: Lakehouse) -> None:
+    offsets = {0: "2026-01-01T12:00:00", 1: "2026-01-01T12:05:00", 2: "2026-01-01T12:01:00"}
+    assert {row[-1]: row[1] for row in silver_rows(lake)} == offsets
+    assert {place[-1]: reasons for place, reasons in in_quarantine(lake).items()} == {
         4: ("types_as_declared",),
         5: ("user_is_given",),
     }
-    found = counts(tracker)
+    found = counts(lake)
     assert found["late"] == 1
     assert records_conserved(found).passed, records_conserved(found).description
 
-    rows = silver_rows(tracker)
+
+def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
+    tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tracker, CORRECTED)
+    stream(tracker.spark)
+    assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
+    with pytest.raises(BadCorrection, match="tracker-events/0/0"):
+        correct(tracker.spark, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(corrections)])
+    correct(tracker.spark, read_corrections(corrections))
+    # It dies when silver has the events and the book has no line yet.
+    replay_dies(tracker, monkeypatch, "account")
+    assert not records_conserved(counts(tracker)).passed
+    # Also beside the continuous mode, which runs the stream.
+    with checkpoints.alone(TRACKER_EVENTS):
+        done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections), "--json"])
+        assert done.exit_code == 0, done.output
+        (said,) = json.loads(done.stdout)
+        assert_corrected(tracker)
+        corrections.write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
+        failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections)])
+    # Of five, one is wrong still, and one has no key.
+    assert (said["replayed"], said["replayed into silver"], said["dagster/row_count"]) == (3, 2, 3)
+    assert failed.exit_code == 1
+    assert "tracker-events/0/99" in failed.output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("at", ["merge", "quarantine", "account"])
+def test_a_replay_may_die_before_any_of_its_writes_and_a_rebuild_keeps_what_it_did(
+    tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    append(tracker, CORRECTED)
+    stream(tracker.spark)
+    correct(tracker.spark, read_corrections(corrections))
+    replay_dies(tracker, monkeypatch, at)
+    assert replay(tracker.spark).numbers["accepted"] == 2
+    assert_corrected(tracker)
+
+    rows, found = silver_rows(tracker), counts(tracker)
     assert replay(tracker.spark).numbers == dict.fromkeys(NUMBERS, 0)
-    correct(tracker.spark, read_corrections(file))
+    correct(tracker.spark, read_corrections(corrections))
     stream(tracker.spark, full_refresh=True)
     assert silver_rows(tracker) == rows
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[4:]}
-    again = counts(tracker)
-    assert again | {"bronze": found["bronze"]} == found
+    assert counts(tracker) | {"bronze": found["bronze"]} == found
     assert replay(tracker.spark).numbers["accepted"] == 0
 
 
@@ -302,6 +467,14 @@ def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp
         "quarantined": 5,
         "late": 0,
         "duplicates": 1,
+    }
+    # Numbers, which Dagster plots.
+    numbers = {name: value.value for name, value in event.metadata.items() if isinstance(value.value, int | float)}
+    assert {"inputRowsPerSecond", "batches"} < set(numbers)
+    assert (numbers["state rows"], numbers["numBytesOutstanding"]) == (0, 0)
+    assert numbers["processedRowsPerSecond"] > 0
+    assert {name: numbers[f"failed {name}"] for name in _NAMES} == {
+        name: found.metadata["failed"].value for name, found in verdicts.items()
     }
     (minute,) = tracker.spark.rows(tracker.spark.table(HEART_RATE_MINUTE))
     assert (minute["events"], minute["users"], minute["mean_heart_bpm"], minute["model"]) == (1, 1, 70.0, "unknown")
@@ -337,27 +510,6 @@ def test_an_expectation_that_fails_stops_the_batch(
     assert '\\"zz\\"' in str(found.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
     assert stream(tracker.spark).numbers["accepted"] == 2
-
-
-def test_ratify_replay(tracker: Lakehouse, tmp_path: Path) -> None:
-    append(tracker, CORRECTED[:3])
-    good = json.dumps(EVENT | {"time": "2026-01-01T12:05:00Z"})
-    (file := tmp_path / "c.jsonl").write_text(
-        json.dumps({"topic": "tracker-events", "partition": 0, "offset": 1, "value": good})
-    )
-    stream(tracker.spark)
-    # Also beside the continuous mode, which runs the stream.
-    with checkpoints.alone(TRACKER_EVENTS):
-        done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(file), "--json"])
-    assert done.exit_code == 0, done.output
-    (said,) = json.loads(done.stdout)
-    assert (said["replayed"], said["replayed into silver"], said["dagster/row_count"]) == (1, 1, 2)
-    assert [row[-1] for row in silver_rows(tracker)] == [0, 1]
-    assert records_conserved(counts(tracker)).passed
-    file.write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
-    failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(file)])
-    assert failed.exit_code == 1
-    assert "tracker-events/0/99" in failed.output
 
 
 def test_what_a_stream_died_of_is_said() -> None:

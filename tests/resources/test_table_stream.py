@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
-from resources.table_stream import TableStream
+from resources.table_stream import TableStream, bytes_outstanding
 from resources.tables import TableDeclaration
 from tests.resources.lakehouse import Lakehouse, pairs
 
@@ -70,6 +70,19 @@ def test_all_rows_and_then_those_that_come(copy: Copy) -> None:
     insert(copy, 30, 35)
     assert copy.run(TableStream()) == [5]
     assert copy.ids == list(range(35))
+
+
+@pytest.mark.stack
+def test_how_much_is_left_to_read(copy: Copy) -> None:
+    def left(version: int, index: int, *, initial: bool = False) -> int:
+        position = {"reservoirVersion": version, "index": index, "isStartingVersion": initial}
+        return bytes_outstanding(copy.lake.spark, copy.lake.full(copy.source), position)
+
+    sizes = [c.metrics["numOutputBytes"] for c in copy.lake.spark.history(copy.lake.full(copy.source)) if c.version > 0]
+    assert len(sizes) == 3
+    assert (left(4, -1), left(3, -1), left(1, -1)) == (0, sizes[0], sum(sizes))
+    # At the start it knows files only, not which.
+    assert [left(3, index, initial=True) for index in (-1, 0, 2)] == [sum(sizes), round(sum(sizes) * 2 / 3), 0]
 
 
 @pytest.mark.stack
