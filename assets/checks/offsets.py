@@ -8,12 +8,14 @@ from assets.checks.history import Finding
 
 PARTITIONS = f"""
 SELECT
-  IF(sound, source, topic) AS topic, IF(sound, 0, partition) AS partition, sum(rows) AS rows,
+  IF(sound, source, topic) AS topic, IF(sound, 0, partition) AS partition, sum(rows) AS rows, sum(offsets) AS offsets,
   min(first) AS first, min(first) + sum(last - first) + count(*) - 1 AS last, count(*) AS count
 FROM (
-  SELECT *, source <> 'kafka' AND rows = last - first + 1 AS sound
+  SELECT *, source <> 'kafka' AND rows = offsets AND offsets = last - first + 1 AS sound
   FROM (
-    SELECT topic, partition, {SOURCE} AS source, count(*) AS rows, min(offset) AS first, max(offset) AS last
+    SELECT
+      topic, partition, {SOURCE} AS source, count(*) AS rows, count(DISTINCT offset) AS offsets,
+      min(offset) AS first, max(offset) AS last
     FROM {{raw}} GROUP BY topic, partition
   )
 )
@@ -32,20 +34,27 @@ class Partition:
     """What a table holds of one partition: the number of its rows, and their first and last offset.
 
     Attributes:
+        offsets: How many different offsets the rows have.
         count: How many partitions it stands for: their offsets are told as if one went on where another ends.
     """
 
     topic: str
     partition: int
     rows: int
+    offsets: int
     first: int
     last: int
     count: int = 1
 
     @property
-    def surplus(self) -> int:
-        """Rows beyond one for each offset; negative where offsets are missing."""
-        return self.rows - (self.last - self.first + 1)
+    def doubled(self) -> int:
+        """Rows beyond one for each offset."""
+        return self.rows - self.offsets
+
+    @property
+    def missing(self) -> int:
+        """Offsets between the first and the last that no row has."""
+        return self.last - self.first + 1 - self.offsets
 
 
 def each_offset_once(partitions: Sequence[Partition]) -> Finding:
@@ -53,8 +62,8 @@ def each_offset_once(partitions: Sequence[Partition]) -> Finding:
 
     Offsets are missing also where a topic is compacted or written in transactions.
     """
-    doubled = sum(max(0, partition.surplus) for partition in partitions)
-    missing = sum(max(0, -partition.surplus) for partition in partitions)
+    doubled = sum(partition.doubled for partition in partitions)
+    missing = sum(partition.missing for partition in partitions)
     numbers = {
         "partitions": sum(partition.count for partition in partitions),
         "rows": sum(partition.rows for partition in partitions),
@@ -63,5 +72,9 @@ def each_offset_once(partitions: Sequence[Partition]) -> Finding:
     }
     if not doubled and not missing:
         return Finding(True, "Every offset is there once.", numbers)
-    wrong = [f"{p.topic}/{p.partition}: {p.rows:,} rows for {p.first} to {p.last}" for p in partitions if p.surplus]
+    wrong = [
+        f"{p.topic}/{p.partition}: {p.rows:,} rows, {p.offsets:,} offsets of {p.first} to {p.last}"
+        for p in partitions
+        if p.doubled or p.missing
+    ]
     return Finding(False, f"Offsets are doubled or missing: {', '.join(wrong[:_SHOWN])}.", numbers)

@@ -82,12 +82,18 @@ def test_a_refusal_spells_out_what_would_be_lost() -> None:
 
 
 def test_offsets_that_are_missing_or_doubled_are_found() -> None:
-    whole, missing, doubled = Partition("t", 0, 10, 5, 14), Partition("t", 1, 8, 0, 9), Partition("t", 2, 12, 0, 9)
+    whole, missing, doubled = (
+        Partition("t", 0, 10, 10, 5, 14),
+        Partition("t", 1, 8, 8, 0, 9),
+        Partition("t", 2, 12, 10, 0, 9),
+    )
+    both = Partition("t", 3, 10, 9, 0, 9)
     assert each_offset_once([whole]).passed
-    found = each_offset_once([whole, missing, doubled])
+    found = each_offset_once([whole, missing, doubled, both])
     assert not found.passed
-    assert (found.numbers["missing"], found.numbers["doubled"]) == (2, 2)
-    assert "t/1: 8 rows for 0 to 9" in found.description
+    assert (found.numbers["missing"], found.numbers["doubled"]) == (3, 3)
+    assert "t/1: 8 rows, 8 offsets of 0 to 9" in found.description
+    assert "t/3: 10 rows, 9 offsets of 0 to 9" in found.description
 
 
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:

@@ -89,9 +89,9 @@ def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_sound_files_are_judged_as_one() -> None:
-    found = each_offset_once([Partition("files", 0, 30, 0, 29, 7), Partition("files:a", 0, 3, 0, 1)])
+    found = each_offset_once([Partition("files", 0, 30, 30, 0, 29, 7), Partition("files:a", 0, 3, 2, 0, 1)])
     assert (found.numbers["partitions"], found.numbers["rows"], found.numbers["doubled"]) == (8, 33, 1)
-    assert "files:a/0: 3 rows for 0 to 1" in found.description
+    assert "files:a/0: 3 rows, 2 offsets of 0 to 1" in found.description
 
 
 @pytest.mark.stack
