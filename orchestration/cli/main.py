@@ -70,9 +70,12 @@ def demo(
 
 
 @app.command()
-def dev(port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000) -> None:
+def dev(
+    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    kafka: Annotated[bool, typer.Option("--kafka", help="A Kafka broker too.")] = False,
+) -> None:
     """Run the embedded stack and the Dagster UI on 127.0.0.1, until Ctrl-C."""
-    raise typer.Exit(run_dev(port))
+    raise typer.Exit(run_dev(port, kafka=kafka))
 
 
 @app.command()
