@@ -189,17 +189,15 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     def show_progress(self, group: str, offsets: Offsets) -> None:
         """Commit offsets to a consumer group, where Kafka's own tools then show how far a stream is; it is never read."""
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        failed = list[Any]()
-        # For so long it waits for the broker that keeps the group.
-        patience = {"session.timeout.ms": int(self.timeout_seconds * 1000)}
-        with self._understood(failed):
-            consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False, **patience})
-            try:
-                consumer.commit(offsets=[TopicPartition(*at) for at in _flat(offsets)], asynchronous=False)
-            finally:
-                consumer.close()
+        # Not a consumer's commit, which may wait for a broker that has died for as long as that is away.
+        with self._admin() as (admin, ask):
+            standing = ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])
+            (shown,) = ask(admin.alter_consumer_group_offsets([standing], request_timeout=self.timeout_seconds)).values()
+        for partition in shown.topic_partitions:
+            if partition.error:
+                raise self._translated(partition.error, partition.topic)
 
     def progress(self, group: str, topics: Sequence[str]) -> Offsets:
         """Return the offsets that a consumer group has committed; without the partitions for which it has none."""
