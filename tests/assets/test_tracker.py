@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.bronze.kafka_stream import StreamConfig, ingest
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import ingest
 from assets.checks.definitions import events_conserved, history_checks
 from assets.checks.events import count_records, records_conserved
 from assets.expectations.checks import check_results

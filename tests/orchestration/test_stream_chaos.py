@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.bronze.kafka_stream import StreamConfig, ingest
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import ingest
 from assets.silver import tracker_stream
 from assets.silver.events import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from embedded.stack import running, status
