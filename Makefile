@@ -42,8 +42,8 @@ test: setup $(FLINK) ## All tests but the long forms, in two sessions side by si
 	$(BIN)/python -m pytest -m "not long" $(HALF:%=--ignore=%); rest=$$?; \
 	wait $$half; half=$$?; cat $(VENV)/test-half.log; exit $$((rest || half))
 
-test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark or browser
-	$(BIN)/python -m pytest -m "not stack and not browser and not long"
+test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
+	$(BIN)/python -m pytest -m "not stack and not server and not browser and not long"
 
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
 	$(BIN)/python -m pytest

@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from embedded.files import write_private
@@ -18,6 +19,19 @@ from resources.kafka import Kafka
 from resources.settings import Settings
 
 _REPOSITORY = Path(__file__).parents[1]
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("ratify", deadline=None)
+settings.load_profile("ratify")
+# Fixtures that start a server, a command or a cluster for a test.
+_SERVERS = frozenset({"server", "other", "elsewhere", "short_lived", "new_home", "s3", "sqs_url", "flink"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use one of those are no unit tests."""
+    for item in items:
+        if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
 
 
 def say(message: str) -> None:

@@ -19,6 +19,8 @@ from embedded.stack import _arguments, _parse, down, running, status, up
 from embedded.state import CatalogState, SparkState, StackConfig, StackState, holder, read_state, state_file, write_state
 from tests.conftest import say
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def config(tmp_path: Path, jars_dir: Path) -> Generator[StackConfig]:

@@ -17,6 +17,8 @@ import pytest
 
 from tests.embedded.catalog.harness import Server
 
+pytestmark = pytest.mark.server
+
 RATIFY = str(Path(sys.executable).with_name("ratify"))
 # What another test, or the person who runs the tests, may have set.
 OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME")

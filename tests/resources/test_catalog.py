@@ -12,6 +12,8 @@ from resources.history import Engine
 from resources.tables import Column, TableDeclaration
 from tests.embedded.catalog.harness import COLUMNS, Server, create_body, delta, stage
 
+pytestmark = pytest.mark.server
+
 TABLE = TableDeclaration(
     layer="bronze",
     name="t",
