@@ -61,6 +61,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.ingest --growth
 	$(BIN)/python -m bench.discovery
 	$(BIN)/python -m bench.engines
+	$(BIN)/python -m bench.kafka
 
 clean: ## Remove the environment and all state
 	-$(BIN)/ratify down
