@@ -121,6 +121,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
     for asset, neighbour, kinds in (
         ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
         ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
+        ("silver/tracker_events", "tracker_events_raw", ("Spark", "delta", "Silver")),
         ("gold/airport_hourly", "flights_weather", ("Spark", "delta", "Gold")),
     ):
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
