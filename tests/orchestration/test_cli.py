@@ -151,6 +151,7 @@ def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_killed(new_home: Path) -> None:
     """kill -9 when the first events are sent: its successor reads them, too, and stops all that it started."""
     command = ["demo", "--streaming", "--events", "1000"]
@@ -159,7 +160,7 @@ def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_ki
     )
     assert killed.stdout is not None
     for line in killed.stdout:
-        if "running events" in line:
+        if "running the events" in line:
             break
     family = psutil.Process(killed.pid).children(recursive=True)
     killed.kill()
