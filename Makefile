@@ -35,7 +35,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
 # In halves of about the same time.
-HALF := tests/embedded tests/resources
+HALF := tests/embedded tests/resources $(addprefix tests/assets/test_,events.py events_chaos.py stream_files.py tracker.py)
 
 test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
 	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
