@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLINK := $(VENV)/.flink
 
-.PHONY: help setup demo dev test test-unit test-long lint bench clean
+.PHONY: help setup demo demo-streaming dev test test-unit test-long lint bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,19 +28,22 @@ setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
 demo: setup ## Run the main job on real flights and print what it did
 	$(BIN)/ratify demo
 
+demo-streaming: setup ## Run events of a tracker through Kafka and account for every one
+	$(BIN)/ratify demo --streaming
+
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
 # In halves of about the same time.
-HALF := tests/embedded tests/resources
+HALF := tests/embedded tests/resources $(addprefix tests/assets/test_,events.py events_chaos.py stream_files.py tracker.py)
 
 test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
 	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
 	$(BIN)/python -m pytest -m "not long" $(HALF:%=--ignore=%); rest=$$?; \
 	wait $$half; half=$$?; cat $(VENV)/test-half.log; exit $$((rest || half))
 
-test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark or browser
-	$(BIN)/python -m pytest -m "not stack and not browser and not long"
+test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
+	$(BIN)/python -m pytest -m "not stack and not server and not browser and not long"
 
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
 	$(BIN)/python -m pytest
@@ -58,6 +61,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.ingest --growth
 	$(BIN)/python -m bench.discovery
 	$(BIN)/python -m bench.engines
+	$(BIN)/python -m bench.kafka
 
 clean: ## Remove the environment and all state
 	-$(BIN)/ratify down

@@ -25,7 +25,7 @@ from rich.table import Table
 from assets.bronze.assets import bronze_assets
 from assets.bronze.sources import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
-from assets.silver.tables import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
+from assets.silver.tables import FLIGHTS, FLIGHTS_JUDGED, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
 from assets.tables import asset_key
 from embedded.stack import running
 from embedded.state import StackConfig, StackState
@@ -59,10 +59,12 @@ def script(spark: Spark) -> None:
         session.sql(merge_sql(declaration, declaration.full_name(catalog))).collect()
         kept.unpersist()
 
-    parsed = query("silver/flights_parsed.sql", flights_raw=FLIGHTS_RAW.table, airports=AIRPORTS.table).persist()
+    inputs = {"flights_raw": FLIGHTS_RAW.table, "airports": AIRPORTS.table}
+    frames = {name: session.table(table.full_name(catalog)) for name, table in inputs.items()}
+    judged = spark.sql(FLIGHTS_JUDGED, **frames).persist()
     for declaration in (FLIGHTS, FLIGHTS_QUARANTINE):
-        merge(declaration, session.sql((_ASSETS / f"silver/{declaration.name}.sql").read_text(), parsed=parsed))
-    parsed.unpersist()
+        merge(declaration, session.sql((_ASSETS / f"silver/{declaration.name}.sql").read_text(), judged=judged))
+    judged.unpersist()
     queries = {
         "silver/flights_weather.sql": (FLIGHTS_WEATHER, {"flights": FLIGHTS, "weather": WEATHER.table}),
         "gold/carrier_daily.sql": (CARRIER_DAILY, {"flights": FLIGHTS, "airlines": AIRLINES.table}),

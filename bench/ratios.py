@@ -8,17 +8,20 @@ from rich.table import Table
 console = Console(width=120)
 
 
-def judged(ratios: Sequence[tuple[str, float, float, bool]]) -> bool:
+def judged(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:
     """Print each ratio with its aim, and say whether all are met.
 
     Args:
-        ratios: Name, ratio, aim, and whether the aim is the least that is good rather than the most.
+        ratios: Name, ratio, aim (None: it is only told), and whether the aim is the least that is good rather than the most.
     """
     table = Table(title="Ratios", title_justify="left", header_style="bold")
     for column in ("", "ratio", "aim", ""):
         table.add_column(column)
     met = True
     for name, ratio, aim, at_least in ratios:
+        if aim is None:
+            table.add_row(name, f"{ratio:.2f}", "", "")
+            continue
         good = ratio >= aim if at_least else ratio <= aim
         met = met and good
         table.add_row(name, f"{ratio:.2f}", f"{'≥' if at_least else '≤'} {aim:g}", "met" if good else "[red]missed[/red]")

@@ -15,6 +15,7 @@ from embedded.java import Java
 
 _SOURCES = Path(__file__).parent / "connector"
 _SERVER = (_SOURCES / "Leashed.scala", _SOURCES / "WarmConnectServer.scala")
+_AVRO = (_SOURCES / "AvroDataToCatalyst.scala",)
 _CATALOG = (_SOURCES / "UCSingleCatalog.scala", _SOURCES / "RefusedCommits.scala")
 # A zip entry's date is part of the jar's bytes: a fixed one makes equal sources give equal jars.
 _EPOCH = (2000, 1, 1, 0, 0, 0)
@@ -28,7 +29,7 @@ def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Prog
     Raises:
         ConnectorBuildFailed: the compiler refused the sources; the message carries what it said.
     """
-    sources = (*_SERVER, *_CATALOG) if catalog else _SERVER
+    sources = (*_SERVER, *_AVRO, *_CATALOG) if catalog else (*_SERVER, *_AVRO)
     jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
     if not jar.exists():
         with exclusive(jars_dir / ".lock", progress, "the JVM jars"):

@@ -29,7 +29,8 @@ def prepare(config: StackConfig, progress: Progress, environ: Mapping[str, str] 
     """
     java = choose_java(config.java_home, os.environ if environ is None else environ)
     published = config.unity_spark_package
-    sets = (*config.jar_sets, "s3") if config.s3 else config.jar_sets
-    resolved = jars.resolve(sets, config.jars, java, progress, extra=published)
+    more = {"s3": bool(config.s3), "kafka": config.kafka}
+    sets = dict.fromkeys((*config.jar_sets, *(name for name, wanted in more.items() if wanted)))
+    resolved = jars.resolve(list(sets), config.jars, java, progress, extra=published)
     connector = connector_jar.build(resolved, config.jars, java, progress, catalog=published is None)
     return Runtime(java, (*resolved, connector))

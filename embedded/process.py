@@ -1,11 +1,12 @@
 """Child processes that end with their parent, and that are started again when they die."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -23,17 +24,30 @@ class Child:
 
     The end of that pipe is the one signal that reaches a child on every operating system when its parent is killed
     with SIGKILL. It runs in a session of its own, so that Ctrl-C in a terminal reaches the parent only, which then
-    stops its children in order.
+    stops its children in order. `environ` is added to this process's environment.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, stdout: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        stdout: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as errors, contextlib.ExitStack() as stack:
             output: IO[str] = stack.enter_context(stdout.open("w")) if stdout else errors
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True, cwd=PACKAGE_ROOT
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+                cwd=PACKAGE_ROOT,
+                env=os.environ | dict(environ or {}),
             )
 
     @property

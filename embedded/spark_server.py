@@ -5,6 +5,7 @@ It is started as a plain `java …SparkConnectServer`, not by spark-submit, whos
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import psutil
 
 from embedded.files import write_private
 from embedded.jars import pyspark_jars
-from embedded.java import Java, argument_file
+from embedded.java import FEW_CORES, Java, argument_file, jvm_tuning, log4j_properties
 
 # What Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions, 4.2.0), less what needs a newer Java.
 _OPENED = (
@@ -34,22 +35,9 @@ _OPENED = (
     "java.security.jgss/sun.security.krb5",
 )
 
-_FEW_CORES = 2
-
-_LOG4J = """\
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {log}
-appender.file.filePattern = {log}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{ISO8601}} %-5p [%t] %c{{1}}: %m%n%ex
-appender.file.policies.type = SizeBasedTriggeringPolicy
-appender.file.policies.size = 10MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-"""
+ENVIRON: Mapping[str, str] = {"PYSPARK_PYTHON": sys.executable}
+"""What the server's environment has besides ours: the Python that runs the functions of streams (foreachBatch). It has to be
+of the client's version and have pyspark; the one that is found first on the PATH is any."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,7 @@ def command(server: SparkServer) -> list[str]:
     log4j = server.home / "spark" / "log4j2.properties"
     for directory in (server.log.parent, log4j.parent, _scratch(server)):
         directory.mkdir(parents=True, exist_ok=True)
-    log4j.write_text(_LOG4J.format(log=server.log))
+    log4j.write_text(log4j_properties(server.log))
     write_private(arguments, argument_file(_arguments(server, log4j)))
     return [str(server.java.executable), f"@{arguments}"]
 
@@ -120,7 +108,7 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         "spark.sql.shuffle.partitions": cores,
         # To plan each stage anew costs a short job on few cores a tenth of its time, and so few tasks gain nothing by it.
         # A session that has much to join can set it.
-        "spark.sql.adaptive.enabled": str(count > _FEW_CORES).lower(),
+        "spark.sql.adaptive.enabled": str(count > FEW_CORES).lower(),
         "spark.default.parallelism": cores,
         # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -176,7 +164,7 @@ def _arguments(server: SparkServer, log4j: Path) -> list[str]:
     return [
         f"-Xmx{server.heap_mb or default_heap_mb()}m",
         "-XX:+IgnoreUnrecognizedVMOptions",
-        *_jvm_tuning(os.cpu_count() or 1),
+        *jvm_tuning(os.cpu_count() or 1),
         *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
         "-Dio.netty.tryReflectionSetAccessible=true",
         f"-Dlog4j2.configurationFile={log4j}",
@@ -186,16 +174,6 @@ def _arguments(server: SparkServer, log4j: Path) -> list[str]:
         *("-cp", class_path),
         *("ratify.Leashed", "ratify.WarmConnectServer"),
     ]
-
-
-def _jvm_tuning(cores: int) -> list[str]:
-    """Return the options for a server that lives for minutes as often as for days.
-
-    Half of the JVM's work in the first minutes is compiling: code is compiled after four times as many calls. On few
-    cores, a collector that runs beside the work only takes them from it. Together a fifth less time for a short job.
-    """
-    collector = ["-XX:+UseSerialGC"] if cores <= _FEW_CORES else []
-    return ["-XX:CompileThresholdScaling=4", *collector]
 
 
 def _scratch(server: SparkServer) -> Path:

@@ -42,7 +42,7 @@ def up(config: StackConfig, *, detached: bool, progress: Progress) -> StackState
     """
     config = _absolute(config)
     if holder(config.home) is None:
-        if config.spark:
+        if config.spark or config.kafka:
             prepare(config, progress)
         return _spawn(config, detached=detached, progress=progress)
     return _adopt(config, progress)
@@ -86,7 +86,7 @@ def status(home: Path) -> StackState | None:
     state = read_state(home)
     if state is None:
         return None
-    ours = [state.spark.port] if state.spark else []
+    ours = [server.port for server in (state.spark, state.kafka) if server]
     if state.catalog.pid:
         ours.append(state.catalog.port)
     return state if all(map(answers, ours)) else None
@@ -160,26 +160,29 @@ def _adopt(config: StackConfig, progress: Progress) -> StackState:
         if time.monotonic() > deadline:
             raise StackFailed(f"the stack that runs in {config.home} does not answer: stop it (ratify down) and try again")
         time.sleep(0.1)
-    if state.catalog.name != config.catalog or (config.spark and state.spark is None):
+    missing = (config.spark and state.spark is None) or (config.kafka and state.kafka is None)
+    if state.catalog.name != config.catalog or missing:
         raise StackRunning(
             f"the stack that runs in {config.home} serves the catalog {state.catalog.name} "
-            f"{'with' if state.spark else 'without'} Spark, not what is asked for. Stop it first: ratify down"
+            f"{'with' if state.spark else 'without'} Spark and {'with' if state.kafka else 'without'} Kafka, not what is "
+            "asked for. Stop it first: ratify down"
         )
     return state
 
 
 def _arguments(config: StackConfig) -> list[str]:
     """The command line that gives `_parse` this configuration back."""
-    values = config.model_dump(exclude={"spark", "jar_sets"}, exclude_none=True)
+    values = config.model_dump(exclude={"spark", "kafka", "jar_sets"}, exclude_none=True)
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
     arguments += [f"--jar-set={name}" for name in config.jar_sets]
+    arguments += ["--kafka"] if config.kafka else []
     return arguments if config.spark else [*arguments, "--no-spark"]
 
 
 def _parse(arguments: list[str] | None = None) -> tuple[StackConfig, bool]:
     parser = argparse.ArgumentParser(
         prog="python -m embedded.stack",
-        description="A Unity Catalog server and a Spark Connect server on this machine, until Ctrl-C.",
+        description="Servers of Unity Catalog, Spark Connect and, if asked for, Kafka on this machine, until Ctrl-C.",
     )
     parser.add_argument("--home", type=Path, required=True, help="directory of all state, logs and secrets")
     parser.add_argument("--catalog", default="ratify", help="catalog to serve, and Spark's default (default ratify)")
@@ -200,6 +203,9 @@ def _parse(arguments: list[str] | None = None) -> tuple[StackConfig, bool]:
     parser.add_argument("--s3-region", help="region of S3 and STS")
     parser.add_argument("--s3-credential-seconds", type=int, help="life of the credentials that engines are given for S3")
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="the catalog server only")
+    parser.add_argument("--kafka", action="store_true", help="a Kafka broker too")
+    parser.add_argument("--kafka-port", type=int, default=0, help="port of Kafka (default: a free one)")
+    parser.add_argument("--kafka-password-file", type=Path, help="file with the password that Kafka's user ratify needs")
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when standard input ends")
     values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     exit_with_stdin = bool(values.pop("exit_with_stdin"))

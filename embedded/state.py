@@ -20,7 +20,8 @@ class StackConfig(BaseModel):
     With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token that
     `unity_token_file` holds, or as the OAuth client `unity_client_id`, whose secret `unity_secret_file` holds. Ports of
     0 mean a free one. `jar_sets` names what Spark gets on its class path; any of the `s3_…` adds what it needs for S3.
-    `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given.
+    `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given. With `kafka` there is a broker too, and
+    Spark has what reads it; with `kafka_password_file` it lets in the user `ratify` only, with the password in that file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +45,9 @@ class StackConfig(BaseModel):
     s3_credential_seconds: int | None = None
     heap_mb: int = 0
     spark: bool = True
+    kafka: bool = False
+    kafka_port: int = 0
+    kafka_password_file: Path | None = None
 
     @property
     def jars(self) -> Path:
@@ -92,6 +96,21 @@ class SparkState(BaseModel):
         return int(self.remote.rsplit(":", 1)[1])
 
 
+class KafkaState(BaseModel):
+    """The Kafka broker, and the address for KAFKA_BOOTSTRAP; `password_file` where it asks for a password."""
+
+    model_config = ConfigDict(frozen=True)
+
+    bootstrap: str
+    pid: int
+    password_file: Path | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in `bootstrap`."""
+        return int(self.bootstrap.rsplit(":", 1)[1])
+
+
 class StackState(BaseModel):
     """A running stack; `pid` is its supervisor."""
 
@@ -100,6 +119,7 @@ class StackState(BaseModel):
     pid: int = Field(gt=0)
     catalog: CatalogState
     spark: SparkState | None = None
+    kafka: KafkaState | None = None
 
 
 def state_file(home: Path) -> Path:

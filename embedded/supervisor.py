@@ -13,15 +13,26 @@ from types import FrameType
 
 import psutil
 
-from embedded import spark_server
+from embedded import kafka, spark_server
 from embedded.errors import EmbeddedError, ProcessFailed, StackFailed
 from embedded.files import Progress
 from embedded.prepare import Runtime, prepare
 from embedded.process import Child, Restarts, answers, claim_port
-from embedded.state import CatalogState, SparkState, StackConfig, StackState, hold, read_state, state_file, write_state
+from embedded.state import (
+    CatalogState,
+    KafkaState,
+    SparkState,
+    StackConfig,
+    StackState,
+    hold,
+    read_state,
+    state_file,
+    write_state,
+)
 
 _CATALOG_START_S = 60
 _SPARK_START_S = 180
+_KAFKA_START_S = 120
 
 # The engines' service principals and what they are granted on the catalog, when they are made: neither is the admin.
 # DuckDB's is Dagster's too, which makes the schemas, and the tables where Spark is a session in its own process.
@@ -54,6 +65,7 @@ class Supervisor:
         self._servers: list[Server] = []
         self._catalog: CatalogState | None = None
         self._spark: SparkState | None = None
+        self._kafka: KafkaState | None = None
 
     def run(self, pid: int) -> None:
         """Start everything, publish the state under `pid`, and watch until `Stopped` is raised in this thread.
@@ -79,19 +91,38 @@ class Supervisor:
 
     def _start_all(self, pid: int) -> None:
         config = self._config
-        runtime = prepare(config, self._progress) if config.spark else None
+        runtime = prepare(config, self._progress) if config.spark or config.kafka else None
         if config.unity_host:
             self._catalog = CatalogState(url=config.unity_host, name=config.catalog, token_file=_unity_token(config))
         else:
             catalog_port = claim_port(config.catalog_port, "catalog server")
             self._start(Server("catalog server", lambda: _launch_catalog(config, catalog_port), self._catalog_ready))
-        if runtime:
+        if runtime and config.kafka:
+            broker = kafka.Broker(
+                runtime.java,
+                runtime.class_path,
+                config.home,
+                claim_port(config.kafka_port, "Kafka broker"),
+                claim_port(0, "controller of Kafka"),
+                config.kafka_password_file,
+            )
+            kafka.prepare(broker)
+            self._start(
+                Server(
+                    "Kafka broker",
+                    lambda: Child("the Kafka broker", kafka.command(broker), broker.log),
+                    lambda child: self._kafka_ready(child, broker),
+                )
+            )
+        if runtime and config.spark:
             server = self._spark_server(runtime, claim_port(config.spark_port, "Spark Connect server"))
             log = config.home / "logs" / "spark-jvm.log"
             self._start(
                 Server(
                     "Spark Connect server",
-                    lambda: Child("the Spark Connect server", spark_server.command(server), log),
+                    lambda: Child(
+                        "the Spark Connect server", spark_server.command(server), log, environ=spark_server.ENVIRON
+                    ),
                     lambda child: self._spark_ready(child, server),
                 )
             )
@@ -135,7 +166,7 @@ class Supervisor:
 
     def _publish(self, pid: int) -> None:
         if self._catalog:
-            write_state(self._config.home, StackState(pid=pid, catalog=self._catalog, spark=self._spark))
+            write_state(self._config.home, StackState(pid=pid, catalog=self._catalog, spark=self._spark, kafka=self._kafka))
 
     def _catalog_ready(self, child: Child) -> None:
         said = child.wait_until(lambda: _first_line(_ready_file(self._config)), _CATALOG_START_S)
@@ -151,6 +182,10 @@ class Supervisor:
     def _spark_ready(self, child: Child, server: spark_server.SparkServer) -> None:
         child.wait_until(lambda: answers(server.port) or None, _SPARK_START_S)
         self._spark = SparkState(remote=server.remote, pid=child.pid)
+
+    def _kafka_ready(self, child: Child, broker: kafka.Broker) -> None:
+        child.wait_until(lambda: answers(broker.port) or None, _KAFKA_START_S)
+        self._kafka = KafkaState(bootstrap=broker.bootstrap, pid=child.pid, password_file=broker.password_file)
 
     def _spark_server(self, runtime: Runtime, port: int) -> spark_server.SparkServer:
         config, catalog = self._config, self._catalog
@@ -237,7 +272,8 @@ def _await_leftovers(home: Path, progress: Progress) -> None:
     state_file(home).unlink(missing_ok=True)
     if stale is None:
         return
-    pids = [pid for pid in (stale.catalog.pid, stale.spark and stale.spark.pid) if pid and psutil.pid_exists(pid)]
+    servers = (stale.catalog, stale.spark, stale.kafka)
+    pids = [server.pid for server in servers if server and server.pid and psutil.pid_exists(server.pid)]
     if pids:
         progress("the last stack here was killed: waiting for its servers to end")
     deadline = time.monotonic() + 10

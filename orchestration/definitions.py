@@ -3,34 +3,43 @@
 import dagster as dg
 
 from assets.bronze.assets import bronze_assets, landed_files, landing_assets
+from assets.bronze.events import kafka_events, tracker_events_raw
 from assets.checks.definitions import all_checks
 from assets.cross_engine.assets import cross_engine_assets, steps_book
+from assets.gold.events import tracker_gold_assets
 from assets.gold.tables import gold_assets
 from assets.silver.tables import silver_assets
+from assets.silver.tracker import stream_batches, tracker_events
 from orchestration.automation import automation_sensor, with_policies
-from orchestration.jobs import cross_engine_proof, files_job, hourly, ingest_job, medallion_job, nightly
+from orchestration.jobs import cross_engine_proof, events_job, files_job, hourly, ingest_job, medallion_job, nightly
+from orchestration.lag import tracker_events_sensor
 from orchestration.sensors import landed_files_sensor
 from resources.catalog import UnityCatalog
 from resources.duckdb import DuckDB
 from resources.flink import Flink
+from resources.kafka import Kafka
 from resources.landing import LandingZone
 from resources.spark import Spark
 
 catalog = UnityCatalog()
 
-tables = dg.map_asset_specs(with_policies, [*bronze_assets, *silver_assets, *gold_assets])
+tables = dg.map_asset_specs(
+    with_policies,
+    [*bronze_assets, tracker_events_raw, *silver_assets, tracker_events, *gold_assets, *tracker_gold_assets],
+)
 
 defs = dg.Definitions(
-    assets=[*landing_assets, *tables, landed_files, *cross_engine_assets, steps_book],
+    assets=[*landing_assets, kafka_events, *tables, landed_files, stream_batches, *cross_engine_assets, steps_book],
     asset_checks=all_checks,
-    jobs=[cross_engine_proof, files_job, ingest_job, medallion_job],
+    jobs=[cross_engine_proof, events_job, files_job, ingest_job, medallion_job],
     schedules=[hourly, nightly],
-    sensors=[landed_files_sensor, automation_sensor],
+    sensors=[landed_files_sensor, tracker_events_sensor, automation_sensor],
     resources={
         "catalog": catalog,
         "spark": Spark(catalog=catalog),
         "duckdb": DuckDB(catalog=catalog),
         "flink": Flink(catalog=catalog),
+        "kafka": Kafka(),
         "landing": LandingZone(),
     },
     # Steps wait for Spark's server and for DuckDB's threads, both outside of Python: a process for each step would only

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.bronze.sources import SOURCES
-from assets.checks.definitions import files_checks
+from assets.checks.definitions import FROM_KAFKA, files_checks
 from assets.cross_engine.steps import GROUP
 from assets.tables import asset_key
 
@@ -13,10 +13,17 @@ ingest_job = dg.define_asset_job(
     description="Load all files that are waiting into bronze.",
 )
 
+_from_kafka = dg.AssetSelection.assets(*map(asset_key, FROM_KAFKA))
+
+events_job = dg.define_asset_job(
+    "events", selection=_from_kafka, description="Take what is in Kafka, and bring up to date what is made from it."
+)
+
 medallion_job = dg.define_asset_job(
     "medallion",
-    selection=dg.AssetSelection.groups("bronze", "silver", "gold"),
-    description="Bring every table up to date, bronze to gold.",
+    # Not everybody has Kafka.
+    selection=dg.AssetSelection.groups("bronze", "silver", "gold") - _from_kafka,
+    description="Bring every table made of files up to date, bronze to gold.",
 )
 
 cross_engine_proof = dg.define_asset_job(

@@ -110,18 +110,21 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             CatalogDenied, CatalogUnavailable: as for every call.
         """
-        from databricks.sdk.errors import AlreadyExists
-
         catalog = self.connection.name
-        there = {s.name for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
+        there = self._schemas()
         missing = [name for name in names if name not in there]
         for name in missing:
             try:
                 self.ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
-            except CatalogError as error:
-                if not isinstance(error.__cause__, AlreadyExists):
+            except CatalogError:
+                # Another was faster: servers differ in how they say so.
+                if name not in self._schemas():
                     raise
         return missing
+
+    def _schemas(self) -> set[str | None]:
+        catalog = self.connection.name
+        return {s.name for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
 
     def table(self, full_name: str) -> "TableInfo":
         """Return the catalog's entry of a table.

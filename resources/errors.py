@@ -4,6 +4,9 @@ A foreign error (HTTP, DuckDB, gRPC, fsspec) is turned into one of these once, w
 what is wrong, where, and what to do next.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class RatifyError(Exception):
     """The root of all errors raised on purpose."""
@@ -119,3 +122,55 @@ class BadFile(RatifyError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class StreamError(RatifyError):
+    """A stream, or the Kafka that it reads, could not do what was asked; what it committed before is in its table."""
+
+
+class BrokerUnavailable(StreamError):
+    """No Kafka broker answers; nothing was read or written."""
+
+
+class BrokerDenied(StreamError):
+    """Kafka refuses who asks, or what is asked for."""
+
+
+class TopicMissing(StreamError):
+    """Kafka has no topic of that name, and none is made by reading."""
+
+
+class OffsetsExpired(StreamError):
+    """Records that a stream has not read yet are no longer in the topic."""
+
+
+class FileUnreadable(StreamError):
+    """A file that a stream came to is too large, or broken; nothing of its batch was committed."""
+
+
+class ResetRefused(StreamError):
+    """A table was to be made anew from a source, or a table, that may no longer have all that it was made of."""
+
+
+class StreamFailed(StreamError):
+    """A stream ended with an error, or before it was done; started again, it goes on where it was."""
+
+
+class StreamBusy(StreamError):
+    """Another process runs the same stream."""
+
+
+class ExpectationFailed(StreamError):
+    """Rows of a batch fail an expectation whose action is to fail; nothing of that batch was committed.
+
+    Attributes:
+        counted: The row of the query that counted the batch (see `assets.expectations.judgement`).
+    """
+
+    def __init__(self, message: str, counted: Mapping[str, Any]) -> None:
+        self.counted = counted
+        super().__init__(message)
+
+
+class BadCorrection(RatifyError):
+    """A correction names no record in quarantine, or cannot be read; no correction was made."""

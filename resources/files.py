@@ -1,7 +1,10 @@
-"""Files of our own that must be there after a power failure, whole."""
+"""Files of our own: whole, there after a power failure, and locked while in use."""
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -30,3 +33,35 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def hold(lock: Path) -> Generator[bool]:
+    """Try to hold a lock, and say whether it is held; the file names its holder's process.
+
+    The kernel frees it when its holder ends, however that happens.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield True
+
+
+def holder(lock: Path) -> int | None:
+    """Return the process that holds a lock; None where nobody does."""
+    try:
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read() or 0)
+    except FileNotFoundError:
+        pass
+    return None

@@ -54,6 +54,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
     """The landing zone."""
 
     url: str = Field(default="", description="Path or URL (s3://…); empty: LANDING_URL, else RATIFY_HOME/landing")
+    setting: str = Field(default="LANDING_URL", description="The setting that names it, for messages")
 
     @property
     def root(self) -> str:
@@ -153,14 +154,14 @@ class LandingZone(dg.ConfigurableResource[Any]):
             raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify[s3]).") from error
         except Exception as error:
             raise LandingUnavailable(
-                f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check LANDING_URL, the "
-                "network and the permissions."
+                f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check {self.setting}, "
+                "the network and the permissions."
             ) from error
 
     def _require(self, fs: Any, root: str) -> None:
         if not fs.exists(root):
             raise LandingUnavailable(
-                f"The landing zone {self.root} does not exist: create it, or set LANDING_URL to where files land."
+                f"The landing zone {self.root} does not exist: create it, or set {self.setting} to where files land."
             )
 
 

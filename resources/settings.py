@@ -31,6 +31,19 @@ class CatalogConnection(BaseModel):
     client_secret: SecretStr | None = None
 
 
+class KafkaConnection(BaseModel):
+    """Where the Kafka brokers are, and who asks; without `protocol` nobody says who he is, and all is readable."""
+
+    model_config = ConfigDict(frozen=True)
+
+    bootstrap: str
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    username: str | None = None
+    password: SecretStr | None = None
+    ca: Path | None = None
+
+
 class Discovery(BaseModel):
     """How landed files are found, and what is done with them afterwards; `DISCOVERY_MODE` sets `mode`, and so on.
 
@@ -57,6 +70,19 @@ class Discovery(BaseModel):
         if folder and not folder.startswith(("_", ".")):
             raise ValueError(f"the name of the folder {folder!r} has to begin with _ or ., so that no listing shows it")
         return folder.rstrip("/")
+
+
+class Tracker(BaseModel):
+    """Where the tracker's events come from; `TRACKER_SOURCE` sets `source`, and so on. docs/streaming.md has more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str = Field(default="kafka", description="kafka, files or rate")
+    files: str = Field(default="", description="Folder or URL of files that another service lands")
+    format: Literal["json", "kcat"] = Field(default="json", description="Lines that are values, or of kcat -J")
+    key: str = Field(default="user_id", description="Field of a value, or path ($.a.b), that is the record's key")
+    time: str = Field(default="", description="The same that is the record's timestamp; empty: the file's own")
+    max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
 
 
 class Settings(BaseSettings):
@@ -89,6 +115,19 @@ class Settings(BaseSettings):
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
     flink_delta_jars: str | None = Field(default=None, description="Delta's connector for Flink: a folder, or jars")
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
+    kafka_bootstrap: str | None = Field(default=None, description="Kafka brokers, host:port and commas")
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="How the brokers are spoken to"
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="PLAIN", description="How who asks is proved to the brokers"
+    )
+    kafka_username: str | None = Field(default=None, description="Who asks; $ConnectionString for Azure Event Hubs")
+    kafka_password: SecretStr | None = Field(default=None, description="Password, or an Event Hubs connection string")
+    kafka_ca: Path | None = Field(default=None, description="Certificates (PEM) that the brokers' own are signed by")
+    kafka_topics: str = Field(default="tracker-events", description="Topics of the tracker's events, with commas")
+    tracker: Tracker = Field(default=Tracker(), description="Where the tracker's events come from")
+    ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
 
@@ -106,6 +145,11 @@ class Settings(BaseSettings):
     def landing(self) -> str:
         """The landing zone's URL; a folder of RATIFY_HOME when LANDING_URL is not set."""
         return self.landing_url or str(self.home / "landing")
+
+    @property
+    def checkpoints(self) -> str:
+        """Where streams note how far they are; a folder of RATIFY_HOME when RATIFY_CHECKPOINTS is not set."""
+        return (self.ratify_checkpoints or str(self.home / "checkpoints")).rstrip("/")
 
     @property
     def queue(self) -> str:
@@ -165,10 +209,43 @@ class Settings(BaseSettings):
         Raises:
             NotConfigured: neither is there.
         """
-        remote = self.spark_remote or self._stack.get("spark", {}).get("remote")
+        spark: dict[str, Any] = self._stack.get("spark") or {}
+        remote = self.spark_remote or spark.get("remote")
         if not remote:
             raise NotConfigured(
                 "No Spark: set SPARK_REMOTE (sc://host:port), or start the embedded stack with `ratify up` "
                 f"(no running Spark is recorded in {self.home})."
             )
         return remote
+
+    def kafka_connection(self) -> KafkaConnection:
+        """Return the Kafka to connect to: KAFKA_BOOTSTRAP, else the running stack's broker.
+
+        Raises:
+            NotConfigured: neither is there, or a password is asked for and none is set.
+        """
+        if self.kafka_bootstrap:
+            if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
+                raise NotConfigured(
+                    f"KAFKA_SECURITY_PROTOCOL is {self.kafka_security_protocol}: set KAFKA_USERNAME and KAFKA_PASSWORD too."
+                )
+            return KafkaConnection(
+                bootstrap=self.kafka_bootstrap,
+                protocol=self.kafka_security_protocol,
+                mechanism=self.kafka_sasl_mechanism,
+                username=self.kafka_username,
+                password=self.kafka_password,
+                ca=self.kafka_ca,
+            )
+        broker: dict[str, Any] = self._stack.get("kafka") or {}
+        if bootstrap := broker.get("bootstrap"):
+            to = KafkaConnection(bootstrap=bootstrap)
+            if password_file := broker.get("password_file"):
+                password = SecretStr(Path(password_file).read_text().strip())
+                asked: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "username": "ratify", "password": password}
+                return to.model_copy(update=asked)
+            return to
+        raise NotConfigured(
+            "No Kafka: set KAFKA_BOOTSTRAP (host:port), or start the embedded stack with a broker: `ratify up --kafka` "
+            f"(no running broker is recorded in {self.home})."
+        )

@@ -5,7 +5,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -42,9 +42,28 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+FULL_REFRESH = "ratify:full refresh"
+"""User metadata of the commit that emptied a table so that it is made anew."""
+
+_SESSION_CONF = {
+    # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
+    "spark.sql.session.timeZone": "UTC",
+    # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
+    "spark.sql.datetime.java8API.enabled": "true",
+    # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+COMMITTED = "ratify:"
+"""What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
+
+# The server does not answer, or it does and is another one than before.
+_GONE = ("UNAVAILABLE", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
+NO_WORKER = "Python worker failed to connect back"
+"""What stands in Spark's error where a Python process of the server did not answer it in time."""
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
-_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+"""What stands in the errors of a write that met another one's commit."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,33 @@ class Spark(dg.ConfigurableResource[Any]):
         if session is not None and not getattr(session, "is_stopped", False):
             session.stop()
 
+    @contextmanager
+    def apart(self) -> Generator["SparkSession"]:
+        """A session of its own, closed with the block, for a stream whose writes are marked by configuration.
+
+        Over Connect, foreachBatch runs in the very session that started the stream: were it killed between setting a mark
+        and taking it back, the next write of that session would carry the mark, and Delta might skip it.
+        """
+        remote = self.remote or Settings().spark_url()
+        with self._understood():
+            session = self._another(remote)
+            try:
+                yield session
+            finally:
+                if remote.startswith("sc://"):
+                    session.stop()
+
+    def _another(self, remote: str) -> "SparkSession":
+        here = self.session
+        if not remote.startswith("sc://"):
+            return here.newSession()
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = SparkSession.builder.remote(remote).create()
+        for key, value in (_SESSION_CONF | self.conf).items():
+            session.conf.set(key, value)
+        return session
+
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
         with self._understood():
@@ -112,6 +158,10 @@ class Spark(dg.ConfigurableResource[Any]):
         # PySpark types `args` but not the keyword arguments that stand for names in the text.
         run = cast("Callable[..., DataFrame]", self.session.sql)  # pyright: ignore[reportUnknownMemberType]
         return run(text, **frames)
+
+    def full_name(self, declaration: TableDeclaration) -> str:
+        """Return a table's name, with the catalog's."""
+        return declaration.full_name(self.catalog.connection.name)
 
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
@@ -139,13 +189,24 @@ class Spark(dg.ConfigurableResource[Any]):
             there = self.catalog.table(declaration.full_name(catalog))
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
-            with self._understood():
-                self._run(declaration.ddl(catalog)).collect()
-            return True
+            return self._created(declaration)
         if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
             with self._understood():
                 self._run(adds).collect()
         return False
+
+    def _created(self, declaration: TableDeclaration) -> bool:
+        catalog = self.catalog.connection.name
+        try:
+            with self._understood():
+                self._run(declaration.ddl(catalog)).collect()
+        except Exception:
+            # IF NOT EXISTS does not help where another makes it at the same moment: Spark has looked before.
+            with suppress(TableMissing):
+                self.catalog.table(declaration.full_name(catalog))
+                return False
+            raise
+        return True
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
         """Return a table's commits, newest first, as DESCRIBE HISTORY tells them."""
@@ -189,6 +250,19 @@ class Spark(dg.ConfigurableResource[Any]):
 
         return self._retried(once)
 
+    def emptied(self, full_name: str) -> Commit | None:
+        """Delete all rows of a table that is to be made anew, in a commit that says so; its earlier versions remain.
+
+        Raises:
+            CommitConflict: other writers won every attempt.
+        """
+
+        def once() -> Commit | None:
+            with self._understood():
+                return self._committed(full_name, lambda: self._run(f"DELETE FROM {full_name}").collect(), FULL_REFRESH)
+
+        return self._retried(once)
+
     @contextmanager
     def kept(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
@@ -199,9 +273,9 @@ class Spark(dg.ConfigurableResource[Any]):
             finally:
                 kept.unpersist()
 
-    def _committed(self, full_name: str, write: Callable[[], object]) -> Commit | None:
-        """Run a write under a mark of its own, and find the commit that carries the mark."""
-        mark = f"ratify:{uuid.uuid4()}"
+    def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
+        """Run a write under a mark of its own, which begins with its purpose, and find the commit that carries the mark."""
+        mark = f"{purpose}:{uuid.uuid4()}"
         before = self.catalog.version(full_name)
         self.session.conf.set(_USER_METADATA, mark)
         try:
@@ -228,12 +302,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
         connect = remote.startswith("sc://")
         where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
-        # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
-        # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
-        java8 = {"spark.sql.datetime.java8API.enabled": "true"}
-        # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
-        micros = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-        conf = {**where, "spark.sql.session.timeZone": "UTC", **java8, **micros, **self.conf}
+        conf = {**where, **_SESSION_CONF, **self.conf}
         if connect:
             _await_port(remote, self.retry_seconds)
         # What a closed session leaves behind is released by the server itself; the client warns of it at each end.
@@ -278,6 +347,20 @@ class Spark(dg.ConfigurableResource[Any]):
             }
         return {f"{here}.token": self.catalog.bearer_token()}
 
+    def translated(self, error: Exception, opening: str = "") -> Exception:
+        """Return our error for one of PySpark's or gRPC's, or that one itself where we know nothing better."""
+        ours = _translated(error, opening or self.remote or Settings().spark_url())
+        if isinstance(ours, SparkUnavailable) and self._session is not None and not opening:
+            self._give_up_session()
+        return ours
+
+    def _give_up_session(self) -> None:
+        """Let the next use open a new session: a server that was started anew knows none of its predecessor's."""
+        session, self._session = self._session, None
+        if client := getattr(session, "client", None):
+            # Not `stop`, which asks the server to release the session, for ten minutes where none answers.
+            client.close()
+
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:
         """Turn what PySpark and gRPC raise into our errors."""
@@ -289,7 +372,7 @@ class Spark(dg.ConfigurableResource[Any]):
         except RatifyError:
             raise
         except (PySparkException, RpcError) as error:
-            raise _translated(error, opening or self.remote or Settings().spark_url()) from error
+            raise self.translated(error, opening) from error
 
 
 def _await_port(remote: str, seconds: int) -> None:
@@ -313,9 +396,10 @@ def _await_port(remote: str, seconds: int) -> None:
 
 def _translated(error: Exception, remote: str) -> Exception:
     text = str(error)
-    if any(name in text for name in _CONFLICTS):
+    if any(name in text for name in CONFLICTS):
         return CommitConflict(f"Another writer committed first: {_first_line(text)}")
-    if "UNAVAILABLE" in text or "failed to connect" in text.lower() or "SESSION_CLOSED" in text:
+    unreached = "failed to connect" in text.lower() and NO_WORKER not in text
+    if unreached or any(sign in text for sign in _GONE):
         return SparkUnavailable(
             f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
             "SPARK_REMOTE is right."

@@ -1,15 +1,15 @@
 """Reading a managed table as a stream: where to begin, how much at a time, and which commits to pass over."""
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from resources.errors import UnsafeDeclaration
 from resources.spark import Spark
-from resources.tables import TableDeclaration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,30 @@ class TableStream:
             name: str(value).lower() if value is True else str(value) for name, value in given.items() if value is not None
         }
 
-    def read(self, spark: Spark, declaration: TableDeclaration) -> "DataFrame":
+    def read(self, session: "SparkSession", full_name: str) -> "DataFrame":
         """Return the table's rows as a stream, of the catalog's ratified commits alone.
 
-        Raises:
-            SparkUnavailable, CatalogDenied: as any query. What Delta finds wrong it says when the stream has begun.
+        What Delta finds wrong it says when the stream has begun.
         """
-        reader = spark.session.readStream.format("delta").options(**self.options())
-        return reader.table(declaration.full_name(spark.catalog.connection.name))
+        return session.readStream.format("delta").options(**self.options()).table(full_name)
+
+
+def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:
+    """Return about how many bytes of an append-only table a stream has before it that stands at `position`.
+
+    Delta's source tells that (numBytesOutstanding) on Databricks only. A commit that was read in part counts as a whole.
+
+    Args:
+        spark: Where the table is read.
+        full_name: The table.
+        position: As Delta's source writes it (DeltaSourceOffset).
+    """
+    at = int(position["reservoirVersion"])
+    if position["isStartingVersion"]:
+        # It reads the table as it was at the start, file by file; of these only the number is known.
+        (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {full_name}"))
+        left = detail["numFiles"] - int(position["index"]) - 1
+        return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))
+    version = spark.catalog.version(full_name)
+    commits = spark.history(full_name, version - at + 1) if version >= at else []
+    return sum(commit.metrics.get("numOutputBytes", 0) for commit in commits)

@@ -3,17 +3,35 @@
 import os
 import sys
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from embedded.files import write_private
+from embedded.kafka import EVENT_HUBS_USER
 from embedded.stack import running
-from embedded.state import StackConfig, StackState
+from embedded.state import KafkaState, StackConfig, StackState
+from resources.kafka import Kafka
 from resources.settings import Settings
 
 _REPOSITORY = Path(__file__).parents[1]
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("ratify", deadline=None)
+settings.load_profile("ratify")
+# Fixtures that start a server, a command or a cluster for a test.
+_SERVERS = frozenset({"server", "other", "elsewhere", "short_lived", "new_home", "s3", "sqs_url", "flink"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use one of those are no unit tests."""
+    for item in items:
+        if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
 
 
 def say(message: str) -> None:
@@ -39,7 +57,7 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
 
     Where UNITY_HOST and UNITY_TOKEN name another Unity Catalog server, its catalog ratifies what the suite commits.
     """
-    config = StackConfig(home=home, jars_dir=jars_dir)
+    config = StackConfig(home=home, jars_dir=jars_dir, jar_sets=("spark", "kafka"))
     if (settings := Settings()).unity_host and settings.unity_token:
         (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
         token_file.chmod(0o600)
@@ -55,6 +73,55 @@ def spark(stack: StackState) -> Generator[SparkSession]:
     session = SparkSession.builder.remote(stack.spark.remote).create()
     yield session
     session.stop()
+
+
+@dataclass(frozen=True)
+class TestBroker:
+    """A Kafka broker that asks for a password, with the settings of whoever knows it."""
+
+    __test__ = False
+
+    home: Path
+    state: KafkaState
+    password: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "KAFKA_BOOTSTRAP": self.state.bootstrap,
+            "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "KAFKA_SASL_MECHANISM": "PLAIN",
+            "KAFKA_USERNAME": EVENT_HUBS_USER,
+            "KAFKA_PASSWORD": self.password,
+        }
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[TestBroker]:
+    """The session's Kafka broker, in a home of its own, for those tests only that ask for it."""
+    home = tmp_path_factory.mktemp("kafka")
+    # A connection string of Azure Event Hubs, and all else that JAAS, a properties file and JSON could stumble over.
+    hub = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey"
+    password = f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=tracker-events'
+    write_private(password_file := home / "password", password)
+    config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
+    with running(config, say) as state:
+        assert state.kafka is not None
+        yield TestBroker(home, state.kafka, password)
+
+
+@pytest.fixture
+def kafka(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    """Kafka as the settings name it."""
+    for name, value in broker.environment.items():
+        monkeypatch.setenv(name, value)
+    return Kafka()
+
+
+@pytest.fixture
+def fresh_topic() -> str:
+    """A topic name that no other test has; the test creates it."""
+    return f"t-{uuid4().hex[:12]}"
 
 
 @pytest.fixture

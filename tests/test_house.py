@@ -28,6 +28,8 @@ GRAPH = {
     "ratify/bronze/airlines": ["landing/airlines"],
     "ratify/bronze/airports": ["landing/airports"],
     "ratify/bronze/flights_raw": ["landing/flights_raw"],
+    "kafka/tracker_events": [],
+    "ratify/bronze/tracker_events_raw": ["kafka/tracker_events"],
     "ratify/bronze/planes": ["landing/planes"],
     "ratify/bronze/weather": ["landing/weather"],
     "ratify/ops/landed_files": [
@@ -40,6 +42,11 @@ GRAPH = {
     "ratify/silver/flights": ["ratify/bronze/airports", "ratify/bronze/flights_raw"],
     "ratify/silver/flights_quarantine": ["ratify/bronze/airports", "ratify/bronze/flights_raw"],
     "ratify/silver/flights_weather": ["ratify/bronze/weather", "ratify/silver/flights"],
+    "ratify/silver/tracker_events": ["ratify/bronze/tracker_events_raw"],
+    "ratify/silver/tracker_events_quarantine": ["ratify/bronze/tracker_events_raw"],
+    "ratify/ops/stream_batches": ["ratify/silver/tracker_events"],
+    "ratify/gold/heart_rate_minute": ["ratify/silver/tracker_events"],
+    "ratify/gold/device_daily": ["ratify/silver/tracker_events"],
     "ratify/gold/airport_hourly": ["ratify/silver/flights", "ratify/silver/flights_weather"],
     "ratify/gold/carrier_daily": ["ratify/bronze/airlines", "ratify/silver/flights"],
     "ratify/gold/carrier_daily_snapshot": ["ratify/silver/flights"],
@@ -137,7 +144,7 @@ def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path:
         [sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
     seconds, loaded = json.loads(run.stdout)
-    engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded"}
+    engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded", "confluent_kafka"}
     assert engines & {name.partition(".")[0] for name in loaded} == set()
     assert seconds < 5
     assert list(tmp_path.iterdir()) == []
@@ -196,8 +203,8 @@ def test_each_step_of_the_proof_waits_for_all_before_it() -> None:
 
 
 def test_asset_keys_are_the_full_names_of_tables() -> None:
-    tables = [spec for spec in specs(proof=False) if spec.group_name != "landing"]
-    assert len(tables) == 14
+    tables = [spec for spec in specs(proof=False) if spec.group_name not in {"landing", "kafka"}]
+    assert len(tables) == 20
     for spec in tables:
         assert ".".join(spec.key.path) == spec.metadata["dagster/table_name"]
         assert spec.key.path[1] == spec.group_name
@@ -217,12 +224,15 @@ def test_every_table_is_checked_against_its_history() -> None:
     for key in checks:
         by_asset[key.asset_key.to_user_string()].add(key.name)
     tables = {name for name in GRAPH if name.split("/")[1] in {"bronze", "silver", "gold"} and name.startswith("ratify/")}
-    assert set(by_asset) == {*tables, "ratify/ops/landed_files"}
+    assert set(by_asset) == {*tables, "ratify/ops/landed_files", "ratify/ops/stream_batches"}
     assert all("files_present" in found for found in by_asset.values())
     history = {"committed_as_declared", "rows_as_reported", "no_foreign_versions", "schema_as_declared"}
     for name, found in by_asset.items():
         assert (history <= found) == (name in tables), name
-        assert ({"nothing_taken_back", "files_loaded_once", "csv_rows_in_bronze"} <= found) == ("/bronze/" in name), name
+        assert "nothing_taken_back" in found or "/bronze/" not in name, name
+        landed = any(dep.startswith("landing/") for dep in GRAPH[name])
+        assert ({"files_loaded_once", "csv_rows_in_bronze"} <= found) == landed, name
+        assert ("offsets_once" in found) == (name == "ratify/bronze/tracker_events_raw")
     assert len(checks) == len(set(checks))
 
 
@@ -231,6 +241,7 @@ def test_everything_runs_without_being_switched_on() -> None:
     assert {s.name: s.default_status.value for s in repository.sensor_defs} == {
         "automation": "RUNNING",
         "landed_files_sensor": "RUNNING",
+        "tracker_events_sensor": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
         "hourly": "RUNNING",

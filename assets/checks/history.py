@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.history import Commit
+from resources.spark import FULL_REFRESH
 from resources.tables import TableDeclaration
 from resources.types import sql_type
 
@@ -103,8 +104,9 @@ def _baseline(claims: Sequence[Claim]) -> int:
 
 
 def nothing_taken_back(history: Sequence[Commit]) -> Finding:
-    """Judge whether rows of an append-only table were ever deleted, restored or rewritten."""
-    found = [commit for commit in history if commit.operation in REWRITES and commit.version > 0]
+    """Judge whether rows of an append-only table were ever deleted, restored or rewritten since it was last made anew."""
+    anew = [commit.version for commit in history if (commit.user_metadata or "").startswith(FULL_REFRESH)]
+    found = [commit for commit in history if commit.operation in REWRITES and commit.version > max(anew, default=0)]
     shown = ", ".join(f"{c.operation} in version {c.version} by {c.engine_info}" for c in found[:5])
     return Finding(
         not found,

@@ -1,5 +1,5 @@
--- Every bronze row, typed, with UTC times, its key and the rules that it breaks (NULL where it keeps them all).
--- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and breaks a rule below.
+-- Every bronze row, typed, with UTC times and its key, and what its expectations are judged by (FLIGHTS_EXPECTATIONS).
+-- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and fails an expectation.
 WITH given AS (
   -- The files say NA for a value that was not recorded.
   SELECT
@@ -68,19 +68,6 @@ SELECT
   departure_delay_min, arrival_delay_min, air_time_min, distance_miles,
   dep_time IS NULL AS cancelled,
   dep_time IS NOT NULL AND arrival_delay_min IS NULL AS diverted,
-  _source_file, _source_row, _loaded_at, _batch_id, landed,
-  nullif(concat_ws(', ',
-    CASE WHEN flight_date IS NULL THEN 'date_is_valid' END,
-    CASE WHEN departure_local IS NULL THEN 'scheduled_departure_is_a_time' END,
-    CASE WHEN arrival_local IS NULL THEN 'scheduled_arrival_is_a_time' END,
-    CASE WHEN carrier IS NULL THEN 'carrier_is_given' END,
-    CASE WHEN flight_number IS NULL THEN 'flight_number_is_a_number' END,
-    CASE WHEN origin IS NULL OR origin NOT IN ('EWR', 'JFK', 'LGA') THEN 'origin_is_a_new_york_airport' END,
-    CASE WHEN dest IS NULL OR NOT dest RLIKE '^[A-Z0-9]{{3}}$' THEN 'destination_is_an_airport_code' END,
-    CASE WHEN distance_miles IS NULL OR distance_miles <= 0 THEN 'distance_is_positive' END,
-    CASE WHEN has_text_for_number THEN 'numbers_are_numbers' END,
-    CASE WHEN dep_time IS NULL AND arr_time IS NOT NULL THEN 'arrived_flights_departed' END,
-    CASE WHEN dep_time IS NOT NULL AND departure_delay_min IS NULL THEN 'departed_flights_have_a_delay' END,
-    CASE WHEN air_time_min <= 0 THEN 'air_time_is_positive' END
-  ), '') AS rule
+  _source_file, _source_row, _loaded_at, _batch_id,
+  landed, departure_local, arrival_local, dep_time, arr_time, has_text_for_number
 FROM utc

@@ -1,11 +1,15 @@
-"""The silver tables: flights typed, keyed and checked by rule, those that break one, and the weather at departure."""
+"""The silver tables: flights typed, keyed and judged, those that fail an expectation, and the weather at departure."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from assets.bronze.sources import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.expectations.checks import check_results, check_specs
+from assets.expectations.judgement import judgement
+from assets.expectations.rules import Action, Expectation, Expectations, Unique
 from assets.tables import asset_key, mirrored, result, spark_table, table_spec
 from resources.history import Engine
 from resources.spark import Spark
@@ -61,15 +65,43 @@ FLIGHTS_QUARANTINE = TableDeclaration(
     columns=(
         Column("_source_file", "string", sources=_raw("_source_file")),
         Column("_source_row", "bigint", sources=_raw("_source_row")),
-        Column("rule", "string", "Names of the rules that it breaks, by comma"),
+        Column("rule", "string", "Names of the expectations that it fails, by comma"),
         Column("landed", "string", "The row as it landed, JSON", _raw(*FLIGHTS_RAW.header[:16])),
         Column("_batch_id", "string", sources=_raw("_batch_id")),
     ),
-    comment="Bronze flights that break a rule, with the rule's name",
+    comment="Bronze flights that fail an expectation, with its name",
     writer=Engine.SPARK,
     operations=MERGE,
     keys=("_source_file", "_source_row"),
 )
+
+
+def _expect(name: str, predicate: str) -> Expectation:
+    return Expectation(name, predicate, Action.QUARANTINE)
+
+
+FLIGHTS_EXPECTATIONS = Expectations(
+    rules=(
+        _expect("date_is_valid", "flight_date IS NOT NULL"),
+        _expect("scheduled_departure_is_a_time", "departure_local IS NOT NULL"),
+        _expect("scheduled_arrival_is_a_time", "arrival_local IS NOT NULL"),
+        _expect("carrier_is_given", "carrier IS NOT NULL"),
+        _expect("flight_number_is_a_number", "flight_number IS NOT NULL"),
+        _expect("origin_is_a_new_york_airport", "origin IN ('EWR', 'JFK', 'LGA')"),
+        _expect("destination_is_an_airport_code", "dest RLIKE '^[A-Z0-9][A-Z0-9][A-Z0-9]$'"),
+        _expect("distance_is_positive", "distance_miles > 0"),
+        _expect("numbers_are_numbers", "NOT has_text_for_number"),
+        _expect("arrived_flights_departed", "dep_time IS NOT NULL OR arr_time IS NULL"),
+        _expect("departed_flights_have_a_delay", "dep_time IS NULL OR departure_delay_min IS NOT NULL"),
+        _expect("air_time_is_positive", "air_time_min IS NULL OR air_time_min > 0"),
+    ),
+    identity=("_source_file", "_source_row"),
+    example="landed",
+    unique=Unique("one_row_for_flight", FLIGHTS.keys, ("_loaded_at", "_source_file", "_source_row")),
+)
+
+FLIGHTS_JUDGED = FLIGHTS_EXPECTATIONS.judged((_SQL / "flights_parsed.sql").read_text())
+"""The query that gives every bronze flight, typed, with its key, as its expectations judge it."""
 
 
 def _weather(*columns: str) -> tuple[str, ...]:
@@ -107,27 +139,26 @@ FLIGHTS_WEATHER = TableDeclaration(
         table_spec(table, [asset_key(FLIGHTS_RAW.table), asset_key(AIRPORTS.table)])
         for table in (FLIGHTS, FLIGHTS_QUARANTINE)
     ],
+    check_specs=check_specs(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS)),
 )
-def flights(spark: Spark) -> tuple[dg.MaterializeResult[Any], dg.MaterializeResult[Any]]:
-    """Split bronze into the flights that keep all rules and the rows that break one."""
-
-    with spark.kept(parsed(spark)) as rows:
+def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Split bronze into the flights that pass all expectations and the rows that fail one."""
+    with spark.kept(judged(spark)) as rows:
 
         def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
             created = spark.ensure_table(table)
             query = (_SQL / f"{table.name}.sql").read_text()
-            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, parsed=rows))))
+            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, judged=rows))))
 
-        return write(FLIGHTS), write(FLIGHTS_QUARANTINE)
+        yield write(FLIGHTS)
+        yield write(FLIGHTS_QUARANTINE)
+        (counted,) = spark.rows(spark.sql(FLIGHTS_EXPECTATIONS.counted("{judged}"), judged=rows))
+    yield from check_results(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS), judgement(counted))
 
 
-def parsed(spark: Spark) -> Any:
-    """Return every bronze flight, typed, with its key and the rules that it breaks (see flights_parsed.sql)."""
-    return spark.sql(
-        (_SQL / "flights_parsed.sql").read_text(),
-        flights_raw=spark.table(FLIGHTS_RAW.table),
-        airports=spark.table(AIRPORTS.table),
-    )
+def judged(spark: Spark) -> Any:
+    """Return every bronze flight, typed, with its key and what its expectations say of it."""
+    return spark.sql(FLIGHTS_JUDGED, flights_raw=spark.table(FLIGHTS_RAW.table), airports=spark.table(AIRPORTS.table))
 
 
 flights_weather = spark_table(FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table})

@@ -12,15 +12,15 @@ from resources.settings import Settings
 _WORKSPACE = Path(__file__).parents[2] / "workspace.yaml"
 
 
-def run_dev(port: int) -> int:
-    """Run until Ctrl-C, and return Dagster's exit code.
+def run_dev(port: int, *, kafka: bool = False) -> int:
+    """Run until Ctrl-C, with `kafka` beside a broker, and return Dagster's exit code.
 
     Raises:
         PortTaken: another process listens on the port.
     """
     settings = Settings()
     claim_port(port, "Dagster UI")
-    with session.stack_for_this_process():
+    with session.stack_for_this_process(kafka=kafka):
         environment = {"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(session.dagster_home(settings))}
         os.environ.update(environment)
         where = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]

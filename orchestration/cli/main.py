@@ -12,12 +12,16 @@ from embedded.stack import up as start_stack
 from orchestration.cli import access, session
 from orchestration.cli.catalog import catalog_app
 from orchestration.cli.demo import run_demo
+from orchestration.cli.demo_streaming import run_streaming_demo
 from orchestration.cli.dev import run_dev
 from orchestration.cli.hook import hook
 from orchestration.cli.ingest import ingest
 from orchestration.cli.nycflights import land_days
 from orchestration.cli.prove import prove
 from orchestration.cli.repair import repair
+from orchestration.cli.replay import replay
+from orchestration.cli.stream import stream_app
+from orchestration.cli.tracker import simulate_app
 from resources.errors import RatifyError
 from resources.history import Commit
 from resources.settings import Settings
@@ -44,7 +48,9 @@ app = typer.Typer(
 
 app.add_typer(access.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
-for command in (access.grant, access.revoke, access.grants, ingest, repair, hook, prove):
+app.add_typer(simulate_app, name="simulate")
+app.add_typer(stream_app, name="stream")
+for command in (access.grant, access.revoke, access.grants, ingest, repair, replay, hook, prove):
     app.command()(command)
 
 
@@ -52,17 +58,24 @@ for command in (access.grant, access.revoke, access.grants, ingest, repair, hook
 def demo(
     days: Annotated[int, typer.Option(min=1, help="Days to have landed at first; those of an earlier demo count.")] = 60,
     more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Live events through Kafka, in place of landed files.")
+    ] = False,
+    events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
 ) -> None:
-    """Land real flights, let the sensor find them, run bronze to gold, and show what happened."""
-    with session.stack_for_this_process():
-        passed = run_demo(days, more)
+    """Land real flights, let the sensor find them, run bronze to gold, and show what happened; or do so with live events."""
+    with session.stack_for_this_process(kafka=streaming):
+        passed = run_streaming_demo(events) if streaming else run_demo(days, more)
     raise typer.Exit(0 if passed else 1)
 
 
 @app.command()
-def dev(port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000) -> None:
+def dev(
+    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    kafka: Annotated[bool, typer.Option("--kafka", help="A Kafka broker too.")] = False,
+) -> None:
     """Run the embedded stack and the Dagster UI on 127.0.0.1, until Ctrl-C."""
-    raise typer.Exit(run_dev(port))
+    raise typer.Exit(run_dev(port, kafka=kafka))
 
 
 @app.command()
@@ -78,11 +91,15 @@ def setup() -> None:
 def up(
     catalog_port: Annotated[int, typer.Option(help="Port of the catalog; 0: any that is free.")] = 0,
     spark_port: Annotated[int, typer.Option(help="Port of Spark Connect; 0: any that is free.")] = 0,
+    kafka: Annotated[bool, typer.Option("--kafka", help="A Kafka broker too.")] = False,
+    kafka_port: Annotated[int, typer.Option(help="Port of Kafka; 0: any that is free.")] = 0,
 ) -> None:
     """Start the embedded catalog and Spark, and leave them running until `ratify down`."""
-    state = start_stack(session.stack_config(catalog_port, spark_port), detached=True, progress=session.progress)
+    config = session.stack_config(catalog_port, spark_port, kafka=kafka, kafka_port=kafka_port)
+    state = start_stack(config, detached=True, progress=session.progress)
     spark = state.spark.remote if state.spark else "none"
-    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}", highlight=False)
+    broker = f", Kafka {state.kafka.bootstrap}" if state.kafka else ""
+    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}{broker}", highlight=False)
 
 
 @app.command()
@@ -102,6 +119,8 @@ def status(as_json: session.Json = False) -> None:
         rows = [{"part": "catalog", "address": state.catalog.url, "process": state.catalog.pid or "not ours"}]
         if state.spark:
             rows.append({"part": "spark", "address": state.spark.remote, "process": state.spark.pid})
+        if state.kafka:
+            rows.append({"part": "kafka", "address": state.kafka.bootstrap, "process": state.kafka.pid})
         session.show(f"Running in {Settings().home}", rows)
     else:
         session.out.print(f"nothing runs in {Settings().home}; start it with `ratify up`", highlight=False)

@@ -71,9 +71,11 @@ def progress(message: str) -> None:
     err.print(f"[dim]{message}[/dim]", highlight=False)
 
 
-def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
+def stack_config(catalog_port: int = 0, spark_port: int = 0, *, kafka: bool = False, kafka_port: int = 0) -> StackConfig:
     """Return the stack that the settings ask for: no catalog of its own where UNITY_HOST names one."""
     settings = Settings()
+    # Spark reads from Kafka, whether the broker is ours or the one that KAFKA_BOOTSTRAP names.
+    jar_sets = ("spark", "kafka") if kafka or settings.kafka_bootstrap else ("spark",)
     config = StackConfig(
         home=settings.home,
         catalog=settings.unity_catalog,
@@ -81,7 +83,10 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
         spark_port=spark_port,
         java_home=settings.ratify_java_home,
         unity_spark_package=settings.unity_spark_package,
+        jar_sets=jar_sets,
         spark=settings.spark_remote is None,
+        kafka=kafka,
+        kafka_port=kafka_port,
         storage_root=settings.ratify_storage_root,
         s3_role_arn=settings.ratify_s3_role_arn,
         s3_endpoint=settings.ratify_s3_endpoint,
@@ -103,14 +108,15 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0) -> StackConfig:
 
 
 @contextmanager
-def stack_for_this_process() -> Generator[None]:
-    """What the settings do not name, started for the length of the block, or found running."""
+def stack_for_this_process(*, kafka: bool = False) -> Generator[None]:
+    """What the settings do not name, started for the length of the block, or found running; with `kafka` a broker too."""
     settings = Settings()
-    if settings.unity_host and settings.spark_remote:
+    kafka = kafka and not settings.kafka_bootstrap
+    if settings.unity_host and settings.spark_remote and not kafka:
         progress(f"using the catalog at {settings.unity_host} and Spark at {settings.spark_remote}")
         yield
         return
-    with running(stack_config(), progress):
+    with running(stack_config(kafka=kafka), progress):
         yield
 
 

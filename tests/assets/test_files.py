@@ -136,14 +136,14 @@ def damaged(content: bytes, faults: list[tuple[str, float, int]]) -> bytes:
     return content
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=st.sampled_from(SMALL), faults=DAMAGE)
 def test_damage_is_refused_or_read(con: duckdb.DuckDBPyConnection, case: Case, faults: list[tuple[str, float, int]]) -> None:
     at_work(case, damaged(case.content, faults), con)
 
 
 @pytest.mark.long
-@settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=st.sampled_from(SMALL), faults=DAMAGE)
 def test_damage_is_refused_or_read_long(
     con: duckdb.DuckDBPyConnection, case: Case, faults: list[tuple[str, float, int]]
@@ -154,7 +154,7 @@ def test_damage_is_refused_or_read_long(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(TEXT, TEXT), max_size=8),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -180,7 +180,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=st.lists(st.dictionaries(st.sampled_from(["id", "name"]) | TEXT, JSON, max_size=4), min_size=1, max_size=4))
 def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
     """Each value is in its column or in `_rescued_data`."""

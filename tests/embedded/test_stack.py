@@ -19,6 +19,8 @@ from embedded.stack import _arguments, _parse, down, running, status, up
 from embedded.state import CatalogState, SparkState, StackConfig, StackState, holder, read_state, state_file, write_state
 from tests.conftest import say
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def config(tmp_path: Path, jars_dir: Path) -> Generator[StackConfig]:
@@ -86,6 +88,9 @@ def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> Non
         s3_credential_seconds=900,
         heap_mb=2048,
         spark=False,
+        kafka=True,
+        kafka_port=3,
+        kafka_password_file=tmp_path / "password",
     )
     assert _parse(_arguments(config)) == (config, False)
 
@@ -118,8 +123,9 @@ def test_a_second_supervisor_is_told_of_the_first(config: StackConfig) -> None:
 
 def test_a_stack_of_another_catalog_is_not_reused(config: StackConfig) -> None:
     up(config, detached=True, progress=say)
-    with pytest.raises(StackRunning, match="serves the catalog ratify without Spark"):
-        up(config.model_copy(update={"catalog": "other"}), detached=True, progress=say)
+    for other in ({"catalog": "other"}, {"kafka": True}):
+        with pytest.raises(StackRunning, match="serves the catalog ratify without Spark and without Kafka"):
+            up(config.model_copy(update=other), detached=True, progress=say)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,9 +17,11 @@ import pytest
 
 from tests.embedded.catalog.harness import Server
 
+pytestmark = pytest.mark.server
+
 RATIFY = str(Path(sys.executable).with_name("ratify"))
 # What another test, or the person who runs the tests, may have set.
-OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "LANDING_URL", "DAGSTER_HOME")
+OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -108,9 +111,14 @@ def test_a_wrong_token_is_named(elsewhere: Server, new_home: Path) -> None:
 
 @pytest.mark.stack
 def test_up_history_sql_status_down(new_home: Path) -> None:
-    assert ratify(new_home, "up").returncode == 0
+    assert ratify(new_home, "up", "--kafka").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
-    assert set(status) >= {"catalog", "spark"}
+    assert set(status) >= {"catalog", "spark", "kafka"}
+    assert set(status["kafka"]) >= {"bootstrap", "pid"}
+    sent = json.loads(
+        ratify(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
+    )
+    assert (sent["records"], sum(sent["kinds"].values())) == (500, 500)
     assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
     assert set(status["spark"]) >= {"remote", "pid"}
     assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600
@@ -140,6 +148,33 @@ def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
     assert "repeated" in demo.stdout
     assert not (new_home / "catalog").exists()
     assert elsewhere.token not in demo.stdout + demo.stderr
+
+
+@pytest.mark.stack
+@pytest.mark.long
+def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_killed(new_home: Path) -> None:
+    """kill -9 when the first events are sent: its successor reads them, too, and stops all that it started."""
+    command = ["demo", "--streaming", "--events", "1000"]
+    killed = subprocess.Popen(
+        [RATIFY, *command], env=environment(new_home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if "running the events" in line:
+            break
+    family = psutil.Process(killed.pid).children(recursive=True)
+    killed.kill()
+    killed.wait(10)
+    killed.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    demo = ratify(new_home, *command)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    equations = re.findall(
+        r"produced ([\d,]+) = silver (\d+) \+ dropped 0 \+ quarantine (\d+) \+ duplicates (\d+) \+ late (\d+)", demo.stdout
+    )
+    assert [sum(map(int, fates)) for _, *fates in equations] == [1000, 1000]
+    assert "Every record is accounted for" in demo.stdout
 
 
 @pytest.mark.stack

@@ -331,7 +331,7 @@ def test_switching_loses_nothing_and_repeats_nothing(sensor: Sensor) -> None:
     assert sensor.messages() == []
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["land", "announce", "switch", "tick", "rewrite", "lose"]), st.integers(0, 4)), max_size=25

@@ -26,6 +26,8 @@ from resources.landing import LandedFile, LandingZone
 from resources.spark import Spark
 from tests.orchestration.conftest import LoadTarget
 
+pytestmark = pytest.mark.server
+
 HEADER = "carrier,name\n"
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 

@@ -121,6 +121,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
     for asset, neighbour, kinds in (
         ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
         ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
+        ("silver/tracker_events", "tracker_events_raw", ("Spark", "delta", "Silver")),
         ("gold/airport_hourly", "flights_weather", ("Spark", "delta", "Gold")),
     ):
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
@@ -138,7 +139,7 @@ def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
 
 
 def test_checks_are_green(dev: Dev, page: Page) -> None:
-    for table, checks in (("bronze/flights_raw", 8), ("silver/flights", 6)):
+    for table, checks in (("bronze/flights_raw", 8), ("silver/flights", 19)):
         page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
         expect(page.get_by_text(f"Checks ({checks})")).to_be_visible()
         expect(page.get_by_text("Succeeded", exact=True)).to_have_count(checks)

@@ -12,6 +12,8 @@ from resources.history import Engine
 from resources.tables import Column, TableDeclaration
 from tests.embedded.catalog.harness import COLUMNS, Server, create_body, delta, stage
 
+pytestmark = pytest.mark.server
+
 TABLE = TableDeclaration(
     layer="bronze",
     name="t",
@@ -56,6 +58,19 @@ def test_schemas_are_created_once(catalog: UnityCatalog) -> None:
     assert catalog.ensure_schemas(("once_a", "once_b")) == ["once_a", "once_b"]
     assert catalog.ensure_schemas(("once_a", "once_c", "once_b")) == ["once_c"]
     catalog.default_schema()
+
+
+def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog.ensure_schemas(("raced",))
+    real, calls = UnityCatalog._schemas, list[int]()
+
+    def out_of_date(self: UnityCatalog) -> set[str | None]:
+        calls.append(1)
+        return real(self) if len(calls) > 1 else set()
+
+    monkeypatch.setattr(UnityCatalog, "_schemas", out_of_date)
+    assert catalog.ensure_schemas(("raced",)) == ["raced"]
+    assert len(calls) == 2
 
 
 def test_a_wrong_token_is_denied(server: Server) -> None:

@@ -28,6 +28,8 @@ from resources.notifications import (
     queue_of,
 )
 
+pytestmark = pytest.mark.server
+
 
 def s3_event(*keys: str, bucket: str = "lake", name: str = "ObjectCreated:Put") -> str:
     """The message that S3 sends."""

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from resources.errors import UnsafeDeclaration
 from resources.history import Engine
-from resources.table_stream import TableStream
+from resources.table_stream import TableStream, bytes_outstanding
 from resources.tables import TableDeclaration
 from tests.resources.lakehouse import Lakehouse, pairs
 
@@ -32,7 +32,8 @@ class Copy:
     def run(self, stream: TableStream) -> list[int]:
         """Stream all that there is; return the rows of each micro-batch."""
         before = self.lake.version(self.target)
-        self.start(stream.read(self.lake.spark, self.source).toDF("id", "v"), availableNow=True).awaitTermination()
+        rows = stream.read(self.lake.spark.session, self.lake.full(self.source)).toDF("id", "v")
+        self.start(rows, availableNow=True).awaitTermination()
         history = self.lake.spark.history(self.lake.full(self.target))
         return [commit.metrics["numOutputRows"] for commit in reversed(history) if commit.version > before]
 
@@ -72,6 +73,19 @@ def test_all_rows_and_then_those_that_come(copy: Copy) -> None:
 
 
 @pytest.mark.stack
+def test_how_much_is_left_to_read(copy: Copy) -> None:
+    def left(version: int, index: int, *, initial: bool = False) -> int:
+        position = {"reservoirVersion": version, "index": index, "isStartingVersion": initial}
+        return bytes_outstanding(copy.lake.spark, copy.lake.full(copy.source), position)
+
+    sizes = [c.metrics["numOutputBytes"] for c in copy.lake.spark.history(copy.lake.full(copy.source)) if c.version > 0]
+    assert len(sizes) == 3
+    assert (left(4, -1), left(3, -1), left(1, -1)) == (0, sizes[0], sum(sizes))
+    # At the start it knows files only, not which.
+    assert [left(3, index, initial=True) for index in (-1, 0, 2)] == [sum(sizes), round(sum(sizes) * 2 / 3), 0]
+
+
+@pytest.mark.stack
 @pytest.mark.parametrize("by", ["version", "timestamp"])
 def test_from_a_version_or_a_time_on(copy: Copy, by: str) -> None:
     (second,) = [commit for commit in copy.lake.spark.history(copy.lake.full(copy.source)) if commit.version == 2]
@@ -82,7 +96,7 @@ def test_from_a_version_or_a_time_on(copy: Copy, by: str) -> None:
 
 @pytest.mark.stack
 def test_from_now_on(copy: Copy) -> None:
-    query = copy.start(TableStream(starting_version="latest").read(copy.lake.spark, copy.source))
+    query = copy.start(TableStream(starting_version="latest").read(copy.lake.spark.session, copy.lake.full(copy.source)))
     try:
         query.processAllAvailable()
         insert(copy, 30, 35)
@@ -135,7 +149,7 @@ def test_the_change_feed_tells_what_was_done(lake: Lakehouse, tmp_path: Path) ->
     lake.run(f"DELETE FROM {lake.full(source)} WHERE id = 1")
     changes = "named_struct('id', id, 'v', concat_ws(' ', _commit_version, _change_type, v)) AS s"
     stream = TableStream(change_feed=True, starting_version=1)
-    rows = stream.read(lake.spark, source).selectExpr(changes).select("s.*")
+    rows = stream.read(lake.spark.session, lake.full(source)).selectExpr(changes).select("s.*")
     copy.start(rows, availableNow=True).awaitTermination()
     assert lake.rows(target) == [
         (0, "1 insert r"),

@@ -158,13 +158,13 @@ types = st.recursive(
 
 
 @given(st.lists(types, min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100, database=None)
 def test_split_finds_the_parts_that_were_joined(parts: list[str]) -> None:
     assert split_parts(",".join(parts)) == parts
 
 
 @given(types)
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100, database=None)
 def test_a_decimal_is_refused_just_where_a_struct_or_a_map_is_next_around_it(type_: str) -> None:
     depth, wrong, at = list[str](), False, 0
     while at < len(type_):

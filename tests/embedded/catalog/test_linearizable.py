@@ -20,6 +20,8 @@ import pytest
 from embedded.catalog.store.updates import REPLAY_WINDOW
 from tests.embedded.catalog.harness import Server, TableClient, add_commit, error_of, published, staged_file
 
+pytestmark = pytest.mark.server
+
 
 @dataclass
 class Chaos:

@@ -18,6 +18,8 @@ from embedded.catalog.store import reports
 from embedded.catalog.store.database import Store
 from tests.embedded.catalog.harness import API, Server, TableClient, add_commit, delta, error_of, published
 
+pytestmark = pytest.mark.server
+
 
 def _figures(server: Server) -> dict[tuple[str, ...], float]:
     answer = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {server.token}"})

@@ -32,6 +32,8 @@ from tests.embedded.catalog.published import (
     sow,
 )
 
+pytestmark = pytest.mark.server
+
 _TABLES = "/delta/v1/catalogs/{catalog}/schemas/{schema}/tables"
 # Operations that are left out: those without a route; test_what_is_not_served_answers_501 has them.
 # Checks that are off: `positive_data_acceptance` for these operations, because of rules that only prose has. What they

@@ -27,6 +27,8 @@ from tests.embedded.catalog.harness import (
     published,
 )
 
+pytestmark = pytest.mark.server
+
 
 def test_routes_ask_for_the_token(server: Server, server_home: Path) -> None:
     assert stat.S_IMODE((server_home / "token").stat().st_mode) == 0o600

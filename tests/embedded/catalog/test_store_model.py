@@ -210,7 +210,6 @@ def check(examples: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=30,
-            deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),

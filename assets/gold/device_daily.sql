@@ -1,0 +1,12 @@
+-- What the trackers of a model sent in a day (UTC).
+-- In: {events}.
+SELECT
+  CAST(time AS DATE) AS day_utc, coalesce(model, 'unknown') AS model,
+  count(*) AS events,
+  count(DISTINCT user_id) AS users,
+  count(DISTINCT version) AS versions,
+  sum(kcal) AS kcal,
+  avg(heart_bpm) AS mean_heart_bpm,
+  max(time) AS last_event_at
+FROM {events}
+GROUP BY CAST(time AS DATE), coalesce(model, 'unknown')

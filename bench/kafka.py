@@ -1,0 +1,398 @@
+"""What it costs to take events from Kafka into a governed table, and to judge them on their way into silver.
+
+    python -m bench.kafka [--events 500000] [--rates 1000 10000 50000] [--seconds 20] [--rounds 3] [--quick]
+
+On the same topics, of a broker on this machine:
+
+- ours: the package's bronze stream, into a table whose commits the catalog ratifies;
+- bare Spark: the same stream by hand, into a folder that is a Delta table no catalog knows;
+- Python: a consumer of librdkafka (confluent-kafka) that gathers records and appends them to a folder with deltalake.
+
+*Drain*: a topic that is full is read to its end, by each in turn. *Live*: a producer sends at a rate; a micro-batch begins
+every second (Python: a commit every second); the latency of an event is from its timestamp to its commit. *Silver*: the
+records of bronze by the package's stream (judged, counted, merged, those that fail set aside, the batch booked) against a
+stream that only parses and merges them.
+
+Prints events a second, the latencies, and the ratios that are aimed at; the exit code is 1 where one is missed. Needs the
+embedded stack, which it starts.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+import pyarrow as pa
+from confluent_kafka import Consumer
+from deltalake import write_deltalake
+from rich.table import Table
+
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.record_source import RECORD, StreamConfig
+from assets.bronze.record_stream import ingest
+from assets.silver import tracker_stream
+from assets.silver.events import TRACKER_EVENTS
+from bench.ratios import console, judged
+from embedded.stack import running
+from embedded.state import StackConfig
+from orchestration.cli.tracker import PARTITIONS, Simulation, send
+from resources import checkpoints
+from resources.catalog import UnityCatalog
+from resources.history import Engine
+from resources.kafka import Kafka
+from resources.settings import Settings
+from resources.spark import Spark
+from resources.sql import literal
+from resources.streams import Course
+from resources.tables import TableDeclaration
+
+BATCH = 100_000
+TRIGGER_S = 1.0
+AIMED_RATE = 10_000
+WARM_S = 5
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass
+class Bench:
+    """What all measures share."""
+
+    spark: Spark
+    kafka: Kafka
+    folder: Path
+    made: int = 0
+
+    def table(self) -> TableDeclaration:
+        """A new table of records, made."""
+        self.made += 1
+        table = TableDeclaration(
+            "bronze", f"bench_{self.made}", RECORD, "of a benchmark", Engine.SPARK, frozenset({"STREAMING UPDATE"})
+        )
+        self.spark.ensure_table(table)
+        return table
+
+    def location(self, table: TableDeclaration) -> Path:
+        """Where the table's files are."""
+        found = self.spark.catalog.table(self.spark.full_name(table)).storage_location or ""
+        return Path(unquote(urlsplit(found).path))
+
+    def path(self) -> Path:
+        """A new folder."""
+        self.made += 1
+        return self.folder / f"path_{self.made}"
+
+
+class Ours:
+    """The package's bronze stream."""
+
+    name = "ours"
+
+    def __init__(self, bench: Bench, topic: str) -> None:
+        self._bench, self._topic, self._table = bench, topic, bench.table()
+
+    def read(self, stop: threading.Event | None = None) -> Path:
+        """Read to the end, or until it is stopped; return where the table is."""
+        config = StreamConfig(topics=[self._topic], max_records=BATCH, consumer_group="")
+        course = Course(TRIGGER_S, stop) if stop else Course()
+        ingest(self._bench.kafka, self._bench.spark, self._table, config, course)
+        return self._bench.location(self._table)
+
+
+class BareSpark:
+    """The same by hand, into a folder."""
+
+    name = "bare Spark"
+
+    def __init__(self, bench: Bench, topic: str) -> None:
+        self._bench, self._topic, self._path = bench, topic, bench.path()
+
+    def read(self, stop: threading.Event | None = None) -> Path:
+        """Read to the end, or until it is stopped; return where the table is."""
+        options = {
+            **self._bench.kafka.source_options(),
+            "subscribe": self._topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(BATCH),
+            "includeHeaders": "true",
+        }
+        records = self._bench.spark.session.readStream.format("kafka").options(**options).load()
+        trigger: dict[str, Any] = {"processingTime": f"{TRIGGER_S:g} seconds"} if stop else {"availableNow": True}
+        query = (
+            records.writeStream.format("delta")
+            .option("checkpointLocation", f"{self._path}_checkpoint")
+            .trigger(**trigger)
+            .start(str(self._path))
+        )
+        if stop:
+            stop.wait()
+            query.stop()
+        else:
+            query.awaitTermination()
+        return self._path
+
+
+class Python:
+    """A consumer that appends with deltalake."""
+
+    name = "Python with deltalake"
+
+    def __init__(self, bench: Bench, topic: str) -> None:
+        self._bench, self._topic, self._path = bench, topic, bench.path()
+
+    def read(self, stop: threading.Event | None = None) -> Path:
+        """Read to the end, or until it is stopped; return where the table is."""
+        latest = self._bench.kafka.extent([self._topic]).latest[self._topic]
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bench.kafka.connection.bootstrap,
+                "group.id": f"bench-{self._path.name}",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe([self._topic])
+        left, gathered, begun = sum(latest.values()), list[Any](), time.monotonic()
+        while not stop.is_set() if stop else left > 0:
+            messages = consumer.consume(10_000, timeout=0.1)
+            gathered += messages
+            left -= len(messages)
+            full = len(gathered) >= BATCH or (stop and time.monotonic() - begun >= TRIGGER_S)
+            if gathered and (full or (not stop and left <= 0)):
+                self._append(gathered)
+                consumer.commit(asynchronous=False)
+                gathered, begun = [], time.monotonic()
+        consumer.close()
+        return self._path
+
+    def _append(self, messages: Sequence[Any]) -> None:
+        columns = [
+            [message.key() for message in messages],
+            [message.value() for message in messages],
+            [message.topic() for message in messages],
+            [message.partition() for message in messages],
+            [message.offset() for message in messages],
+            pa.array([message.timestamp()[1] * 1000 for message in messages], pa.int64()).cast(_SCHEMA.field(5).type),
+        ]
+        write_deltalake(self._path, pa.table(columns, schema=_SCHEMA), mode="append")
+
+
+WAYS = (Ours, BareSpark, Python)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds from an event's timestamp to its commit, of those that came when the stream was warm."""
+
+    events: int
+    p50: float
+    p95: float
+
+
+def latency(table: Path) -> Latency:
+    """Return what a table's log and files tell."""
+    committed = dict[str, float]()
+    for log in sorted((table / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        at = (info.get("inCommitTimestamp") or info.get("timestamp") or 0) / 1000
+        committed |= {str(table / unquote(action["add"]["path"])): at for action in actions if "add" in action}
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute("CREATE TABLE committed (filename VARCHAR, seconds DOUBLE)")
+        con.executemany("INSERT INTO committed VALUES (?, ?)", list(committed.items()))
+        names = ", ".join(map(literal, committed))
+        query = (
+            "WITH arrived AS ("
+            "SELECT epoch(timestamp) AS sent, seconds - epoch(timestamp) AS latency "
+            f"FROM read_parquet([{names}], filename = true, union_by_name = true) JOIN committed USING (filename)) "
+            "SELECT count(*), quantile_cont(latency, 0.5), quantile_cont(latency, 0.95) "
+            f"FROM arrived WHERE sent > (SELECT min(sent) FROM arrived) + {WARM_S}"
+        )
+        [(events, p50, p95)] = con.execute(query).fetchall()
+    return Latency(events, p50, p95)
+
+
+def drain(bench: Bench, events: int, rounds: int) -> dict[str, float]:
+    """Events a second of each way, reading a full topic: medians of rounds in which they take turns."""
+    topic = f"drain-{events}"
+    send(bench.kafka, Simulation(events, seed=1), topic)
+    took: dict[str, list[float]] = {way.name: [] for way in WAYS}
+    for number in range(rounds + 1):
+        for way in WAYS if number % 2 else reversed(WAYS):
+            one = way(bench, topic)
+            start = time.perf_counter()
+            table = one.read()
+            seconds = time.perf_counter() - start
+            if (found := rows_in(table)) != events:
+                raise SystemExit(f"{way.name} has {found:,} of {events:,} events: no ratio")
+            # The first round pays for what is compiled.
+            if number:
+                took[way.name].append(events / seconds)
+    return {name: statistics.median(rates) for name, rates in took.items()}
+
+
+def rows_in(table: Path) -> int:
+    """Rows by the statistics in the log."""
+    lines = [json.loads(line) for log in (table / "_delta_log").glob("*.json") for line in log.read_text().splitlines()]
+    return sum(json.loads(line["add"]["stats"])["numRecords"] for line in lines if "add" in line)
+
+
+def live(bench: Bench, way: type[Ours | BareSpark | Python], rate: int, seconds: int) -> Latency:
+    """The latency of events that come at a rate."""
+    topic = f"live-{way.__name__.lower()}-{rate}"
+    bench.kafka.ensure_topic(topic, PARTITIONS)
+    one, stop, found = way(bench, topic), threading.Event(), list[Path]()
+    thread = threading.Thread(target=lambda: found.append(one.read(stop)))
+    thread.start()
+    # A process of its own: what it generates is not to wait for what reads.
+    arguments = ["--rate", str(rate), "--events", str(rate * seconds), "--topic", topic, "--bad", "0%"]
+    command = [sys.executable, "-m", "orchestration.cli", "simulate", "tracker", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[1])
+    time.sleep(10)
+    stop.set()
+    thread.join()
+    return latency(found[0])
+
+
+def silver(bench: Bench, events: int, rounds: int) -> tuple[float, float]:
+    """Seconds of the package's stream into silver, and of one that only parses and merges: medians of turns."""
+    topic = "silver"
+    send(bench.kafka, Simulation(events, seed=2), topic)
+    tracker_stream.ensure_tables(bench.spark)
+    ingest(bench.kafka, bench.spark, TRACKER_EVENTS_RAW, StreamConfig(topics=[topic], consumer_group=""))
+    took: dict[str, list[float]] = {"ours": [], "bare": []}
+    for number in range(rounds + 1):
+        for name, work in (
+            (("ours", ours_silver), ("bare", bare_silver)) if number % 2 else (("bare", bare_silver), ("ours", ours_silver))
+        ):
+            reset(bench.spark)
+            start = time.perf_counter()
+            work(bench)
+            seconds = time.perf_counter() - start
+            if number:
+                took[name].append(seconds)
+    return statistics.median(took["ours"]), statistics.median(took["bare"])
+
+
+def reset(spark: Spark) -> None:
+    """Empty what is made from bronze."""
+    checkpoints.forget(spark, TRACKER_EVENTS)
+    for table in tracker_stream.TABLES:
+        spark.rows(spark.sql(f"DELETE FROM {spark.full_name(table)}"))
+
+
+def ours_silver(bench: Bench) -> None:
+    """The package's stream."""
+    tracker_stream.stream(bench.spark)
+
+
+def bare_silver(bench: Bench) -> None:
+    """A stream that parses, keeps what it can read, takes the last record for each key, and merges."""
+    spark = bench.spark
+    parsed = tracker_stream.parsed_sql(spark, "bare_batch")
+    keyed = "PARTITION BY user_id, time ORDER BY kafka_timestamp DESC, partition DESC, offset DESC"
+    judge = f"SELECT *, CAST(NULL AS STRING) AS because FROM ({parsed}) WHERE typed QUALIFY row_number() OVER ({keyed}) = 1"
+    text = (Path(tracker_stream.__file__).parent / "tracker_events_merge.sql").read_text()
+    everything = {"lower": -(2**55), "upper": 2**55}
+    merge = Template(text).substitute(silver=spark.full_name(TRACKER_EVENTS), judged="bare_judged", **everything)
+
+    def write(frame: Any, _: int) -> None:
+        frame.createOrReplaceTempView("bare_batch")
+        session = frame.sparkSession
+        session.sql(judge).createOrReplaceTempView("bare_judged")
+        session.sql(merge).collect()
+
+    checkpoint = bench.path()
+    with spark.apart() as session:
+        source = session.readStream.format("delta").table(spark.full_name(TRACKER_EVENTS_RAW))
+        query = (
+            source.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        )
+        query.start().awaitTermination()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def run(bench: Bench, events: int, rates: Sequence[int], seconds: int, rounds: int) -> bool:
+    """All measures on a stack that runs. True where every aim is met."""
+    drained = drain(bench, events, rounds)
+    table = Table(title=f"Reading a topic of {events:,} events, medians", title_justify="left", header_style="bold")
+    for column in ("", "events/s"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, rate in drained.items():
+        table.add_row(name, f"{rate:,.0f}")
+    console.print(table)
+    table = Table(title="From an event's timestamp to its commit", title_justify="left", header_style="bold")
+    for column in ("", "sent/s", "events", "p50 s", "p95 s"):
+        table.add_column(column, justify="right" if column else "left")
+    found = dict[tuple[str, int], Latency]()
+    for rate in rates:
+        for way in WAYS:
+            one = found[way.name, rate] = live(bench, way, rate, seconds)
+            table.add_row(way.name, f"{rate:,}", f"{one.events:,}", f"{one.p50:.2f}", f"{one.p95:.2f}")
+    console.print(table)
+    ours, bare = silver(bench, events, rounds)
+    console.print(f"Silver, {events:,} records of bronze: ours {ours:.1f} s, parsed and merged only {bare:.1f} s")
+    ratios: list[tuple[str, float, float | None, bool]] = [
+        ("drain: events/s of ours against bare Spark", drained["ours"] / drained["bare Spark"], 0.9, True),
+        ("drain: events/s of ours against Python", drained["ours"] / drained["Python with deltalake"], None, True),
+        ("silver: time with expectations against without", ours / bare, 1.15, False),
+    ]
+    for rate in rates:
+        p95 = {way.name: found[way.name, rate].p95 for way in WAYS}
+        aim = 1 if rate == AIMED_RATE else None
+        ratios += [
+            (f"live, {rate:,}/s: p95 of ours against trigger + 5 s", p95["ours"] / (TRIGGER_S + 5), aim, False),
+            (f"live, {rate:,}/s: p95 of ours against bare Spark", p95["ours"] / p95["bare Spark"], None, False),
+            (f"live, {rate:,}/s: p95 of ours against Python", p95["ours"] / p95["Python with deltalake"], None, False),
+        ]
+    return judged(ratios)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--events", type=int, default=500_000, help="events of a topic that is drained (default 500,000)")
+    parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 10_000, 50_000], help="events a second")
+    parser.add_argument("--seconds", type=int, default=20, help="of each rate (default 20)")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (default 3)")
+    parser.add_argument("--quick", action="store_true", help="few events, to see that it runs")
+    asked = parser.parse_args()
+    if asked.quick:
+        asked.events, asked.rates, asked.seconds, asked.rounds = 20_000, [1_000], 10, 1
+    jars = Settings().home / "jars"
+    with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
+        os.environ["RATIFY_HOME"] = home
+        config = StackConfig(home=Path(home), jars_dir=jars, kafka=True)
+        with running(config, lambda message: console.print(message, style="dim")):
+            spark = Spark(catalog=UnityCatalog())
+            try:
+                bench = Bench(spark, Kafka(), Path(home) / "paths")
+                return 0 if run(bench, asked.events, asked.rates, asked.seconds, asked.rounds) else 1
+            finally:
+                spark.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""A process that streams a topic into a bronze table until all of it is there, and may be killed."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from assets.bronze.record_source import RECORD, StreamConfig
+from assets.bronze.record_stream import ingest
+from resources.catalog import UnityCatalog
+from resources.errors import RatifyError
+from resources.history import Engine
+from resources.kafka import Kafka
+from resources.spark import Spark
+from resources.streams import Course
+from resources.tables import TableDeclaration
+
+
+def raw_table(name: str) -> TableDeclaration:
+    """A table of Kafka's records."""
+    return TableDeclaration("bronze", name, RECORD, "of a test", Engine.SPARK, frozenset({"STREAMING UPDATE"}))
+
+
+class Streamer:
+    """The process. It ends when the topic is in the table, once the file `all_sent` is there."""
+
+    def __init__(self, folder: Path, topic: str, table: TableDeclaration, max_records: int, **environment: str) -> None:
+        self.all_sent = folder / "all-sent"
+        self._arguments = [topic, table.name, str(max_records), str(self.all_sent)]
+        self._log = folder / "streamer.log"
+        self._environment = {**os.environ, **environment}
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.assets.streamer", *self._arguments],
+                env=self._environment,
+                cwd=Path(__file__).parents[2],
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to its log."""
+        return self._log.read_text()[-3000:]
+
+    def kill(self) -> None:
+        """Kill it with -9 and start it again."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+
+
+def main(topic: str, table: str, max_records: str, all_sent: str) -> None:
+    """Stream until all is there, whatever becomes of Spark and Kafka meanwhile."""
+    kafka, spark = Kafka(), Spark(catalog=UnityCatalog())
+    config = StreamConfig(topics=[topic], max_records=int(max_records))
+    course = Course(on_batch=lambda batch: print(batch, flush=True))
+    while True:
+        last = Path(all_sent).exists()
+        try:
+            done = ingest(kafka, spark, raw_table(table), config, course)
+            if last and not done.behind:
+                break
+        except RatifyError as error:
+            print(type(error).__name__, error, flush=True)
+        time.sleep(0.2)
+    spark.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

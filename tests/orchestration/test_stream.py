@@ -1,0 +1,158 @@
+"""`ratify stream`: the continuous mode as a person starts, watches, kills and stops it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets
+from assets.silver.events import STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_stream import TABLES
+from assets.tables import asset_key
+from orchestration.cli import session
+from orchestration.cli.main import app
+from orchestration.cli.tracker import Simulation, send
+from orchestration.lag import tracker_events_sensor
+from resources.duckdb import ALIAS
+from resources.errors import TableMissing
+from resources.kafka import Kafka
+from tests.conftest import TestBroker
+from tests.orchestration.test_cli import RATIFY
+from tests.resources.lakehouse import Lakehouse, engines, lake
+
+__all__ = ["engines", "lake"]
+
+PATIENCE_S = 240
+
+
+class Stream:
+    """The command, in a process of its own only where it stays."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["stream", *arguments])
+
+    def start(self) -> dict[str, Any]:
+        # Each new round costs about as much as a batch.
+        started = self("start", "--every", "1", "--round-seconds", "12")
+        assert started.exit_code == 0, started.output
+        return json.loads((self.home / "streams" / "live.json").read_text())
+
+    @property
+    def running(self) -> bool:
+        return self("status").exit_code != 3
+
+    @property
+    def log(self) -> str:
+        return (self.home / "logs" / "stream.log").read_text()
+
+
+@pytest.fixture
+def stream(
+    lake: Lakehouse, home: Path, kafka: Kafka, fresh_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Stream]:
+    tables = (*TABLES, TRACKER_EVENTS_RAW)
+    for table in tables:
+        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    monkeypatch.setenv("KAFKA_TOPICS", fresh_topic)
+    monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
+    stream = Stream(home)
+    yield stream
+    stream("stop")
+    for table in tables:
+        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+
+
+def wait_for(what: Callable[[], bool], stream: Stream) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, stream.log[-3000:]
+        time.sleep(1)
+
+
+def accounted(lake: Lakehouse) -> tuple[int, int]:
+    """Records in the book, and rows in silver. DuckDB counts: Spark has enough to do."""
+    try:
+        for table in (STREAM_BATCHES, TRACKER_EVENTS):
+            lake.version(table)
+    except TableMissing:
+        return 0, 0
+    with lake.duckdb.session() as opened:
+        ((records, silver),) = opened.rows(
+            f"SELECT (SELECT coalesce(sum(records), 0) FROM {ALIAS}.ops.stream_batches), "
+            f"(SELECT count(*) FROM {ALIAS}.silver.tracker_events)"
+        )
+    return int(records), int(silver)
+
+
+@pytest.mark.stack
+def test_it_is_started_watched_killed_and_stopped(
+    stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = send(kafka, Simulation(3000, bad=0.05, seed=1), fresh_topic)
+    assert not stream.running
+    running = stream.start()
+    wait_for(lambda: accounted(lake) == (3000, first.accepted), stream)
+
+    again = stream("start")
+    assert f"run already, as process {running['process']}" in again.stdout
+    with dg.DagsterInstance.ephemeral() as instance:
+        tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": kafka}))
+        assert isinstance(tick, dg.SkipReason)
+        assert "The stream runs" in (tick.skip_message or "")
+
+    # What it did is told to Dagster at the end of a round, with the expectations as checks.
+    with session.dagster_instance() as instance:
+        wait_for(lambda: sum(reported_offsets(instance).get(fresh_topic, {}).values()) == 3000, stream)
+        key = dg.AssetCheckKey(asset_key(TRACKER_EVENTS), "value_is_readable")
+        wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)
+    shown = stream("status", "--json")
+    rows = {row["stream into"]: row["rows read"] for row in json.loads(shown.stdout)}
+    assert rows == {"bronze.tracker_events_raw": 3000, "silver.tracker_events": 3000}
+    assert running["metrics"].startswith("http://127.0.0.1:")
+    metrics = httpx.get(running["metrics"]).text
+    assert 'ratify_stream_offsets_behind{table="bronze.tracker_events_raw"} 0.0' in metrics
+    assert 'ratify_stream_bytes_outstanding{table="silver.tracker_events"} 0.0' in metrics
+    unreadable = float(first.kinds["malformed"])
+    failed = f'ratify_expectation_failed_rows{{expectation="value_is_readable",table="silver.tracker_events"}} {unreadable}'
+    assert unreadable > 0
+    wait_for(lambda: failed in httpx.get(running["metrics"]).text, stream)
+
+    # A column that others add to any of the tables stops nothing for long.
+    for table in (*TABLES, TRACKER_EVENTS_RAW):
+        lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (of_others STRING)")
+    second = send(kafka, Simulation(1000, bad=0.05, seed=2), fresh_topic)
+    accepted = first.accepted + second.accepted
+    wait_for(lambda: accounted(lake) == (4000, accepted), stream)
+
+    os.kill(running["process"], signal.SIGKILL)
+    wait_for(lambda: not stream.running, stream)
+    third = send(kafka, Simulation(1000, bad=0.05, seed=3), fresh_topic)
+    running = stream.start()
+    wait_for(lambda: accounted(lake) == (5000, accepted + third.accepted), stream)
+    stopped = stream("stop")
+    assert (stopped.exit_code, stopped.stdout.strip()) == (0, "stopped"), stopped.stderr
+    assert not stream.running
+    assert "no streams were running" in stream("stop").stdout
+    for said in (stream.log, metrics, shown.stdout, again.stdout):
+        assert broker.password not in said
+
+    # What does not pass by itself ends it with the reason.
+    monkeypatch.setenv("KAFKA_TOPICS", "nope")
+    ended = subprocess.run([RATIFY, "stream", "run"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 1
+    assert "TopicMissing: Kafka at" in ended.stderr
+    assert "nope" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,175 @@
+"""The continuous mode, bronze and silver, whatever is killed with -9, and however often: itself, Spark, the broker."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import ingest
+from assets.silver import tracker_stream
+from assets.silver.events import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from embedded.stack import running, status
+from embedded.state import StackConfig, StackState
+from orchestration.cli.tracker import PARTITIONS, Kind, Sent, Simulation, send
+from resources.catalog import UnityCatalog
+from resources.errors import TableMissing
+from resources.kafka import Kafka
+from resources.spark import Spark
+from resources.tables import TableDeclaration
+from tests.conftest import say
+from tests.orchestration.test_cli import OURS, RATIFY, environment
+from tests.resources.lakehouse import another_catalog
+
+EVENTS, KILLS, PATIENCE_S = 500_000, 20, 600
+# Silver's columns, and those of quarantine that do not tell when it was judged.
+COMPARED: tuple[tuple[TableDeclaration, str], ...] = (
+    (TRACKER_EVENTS, "*"),
+    (QUARANTINE, "key, value, topic, partition, offset, timestamp, reasons"),
+)
+
+
+class Streams:
+    """`ratify stream run`, killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self._environment, self._log = environment(home), home / "logs" / "chaos.log"
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [RATIFY, "stream", "run", "--every", "1", "--round-seconds", "20"],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()[-3000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+
+    def wait_until(self, check: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not check():
+            assert time.monotonic() < deadline, self.said
+            # Nothing that is killed may end the streams: they go on by themselves.
+            assert self.process.poll() is None, self.said
+            time.sleep(0.5)
+
+
+def alive(home: Path) -> StackState | None:
+    """The stack, when all of it answers."""
+    state = status(home)
+    return state if state and state.spark and state.kafka else None
+
+
+@pytest.mark.stack
+@pytest.mark.long
+def test_twenty_kills_of_anything_lose_and_double_nothing(
+    tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RATIFY_HOME", str(home))
+    chance = random.Random(4)  # noqa: S311 moments and victims
+    sent = list[Sent]()
+    with running(StackConfig(home=home, jars_dir=jars_dir, kafka=True), say) as state:
+        kafka, catalog = Kafka(), another_catalog(state)
+        topic = "tracker-events"
+        kafka.ensure_topic(topic, PARTITIONS)
+        sender = threading.Thread(target=lambda: sent.append(send(kafka, Simulation(EVENTS, rate=1000), topic)))
+        sender.start()
+        streams = Streams(home)
+        try:
+            for number in range(KILLS):
+                # Of three kills one meets the streams starting; the others wait for a commit, so that they are at work.
+                if number % 3 and not sent:
+                    table = (TRACKER_EVENTS_RAW, TRACKER_EVENTS)[number % 3 - 1]
+                    before = version(catalog, table)
+                    streams.wait_until(lambda table=table, before=before: bool(sent) or version(catalog, table) > before)
+                time.sleep(chance.uniform(0, 5))
+                streams.wait_until(lambda: alive(home) is not None)
+                now = alive(home)
+                assert now is not None
+                assert now.spark is not None
+                assert now.kafka is not None
+                victim = chance.choice(("spark", "kafka", "run"))
+                say(f"kill {number}: {victim}")
+                if victim == "run":
+                    streams.kill()
+                else:
+                    os.kill({"spark": now.spark.pid, "kafka": now.kafka.pid}[victim], signal.SIGKILL)
+            sender.join()
+            # The producer writes each record once, so that the topic has no more than was sent.
+            assert kafka.extent([topic]).behind({}) == sent[0].records == EVENTS
+            with closing(Spark(catalog=catalog)) as spark:
+                streams.wait_until(lambda: records_read(spark) == EVENTS)
+                streams.process.send_signal(signal.SIGTERM)
+                assert streams.process.wait(120) == 0, streams.said
+                assert_offsets_once(spark, kafka, topic)
+                assert_as_sent(spark, sent[0])
+                assert_as_by_a_clean_run(spark, kafka)
+        finally:
+            streams.process.kill()
+
+
+def version(catalog: UnityCatalog, table: TableDeclaration) -> int:
+    """The table's last version; -1 where it is not made yet."""
+    try:
+        return catalog.version(table.full_name(catalog.connection.name))
+    except TableMissing:
+        return -1
+
+
+def records_read(spark: Spark) -> int:
+    """Records of bronze that silver has accounted for."""
+    (row,) = spark.rows(spark.sql("SELECT coalesce(sum(records), 0) AS n FROM {book}", book=spark.table(STREAM_BATCHES)))
+    return int(row["n"])
+
+
+def assert_offsets_once(spark: Spark, kafka: Kafka, topic: str) -> None:
+    """Each offset of the topic is in bronze, and once."""
+    query = "SELECT partition, count(*) AS n, count(DISTINCT offset) AS d, max(offset) + 1 AS next FROM {raw} GROUP BY ALL"
+    held = spark.rows(spark.sql(query, raw=spark.table(TRACKER_EVENTS_RAW)))
+    ends = kafka.extent([topic]).latest[topic]
+    assert {row["partition"]: (row["n"], row["d"], row["next"]) for row in held} == {
+        partition: (end, end, end) for partition, end in ends.items() if end
+    }
+
+
+def assert_as_sent(spark: Spark, sent: Sent) -> None:
+    """Silver and quarantine have as many rows as the simulator says, and the book the same."""
+    aside = sum(sent.kinds[kind] for kind in (Kind.MALFORMED, Kind.WRONG_TYPE, Kind.FUTURE))
+    assert (spark.count(TRACKER_EVENTS), spark.count(QUARANTINE)) == (sent.accepted, aside)
+    done = tracker_stream.account(spark, "true").numbers
+    assert (done["accepted"], done["quarantined"]) == (sent.accepted, aside)
+    assert (done["late"], done["duplicates"], done["dropped"]) == (sent.kinds[Kind.LATE], sent.kinds[Kind.DUPLICATE], 0)
+
+
+def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
+    """Read and judged again, with nothing killed, the topic gives the same rows."""
+    versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
+    ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamConfig(full_refresh=True, force=True))
+    tracker_stream.stream(spark, full_refresh=True)
+    for (table, columns), version in zip(COMPARED, versions, strict=True):
+        name = spark.full_name(table)
+        chaos = f"SELECT {columns} FROM {name} VERSION AS OF {version}"
+        clean = f"SELECT {columns} FROM {name}"
+        for one, other in ((chaos, clean), (clean, chaos)):
+            differing = spark.rows(spark.sql(f"SELECT * FROM ({one} EXCEPT ALL {other}) LIMIT 3"))
+            assert not differing, (table.name, differing)
