@@ -127,6 +127,15 @@ def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
 
 
 @pytest.mark.stack
+def test_a_session_that_another_thread_gave_up_is_opened_anew(lake: Lakehouse) -> None:
+    session = lake.spark.session
+    session.client.close()
+    with pytest.raises(SparkUnavailable, match="Cannot invoke RPC"), lake.spark._understood():
+        session.conf.get("spark.sql.session.timeZone")
+    assert [row["one"] for row in lake.run("SELECT 1 AS one")] == [1]
+
+
+@pytest.mark.stack
 def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
     columns = (
         Column("id", "bigint", "the key", nullable=False),
