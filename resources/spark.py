@@ -58,7 +58,17 @@ COMMITTED = "ratify:"
 """What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
 
 # The server does not answer, or it does and is another one than before.
-_GONE = ("UNAVAILABLE", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED", "OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
+_GONE = (
+    "UNAVAILABLE",
+    "SESSION_CLOSED",
+    "SESSION_NOT_FOUND",
+    "SESSION_CHANGED",
+    "OPERATION_NOT_FOUND",
+    "NO_ACTIVE_SESSION",
+    # Another thread with the same session has found that out, and has given it up.
+    "Channel closed",
+    "Cannot invoke RPC",
+)
 NO_WORKER = "Python worker failed to connect back"
 """What stands in Spark's error where a Python process of the server did not answer it in time."""
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
@@ -371,8 +381,11 @@ class Spark(dg.ConfigurableResource[Any]):
             yield
         except RatifyError:
             raise
-        except (PySparkException, RpcError) as error:
-            raise self.translated(error, opening) from error
+        except (PySparkException, RpcError, ValueError) as error:
+            # gRPC says with a ValueError that its channel is closed.
+            if (ours := self.translated(error, opening)) is error:
+                raise
+            raise ours from error
 
 
 def _await_port(remote: str, seconds: int) -> None:

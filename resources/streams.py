@@ -207,10 +207,12 @@ def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], Str
 
     try:
         return work()
-    except (PySparkException, RpcError) as error:
+    except (PySparkException, RpcError, ValueError) as error:
         translated = spark.translated(error)
         if isinstance(translated, RatifyError):
             raise translated from None
+        if not isinstance(error, (PySparkException, RpcError)):
+            raise
         # Not chained: the foreign error repeats what it was given.
         raise explain(str(error)) from None
 

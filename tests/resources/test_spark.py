@@ -7,6 +7,7 @@ import time
 from decimal import Decimal
 from typing import Any
 
+import grpc
 import pytest
 
 from resources.catalog import UnityCatalog
@@ -124,6 +125,16 @@ def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
     spark.close()
     spark.close()
     assert spark.rows(spark.sql("SELECT 1 AS one")) == [{"one": 1}]
+
+
+def test_a_channel_that_another_thread_has_closed_is_no_spark() -> None:
+    spark = Spark(catalog=UnityCatalog(host="http://127.0.0.1:9", token="t"), remote="sc://127.0.0.1:9")
+    channel = grpc.insecure_channel("127.0.0.1:9")
+    channel.close()
+    with pytest.raises(SparkUnavailable, match="closed"), spark._understood():
+        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
+    with pytest.raises(ValueError, match="of its own"), spark._understood():
+        raise ValueError("of its own")
 
 
 @pytest.mark.stack
