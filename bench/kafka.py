@@ -8,10 +8,10 @@ On the same topics, of a broker on this machine:
 - bare Spark: the same stream by hand, into a folder that is a Delta table no catalog knows;
 - Python: a consumer of librdkafka (confluent-kafka) that gathers records and appends them to a folder with deltalake.
 
-*Drain*: a topic that is full is read to its end, by each in turn, in batches of the size that is ours by default. *Live*: a
-producer sends at a rate; a micro-batch begins every second (Python: a commit every second); the latency of an event is from
-its timestamp to its commit. *Silver*: the records of bronze by the package's stream (judged, counted, merged, those that fail
-set aside, the batch booked) against a stream that only parses and merges them.
+*Drain*: a topic that is full is read to its end, by each in turn, in batches of the size that is ours by default.
+*Live*: a producer sends at a rate; a micro-batch begins every second (Python: a commit every second); the latency of an
+event is from its timestamp to its commit. *Silver*: the records of bronze by the package's stream (judged, counted, merged,
+those that fail set aside, the batch booked) against a stream that only parses and merges them.
 
 Prints events a second, the latencies, and the ratios that are aimed at; the exit code is 1 where one is missed. Needs the
 embedded stack, which it starts.
