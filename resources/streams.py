@@ -173,7 +173,9 @@ def follow(
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
             _guarded(spark, lambda: told.look(query), explain)
         deadline = time.monotonic() + _LAST_BATCH_S
-        while not ended and time.monotonic() < deadline and query.status["isTriggerActive"]:
+        while (
+            not ended and time.monotonic() < deadline and _guarded(spark, lambda: query.status["isTriggerActive"], explain)
+        ):
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
         _guarded(spark, lambda: told.look(query), explain)
     finally:
