@@ -82,13 +82,14 @@ def has_begun(url: str) -> bool:
 def sweep(url: str) -> None:
     """Take away what a stream left that died as it planned its first batch: Spark begins none where anything is.
 
-    It is for a checkpoint by which none has begun; what only Spark can reach it leaves as it is.
+    Where one has begun, or only Spark can reach it, all stays as it is.
     """
+    if has_begun(url):
+        return
     with contextlib.suppress(FileNotFoundError, StreamError):
         fs, path = _opened(url)
         for name in fs.ls(f"{path}/offsets", detail=False):
-            if name.rpartition("/")[2].startswith("."):
-                fs.rm_file(name)
+            fs.rm_file(name)
 
 
 def forget(spark: Spark, declaration: TableDeclaration) -> None:

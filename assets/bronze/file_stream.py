@@ -5,7 +5,6 @@ the offset: what was read once is known by its name, in whatever folder it lies 
 """
 
 import hashlib
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from resources.tables import TableDeclaration, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-logger = logging.getLogger(__name__)
 
 LISTED = "files listed"
 """Metadata key: a digest of the names that were in the folder when the run began."""
@@ -52,7 +49,7 @@ class FileSource(RecordSource):
     """A folder, local or in an object store that Spark and this machine both reach."""
 
     def __init__(self, config: StreamConfig) -> None:
-        """Raise NotConfigured where the settings name no folder, or no format that there is."""
+        """Raise NotConfigured where the settings name no folder, or one that Spark would take for a pattern."""
         self._config = config
         self._settings = config.tracker
         if not self._settings.files:

@@ -66,7 +66,8 @@ class KafkaSource(RecordSource):
         self._extent = self._kafka.extent(self._topics)
 
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
-        return refusal(spark.full_name(table), _first_held(spark, table), held_offsets(spark, table), self._extent)
+        first = _of_each_partition(spark, table, "min(offset)")
+        return refusal(spark.full_name(table), first, held_offsets(spark, table), self._extent)
 
     def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
         fails = self._config.on_data_loss == "fail"
@@ -132,11 +133,7 @@ class KafkaSource(RecordSource):
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
     """Return for each partition of Kafka the offset after the last one that the table holds."""
-    next_ = f"SELECT topic, partition, max(offset) + 1 AS next FROM {{raw}} WHERE {IN_KAFKA} GROUP BY topic, partition"
-    held: Offsets = {}
-    for row in spark.rows(spark.sql(next_, raw=spark.table(table))):
-        held.setdefault(row["topic"], {})[row["partition"]] = row["next"]
-    return held
+    return _of_each_partition(spark, table, "max(offset) + 1")
 
 
 def starting(config: StreamConfig, extent: Extent, held: Offsets) -> Offsets:
@@ -178,12 +175,12 @@ def refusal(table: str, first: Offsets, held: Offsets, extent: Extent) -> str:
     return refused(table, f"{lost:,} offsets that it holds are no longer in Kafka. {'; '.join(said)}", "Kafka")
 
 
-def _first_held(spark: Spark, table: TableDeclaration) -> Offsets:
-    first: Offsets = {}
-    query = f"SELECT topic, partition, min(offset) AS first FROM {{raw}} WHERE {IN_KAFKA} GROUP BY topic, partition"
+def _of_each_partition(spark: Spark, table: TableDeclaration, offset: str) -> Offsets:
+    query = f"SELECT topic, partition, {offset} AS at FROM {{raw}} WHERE {IN_KAFKA} GROUP BY topic, partition"
+    found: Offsets = {}
     for row in spark.rows(spark.sql(query, raw=spark.table(table))):
-        first.setdefault(row["topic"], {})[row["partition"]] = row["first"]
-    return first
+        found.setdefault(row["topic"], {})[row["partition"]] = row["at"]
+    return found
 
 
 def _missing(held: Offsets, extent: Extent) -> list[Gap]:

@@ -90,9 +90,8 @@ def _ingest(source: RecordSource, spark: Spark, table: TableDeclaration, config:
     created = spark.ensure_table(table)
     removed, refreshed = _refresh(source, spark, table, config) if config.full_refresh else (0, None)
     checkpoint = "/".join(filter(None, (checkpoints.folder(spark, table), source.checkpoint)))
+    checkpoints.sweep(checkpoint)
     target = Target(spark, table, checkpoint, checkpoints.has_begun(checkpoint))
-    if not target.begun:
-        checkpoints.sweep(checkpoint)
     query = _query(target, source.reader(target, course), config, course)
     try:
         run = follow(spark, query, replace(course, on_progress=source.progressed), explain=source.explained)

@@ -201,8 +201,7 @@ def _stream(
             _refuse_loss(spark)
         _empty(spark)
         checkpoint = checkpoints.begin(spark, TRACKER_EVENTS)
-    if not checkpoints.has_begun(checkpoint.url):
-        checkpoints.sweep(checkpoint.url)
+    checkpoints.sweep(checkpoint.url)
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
     raw = spark.full_name(TRACKER_EVENTS_RAW)

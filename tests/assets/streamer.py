@@ -1,7 +1,6 @@
 """A process that streams a topic into a bronze table until all of it is there, and may be killed."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from resources.kafka import Kafka
 from resources.spark import Spark
 from resources.streams import Course
 from resources.tables import TableDeclaration
+from tests.killable import Killable
 
 
 def raw_table(name: str) -> TableDeclaration:
@@ -22,36 +22,23 @@ def raw_table(name: str) -> TableDeclaration:
     return TableDeclaration("bronze", name, RECORD, "of a test", Engine.SPARK, frozenset({"STREAMING UPDATE"}))
 
 
-class Streamer:
+class Streamer(Killable):
     """The process. It ends when the topic is in the table, once the file `all_sent` is there."""
 
     def __init__(self, folder: Path, topic: str, table: TableDeclaration, max_records: int, **environment: str) -> None:
         self.all_sent = folder / "all-sent"
-        self._arguments = [topic, table.name, str(max_records), str(self.all_sent)]
-        self._log = folder / "streamer.log"
-        self._environment = {**os.environ, **environment}
-        self.process = self._start()
+        arguments = [topic, table.name, str(max_records), str(self.all_sent)]
+        command = [sys.executable, "-m", "tests.assets.streamer", *arguments]
+        super().__init__(command, {**os.environ, **environment}, folder / "streamer.log")
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.assets.streamer", *self._arguments],
-                env=self._environment,
-                cwd=Path(__file__).parents[2],
-                stdout=log,
-                stderr=log,
-            )
 
-    @property
-    def said(self) -> str:
-        """The end of what it wrote to its log."""
-        return self._log.read_text()[-3000:]
-
-    def kill(self) -> None:
-        """Kill it with -9 and start it again."""
-        self.process.kill()
-        self.process.wait()
-        self.process = self._start()
+def assert_exact(spark: Spark, kafka: Kafka, table: TableDeclaration, topic: str) -> None:
+    """Each offset of the topic is in the table, and once."""
+    query = "SELECT partition, count(*) AS n, count(DISTINCT offset) AS d, max(offset) + 1 AS next FROM {raw} GROUP BY ALL"
+    held = {
+        row["partition"]: (row["n"], row["d"], row["next"]) for row in spark.rows(spark.sql(query, raw=spark.table(table)))
+    }
+    assert held == {partition: (end, end, end) for partition, end in kafka.extent([topic]).latest[topic].items()}
 
 
 def main(topic: str, table: str, max_records: str, all_sent: str) -> None:

@@ -1,4 +1,4 @@
-"""Bronze is exact whatever is killed with -9, and however often: the run, Spark, the broker."""
+"""Bronze is exact when the run or the broker is killed with -9; test_stream_chaos.py kills all there is, and often."""
 
 import os
 import signal
@@ -18,23 +18,12 @@ from embedded.state import StackConfig
 from orchestration.cli.tracker import Simulation, send
 from resources.errors import BrokerUnavailable, StreamError
 from resources.kafka import Kafka
-from resources.spark import Spark
 from resources.streams import Batch, Course
-from resources.tables import TableDeclaration
-from tests.assets.streamer import Streamer, raw_table
+from tests.assets.streamer import Streamer, assert_exact, raw_table
 from tests.conftest import TestBroker, say
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
-
-
-def assert_exact(spark: Spark, kafka: Kafka, table: TableDeclaration, topic: str) -> None:
-    """Each offset of the topic is in the table, and once."""
-    query = "SELECT partition, count(*) AS n, count(DISTINCT offset) AS d, max(offset) + 1 AS next FROM {raw} GROUP BY ALL"
-    held = {
-        row["partition"]: (row["n"], row["d"], row["next"]) for row in spark.rows(spark.sql(query, raw=spark.table(table)))
-    }
-    assert held == {partition: (end, end, end) for partition, end in kafka.extent([topic]).latest[topic].items()}
 
 
 def wait_until(check: Callable[[], bool], seconds: float = 180) -> None:

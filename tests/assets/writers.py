@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from resources.errors import RatifyError
 from resources.history import Engine
 from resources.landing import LandingZone
 from resources.tables import Column, TableDeclaration
+from tests.killable import Killable
 
 HEADER = ("id", "amount")
 
@@ -26,15 +26,14 @@ def source_of(name: str, header: tuple[str, ...] = HEADER) -> Source:
     return Source(f"{name}/*.csv", header, table)
 
 
-class Writer:
+class Writer(Killable):
     """A process that loads the files of its notifications, one after the other, and goes on where it was killed."""
 
     def __init__(self, folder: Path, home: Path, landing: Path, table: str, notifications: list[str], seed: int) -> None:
         self.total = len(notifications)
         self._done = folder / f"writer-{seed}.done"
         self._done.touch()
-        self._log = folder / f"writer-{seed}.log"
-        self._task = folder / f"writer-{seed}.json"
+        task_file = folder / f"writer-{seed}.json"
         task = {
             "landing": str(landing),
             "table": table,
@@ -42,35 +41,14 @@ class Writer:
             "done": str(self._done),
             "seed": seed,
         }
-        self._task.write_text(json.dumps(task))
-        self._environment = {**os.environ, "RATIFY_HOME": str(home)}
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.assets.writers", str(self._task)],
-                env=self._environment,
-                cwd=Path(__file__).parents[2],
-                stdout=log,
-                stderr=log,
-            )
+        task_file.write_text(json.dumps(task))
+        command = [sys.executable, "-m", "tests.assets.writers", str(task_file)]
+        super().__init__(command, {**os.environ, "RATIFY_HOME": str(home)}, folder / f"writer-{seed}.log")
 
     @property
     def done(self) -> int:
         """How many notifications it has worked off."""
         return len(self._done.read_text().splitlines())
-
-    @property
-    def said(self) -> str:
-        """The end of what it wrote to its log."""
-        return self._log.read_text()[-3000:]
-
-    def kill(self) -> None:
-        """Kill it with -9 and start it again."""
-        self.process.kill()
-        self.process.wait()
-        self.process = self._start()
 
 
 def main(task_file: str) -> None:

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +24,9 @@ from resources.errors import TableMissing
 from resources.kafka import Kafka
 from resources.spark import Spark
 from resources.tables import TableDeclaration
+from tests.assets.streamer import assert_exact
 from tests.conftest import say
+from tests.killable import Killable
 from tests.orchestration.test_cli import OURS, RATIFY, environment
 from tests.resources.lakehouse import another_catalog
 
@@ -37,30 +38,12 @@ COMPARED: tuple[tuple[TableDeclaration, str], ...] = (
 )
 
 
-class Streams:
+class Streams(Killable):
     """`ratify stream run`, killed and started again."""
 
     def __init__(self, home: Path) -> None:
-        self._environment, self._log = environment(home), home / "logs" / "chaos.log"
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [RATIFY, "stream", "run", "--every", "1", "--round-seconds", "20"],
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()[-3000:]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.process = self._start()
+        command = [RATIFY, "stream", "run", "--every", "1", "--round-seconds", "20"]
+        super().__init__(command, environment(home), home / "logs" / "chaos.log")
 
     def wait_until(self, check: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -121,7 +104,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                 streams.wait_until(lambda: records_read(spark) == EVENTS)
                 streams.process.send_signal(signal.SIGTERM)
                 assert streams.process.wait(120) == 0, streams.said
-                assert_offsets_once(spark, kafka, topic)
+                assert_exact(spark, kafka, TRACKER_EVENTS_RAW, topic)
                 assert_as_sent(spark, sent[0])
                 assert_as_by_a_clean_run(spark, kafka)
         finally:
@@ -140,16 +123,6 @@ def records_read(spark: Spark) -> int:
     """Records of bronze that silver has accounted for."""
     (row,) = spark.rows(spark.sql("SELECT coalesce(sum(records), 0) AS n FROM {book}", book=spark.table(STREAM_BATCHES)))
     return int(row["n"])
-
-
-def assert_offsets_once(spark: Spark, kafka: Kafka, topic: str) -> None:
-    """Each offset of the topic is in bronze, and once."""
-    query = "SELECT partition, count(*) AS n, count(DISTINCT offset) AS d, max(offset) + 1 AS next FROM {raw} GROUP BY ALL"
-    held = spark.rows(spark.sql(query, raw=spark.table(TRACKER_EVENTS_RAW)))
-    ends = kafka.extent([topic]).latest[topic]
-    assert {row["partition"]: (row["n"], row["d"], row["next"]) for row in held} == {
-        partition: (end, end, end) for partition, end in ends.items() if end
-    }
 
 
 def assert_as_sent(spark: Spark, sent: Sent) -> None:
