@@ -39,7 +39,7 @@ def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
 
 automation_sensor = dg.AutomationConditionSensorDefinition(
     "automation",
-    target=dg.AssetSelection.all(),
+    target=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),
     # They are created STOPPED otherwise, and nothing would say so.
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=15,

@@ -1,6 +1,7 @@
 """The asset checks: each reads what happened and returns numbers; it raises only if it cannot measure."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -33,6 +34,11 @@ _HISTORY_CHECKS = {
 }
 _APPEND_ONLY_CHECK = {"nothing_taken_back": "Rows were never deleted, restored or rewritten."}
 _BLOCKING = {"schema_as_declared", "nothing_taken_back"}
+_check = partial(
+    dg.AssetCheckSpec,
+    # A run that automation asks for has only the checks that it asked for, as soon as a table brings some of its own.
+    automation_condition=dg.AutomationCondition.any_deps_match(dg.AutomationCondition.will_be_requested()),
+)
 
 
 def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
@@ -42,9 +48,7 @@ def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=f"{declaration.name}_history",
-        specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in said.items()
-        ],
+        specs=[_check(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in said.items()],
     )
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Iterator[dg.AssetCheckResult]:
         claims = _claims(context.instance, key)
@@ -108,7 +112,7 @@ def _result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResul
 @dg.multi_asset_check(
     name="tracker_events_raw_offsets",
     specs=[
-        dg.AssetCheckSpec(
+        _check(
             "offsets_once",
             asset=asset_key(TRACKER_EVENTS_RAW),
             # Not blocking: a gap that was accepted stays, and what stands twice silver leaves out.
@@ -137,11 +141,7 @@ def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=f"{declaration.name}_files",
-        specs=[
-            dg.AssetCheckSpec(
-                "files_present", asset=key, blocking=True, description="Every file of the table exists in storage."
-            )
-        ],
+        specs=[_check("files_present", asset=key, blocking=True, description="Every file of the table exists in storage.")],
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         yield _result(key, "files_present", _files_finding(duckdb, declaration))
@@ -166,7 +166,7 @@ def landing_check(
 
     @dg.multi_asset_check(
         name=f"{source.table.name}_{name}",
-        specs=[dg.AssetCheckSpec(name, asset=key, blocking=True, description=description)],
+        specs=[_check(name, asset=key, blocking=True, description=description)],
     )
     def check(landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         yield _result(key, name, judged(landing, duckdb, source))
@@ -177,7 +177,7 @@ def landing_check(
 @dg.multi_asset_check(
     name="flights_conserved",
     specs=[
-        dg.AssetCheckSpec(
+        _check(
             "rows_conserved",
             asset=asset_key(FLIGHTS),
             additional_deps=[asset_key(FLIGHTS_QUARANTINE), asset_key(FLIGHTS_RAW.table)],
@@ -197,7 +197,7 @@ def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
 @dg.multi_asset_check(
     name="tracker_events_conserved",
     specs=[
-        dg.AssetCheckSpec(
+        _check(
             "records_conserved",
             asset=asset_key(TRACKER_EVENTS),
             additional_deps=[asset_key(QUARANTINE), asset_key(TRACKER_EVENTS_RAW)],

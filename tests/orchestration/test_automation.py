@@ -6,7 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.bronze.sources import SOURCES
+from assets.silver.tables import FLIGHTS
+from assets.tables import asset_key
 from orchestration.automation import downstream_of_checked
+from orchestration.definitions import defs
 
 
 class World:
@@ -84,3 +88,24 @@ def test_an_input_that_changed_while_the_table_was_made_is_not_forgotten(world: 
     world.make("up")
     world.make("down", "further")
     assert "down" in world.tick()
+
+
+def test_every_check_of_a_table_is_asked_for_with_it() -> None:
+    """Also where the table brings some of its own: Dagster runs no others then, and what they block would wait for ever."""
+    checks = defs.resolve_asset_graph().get_check_keys_for_assets
+    with dg.DagsterInstance.ephemeral() as instance:
+        before = dg.evaluate_automation_conditions(defs=defs, instance=instance)
+        for source in SOURCES:
+            key = asset_key(source.table)
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+            for check in checks({key}):
+                passed = dg.AssetCheckEvaluation(asset_key=key, check_name=check.name, passed=True, metadata={})
+                instance.report_runless_asset_event(passed)
+        asked = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=before.cursor)
+    wanted = {result.key for result in asked.results if not result.true_subset.is_empty}
+    own = {spec.name for spec in defs.get_assets_def(asset_key(FLIGHTS)).check_specs}
+    others = {check for check in checks({asset_key(FLIGHTS)}) if check.name not in own}
+    assert asset_key(FLIGHTS) in wanted
+    assert own
+    assert len(others) == 6
+    assert others <= wanted

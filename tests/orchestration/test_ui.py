@@ -63,6 +63,22 @@ class Dev:
         nodes = self.ask("{assetNodes {assetMaterializations(limit: 1) {timestamp}}}")["assetNodes"]
         return sum(bool(node["assetMaterializations"]) for node in nodes)
 
+    def unchecked(self) -> list[str]:
+        """The checks that never ran of tables of silver and gold that are there."""
+        nodes = self.ask(
+            "{assetNodes {assetKey {path} assetMaterializations(limit: 1) {timestamp} "
+            "assetChecksOrError {... on AssetChecks {checks {name}}}}}"
+        )["assetNodes"]
+        never = list[str]()
+        for node in nodes:
+            path = node["assetKey"]["path"]
+            if node["assetMaterializations"] and path[1] in {"silver", "gold"}:
+                for check in node["assetChecksOrError"]["checks"]:
+                    which = f"assetKey: {{path: {json.dumps(path)}}}, checkName: {json.dumps(check['name'])}, limit: 1"
+                    if not self.ask(f"{{assetCheckExecutions({which}) {{status}}}}")["assetCheckExecutions"]:
+                        never.append(f"{'/'.join(path)}: {check['name']}")
+        return never
+
     def await_(self, what: str, done: Any) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
@@ -112,6 +128,7 @@ def page(dev: Dev) -> Generator[Page]:
 def test_sensor_and_automation_bring_every_table_up(dev: Dev) -> None:
     dev.await_("every table being materialized", lambda: dev.materialized() >= TABLES and dev.idle())
     assert set(dev.runs().values()) == {"SUCCESS"}
+    assert dev.unchecked() == []
 
 
 def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
