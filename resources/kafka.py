@@ -5,13 +5,15 @@ Passwords come from the environment, and go into the settings of clients only: n
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from resources.errors import BrokerDenied, BrokerUnavailable, RatifyError, StreamError, TopicMissing
 from resources.flink_output import redacted
@@ -20,8 +22,8 @@ from resources.settings import KafkaConnection, Settings
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-Ask = Callable[[Mapping[Any, "Future[Any]"]], dict[Any, Any]]
-"""Waits for what an admin client was asked, and returns the answers by the same keys."""
+Ask = Callable[[Callable[[], Mapping[Any, "Future[Any]"]]], dict[Any, Any]]
+"""Asks an admin client, again while nobody leads yet, and returns the answers by the keys of what it was asked."""
 
 Offsets = dict[str, dict[int, int]]
 """An offset for each partition of each topic."""
@@ -56,6 +58,16 @@ _UNAVAILABLE = frozenset(
         "BROKER_NOT_AVAILABLE",
         "LEADER_NOT_AVAILABLE",
         "COORDINATOR_NOT_AVAILABLE",
+    }
+)
+# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads.
+_UNSETTLED = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
     }
 )
 
@@ -123,10 +135,11 @@ class Kafka(dg.ConfigurableResource[Any]):
             partitions = self._partitions(admin, ask, topics)
             found: list[Offsets] = []
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-                asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self.timeout_seconds)
+                wanted = dict.fromkeys(partitions, spec)
+                asked = ask(partial(admin.list_offsets, wanted, request_timeout=self.timeout_seconds))
                 offsets: Offsets = {topic: {} for topic in topics}
-                for partition, info in ask({(at.topic, at.partition): future for at, future in asked.items()}).items():
-                    offsets[partition[0]][partition[1]] = info.offset
+                for at, info in asked.items():
+                    offsets[at.topic][at.partition] = info.offset
                 found.append(offsets)
         return Extent(*found)
 
@@ -138,7 +151,7 @@ class Kafka(dg.ConfigurableResource[Any]):
             try:
                 self._partitions(admin, ask, [topic])
             except TopicMissing:
-                ask(admin.create_topics([NewTopic(topic, num_partitions=partitions, config=dict(config or {}))]))
+                ask(partial(admin.create_topics, [NewTopic(topic, num_partitions=partitions, config=dict(config or {}))]))
                 return True
         return False
 
@@ -147,7 +160,8 @@ class Kafka(dg.ConfigurableResource[Any]):
         from confluent_kafka import TopicPartition
 
         with self._admin() as (admin, ask):
-            ask(admin.delete_records([TopicPartition(*at) for at in _flat(before)], request_timeout=self.timeout_seconds))
+            until = [TopicPartition(*at) for at in _flat(before)]
+            ask(partial(admin.delete_records, until, request_timeout=self.timeout_seconds))
 
     @contextmanager
     def producer(self, **settings: Any) -> "Generator[Producer]":
@@ -193,8 +207,9 @@ class Kafka(dg.ConfigurableResource[Any]):
 
         # Not a consumer's commit, which may wait for a broker that has died for as long as that is away.
         with self._admin() as (admin, ask):
-            standing = ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])
-            (shown,) = ask(admin.alter_consumer_group_offsets([standing], request_timeout=self.timeout_seconds)).values()
+            standing = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])]
+            asked = ask(partial(admin.alter_consumer_group_offsets, standing, request_timeout=self.timeout_seconds))
+            (shown,) = asked.values()
         for partition in shown.topic_partitions:
             if partition.error:
                 raise self._translated(partition.error, partition.topic)
@@ -226,27 +241,36 @@ class Kafka(dg.ConfigurableResource[Any]):
         with self._understood(failed):
             admin = AdminClient(self._client(failed))
 
-            def ask(futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+            def answered(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+                futures = send()
                 # A refused password is no answer to librdkafka, which tries it again until time is up.
                 deadline = time.monotonic() + self.timeout_seconds + 5
-                while time.monotonic() < deadline and not all(future.done() for future in futures.values()):
-                    admin.poll(0.05)
+                while time.monotonic() < deadline and wait(futures.values(), timeout=0.05).not_done:
+                    admin.poll(0)
                     if denied := [error for error in failed if error.name() in _DENIED]:
                         raise self._translated(denied[0])
                 return {key: future.result(timeout=1) for key, future in futures.items()}
+
+            retrying = Retrying(
+                retry=retry_if_exception(_is_unsettled),
+                stop=stop_after_delay(self.timeout_seconds),
+                wait=wait_fixed(0.1),
+                reraise=True,
+            )
+
+            def ask(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+                return retrying(answered, send)
 
             yield admin, ask
 
     def _partitions(self, admin: Any, ask: Ask, topics: Iterable[str]) -> list[Any]:
         from confluent_kafka import TopicCollection, TopicPartition
 
-        asked: Mapping[str, Future[Any]] = admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=self.timeout_seconds
-        )
         described = dict[str, Any]()
-        for topic, future in asked.items():
+        for topic in topics:
             with self._understood([], topic):
-                described |= ask({topic: future})
+                one = TopicCollection([topic])
+                described |= ask(partial(admin.describe_topics, one, request_timeout=self.timeout_seconds))
         return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
 
     def _client(self, failed: list[Any]) -> dict[str, Any]:
@@ -303,6 +327,12 @@ _CHECK = (
     "Check that it runs (`ratify status`), that KAFKA_BOOTSTRAP and KAFKA_SECURITY_PROTOCOL are right, and for SSL that "
     "KAFKA_CA names the certificates."
 )
+
+
+def _is_unsettled(error: BaseException) -> bool:
+    from confluent_kafka import KafkaException
+
+    return isinstance(error, KafkaException) and error.args[0].name() in _UNSETTLED
 
 
 def _flat(offsets: Offsets) -> list[tuple[str, int, int]]:

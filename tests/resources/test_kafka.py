@@ -96,6 +96,15 @@ def test_topics_offsets_and_groups(kafka: Kafka, fresh_topic: str) -> None:
 
 
 @pytest.mark.stack
+def test_a_topic_can_be_asked_for_as_soon_as_it_is_made(kafka: Kafka, fresh_topic: str) -> None:
+    """Before its partitions have leaders the broker says that it is not the leader."""
+    for number in range(40):
+        topic = f"{fresh_topic}-{number}"
+        kafka.ensure_topic(topic, 8)
+        assert kafka.extent([topic]).behind({}) == 0
+
+
+@pytest.mark.stack
 def test_a_record_that_is_too_large_is_an_error_of_the_producer(kafka: Kafka, fresh_topic: str) -> None:
     kafka.ensure_topic(fresh_topic, config={"max.message.bytes": "1000"})
     with pytest.raises(StreamError, match="size"), kafka.producer() as producer:
