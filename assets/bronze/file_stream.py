@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from assets.bronze import event_time
 from assets.bronze.record_source import News, Reached, RecordSource, StreamConfig, Target, refused
 from resources.errors import FileUnreadable, NotConfigured, StreamError
 from resources.landing import LandingZone
@@ -95,6 +96,7 @@ class FileSource(RecordSource):
             "topic": literal(_TOPIC),
             "key": _field(settings.key),
             "time": _field(settings.time),
+            "made": event_time.from_text("given_time"),
         }
         lines = Template((_SQL / "file_lines.sql").read_text()).substitute(given)
         records = Template((_SQL / f"file_{settings.format}.sql").read_text()).substitute(given, lines=f"(\n{lines})")

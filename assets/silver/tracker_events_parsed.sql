@@ -1,7 +1,8 @@
 -- Every record of the tracker's topics, read: as JSON, as JSON in the envelope of Kafka Connect ({"schema", "payload"}), or
 -- as Avro, each record by its first byte. Nothing here fails, whatever the bytes are: a record that cannot be read has
 -- `readable` false, one with a value of another type than declared has `typed` false.
--- In: `batch`, records as bronze has them; `avro`, what reads the bytes of an event in Avro (see tracker_stream.py).
+-- In: `batch`, records as bronze has them; `avro`, what reads the bytes of an event in Avro (see tracker_stream.py);
+-- `time`, the time in the text time_text (see event_time.py).
 WITH given AS (
   SELECT
     topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers,
@@ -49,23 +50,10 @@ events AS (
       -- What cannot be decoded is NULL in every field.
       THEN coalesce(CAST(avro.time AS STRING), avro.version, avro.model, CAST(avro.heart_bpm AS STRING),
         CAST(avro.kcal AS STRING)) IS NOT NULL
-      ELSE json IS NOT NULL AND fields IS NOT NULL END AS readable,
-    -- A number counts milliseconds since 1970 (as Connect writes it). Others than years 1 to 9999 would fail the query.
-    CASE WHEN try_cast(time_text AS BIGINT) BETWEEN -62135596800000 AND 253402300799999
-      THEN try_cast(time_text AS BIGINT) END AS time_ms
+      ELSE json IS NOT NULL AND fields IS NOT NULL END AS readable
   FROM unwrapped
 ),
-timed AS (
-  SELECT
-    *,
-    CASE
-      WHEN is_avro THEN avro.time
-      WHEN time_ms IS NOT NULL THEN timestamp_millis(time_ms)
-      -- A cast alone would read '10:00' as of today: no event's time depends on when it is read.
-      WHEN time_text LIKE '____-__-__%' THEN try_cast(time_text AS TIMESTAMP)
-    END AS time
-  FROM events
-)
+timed AS (SELECT *, CASE WHEN is_avro THEN avro.time ELSE $time END AS time FROM events)
 SELECT
   topic, partition, offset, kafka_timestamp, key, value, headers, user_id, time, version, model, heart_bpm, kcal,
   unknown_fields, readable,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
+from assets.bronze import event_time
 from assets.bronze.events import TRACKER_EVENTS_RAW
 from assets.expectations.judgement import Judgement, total
 from assets.expectations.rules import Action
@@ -74,7 +75,8 @@ _NO_AVRO = "CAST(NULL AS STRUCT<time: TIMESTAMP, version: STRING, model: STRING,
 def parsed_sql(spark: Spark, records: str) -> str:
     """Return the query that reads records (a table, a view, or a query in brackets) of the shape of bronze."""
     avro = _FROM_AVRO if _reads_avro(spark) else _NO_AVRO
-    return Template((_SQL / "tracker_events_parsed.sql").read_text()).substitute(batch=records, avro=avro)
+    time = event_time.from_text("time_text")
+    return Template((_SQL / "tracker_events_parsed.sql").read_text()).substitute(batch=records, avro=avro, time=time)
 
 
 def _reads_avro(spark: Spark) -> bool:
