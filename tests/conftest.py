@@ -23,7 +23,9 @@ _REPOSITORY = Path(__file__).parents[1]
 settings.register_profile("ratify", deadline=None)
 settings.load_profile("ratify")
 # Fixtures that start a server, a command or a cluster for a test.
-_SERVERS = frozenset({"server", "other", "elsewhere", "short_lived", "new_home", "s3", "sqs_url", "flink"})
+_SERVERS = frozenset(
+    {"stack", "server", "other", "elsewhere", "target", "short_lived", "new_home", "s3", "sqs_url", "flink", "workspace"}
+)
 
 
 @pytest.hookimpl(tryfirst=True)

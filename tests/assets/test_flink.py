@@ -83,6 +83,7 @@ def test_without_the_connector_it_warns_and_what_comes_after_runs(lake: Lakehous
     assert lake.version(ORDERS) >= 0
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(
     lake: Lakehouse, jars_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -201,6 +201,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
     assert landed.values() == {"files:a.json": [b"a"], "files:b.json": [b"b"], "files:broken.gz": [b"mended"]}
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_one_table_of_several_sources_is_not_read_anew_from_one_of_them(
     landed: Landed, kafka: Kafka, fresh_topic: str

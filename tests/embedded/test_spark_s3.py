@@ -96,6 +96,7 @@ def test_duckdb_appends_to_what_spark_has_made(
     assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
 
 
+@pytest.mark.long
 def test_credentials_are_renewed_within_one_job(spark_s3: SparkSession, s3: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "seconds", 8)
     spark_s3.conf.set("fs.unitycatalog.renewal.leadTimeMillis", "2000")

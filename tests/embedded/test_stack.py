@@ -192,6 +192,7 @@ def test_an_external_catalog_needs_a_token(config: StackConfig) -> None:
         up(config.model_copy(update={"unity_host": "http://127.0.0.1:1"}), detached=True, progress=say)
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_spark_runs_on_the_wheels_java_alone(config: StackConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")

@@ -20,6 +20,7 @@ from tests.resources.lakehouse import Lakehouse, engines, lake
 __all__ = ["engines", "lake", "new_home"]
 
 
+@pytest.mark.server
 def test_an_engine_has_to_be_named(tmp_path: Path) -> None:
     asked = prove(tmp_path, "--no-setup")
     assert asked.returncode == 2

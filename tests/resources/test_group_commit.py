@@ -181,6 +181,7 @@ def _write(folder: str, path: str, name: str, first: int, count: int) -> None:
         one.parquet.unlink()
 
 
+@pytest.mark.server
 def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue: CommitQueue) -> None:
     context = multiprocessing.get_context("spawn")
     log = Log(tmp_path / "log")

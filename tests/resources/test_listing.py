@@ -26,7 +26,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoS3]:
         yield server
 
 
-@pytest.fixture(params=["disk", "s3", "memory"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.server), "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, str]:
     if request.param == "s3":
         request.getfixturevalue("s3")

@@ -20,7 +20,7 @@ __all__ = ["s3"]
 PATH = "trips/1.csv"
 
 
-@pytest.fixture(params=["disk", "s3", "memory"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.server), "memory"])
 def zone(request: pytest.FixtureRequest, tmp_path: Path) -> LandingZone:
     if request.param == "s3":
         request.getfixturevalue("s3")

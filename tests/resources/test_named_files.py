@@ -53,6 +53,7 @@ def test_a_file_is_fetched_under_its_name(zone: NamedFiles, tmp_path: Path) -> N
     assert [one.local.read_text() for one in fetched] == ["name\nlanding/trips/1.csv\n", "name\nout/1.csv\n"]
 
 
+@pytest.mark.server
 def test_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_s3(monkeypatch) as s3:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.url)

@@ -208,6 +208,7 @@ def test_secrets_are_not_shown(s3: MotoS3) -> None:
     assert vended.session_token not in repr(vended)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [

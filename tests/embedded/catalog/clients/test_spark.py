@@ -122,6 +122,7 @@ def test_what_is_there_already(admin: httpx.Client, spark: SparkSession, connect
     assert rows(other, kept) == [(1, "a")]
 
 
+@pytest.mark.long
 def test_a_merge_that_another_commit_overtook(
     admin: httpx.Client, spark: SparkSession, connect: Connect, table: str
 ) -> None:
