@@ -14,8 +14,7 @@ import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench.ratios import timed
 from orchestration.discovery import discover
 from resources.file_index import FileIndex
 from resources.landing import LandingZone
@@ -73,15 +73,15 @@ class Zone:
         self.folder, self.files = home / "zone", files
         make_files(self.folder, files)
         self.index = closing.enter_context(FileIndex.opened(home, None))
-        self.first = _seconds(lambda: look(self.index, self.folder))
+        self.first = timed(lambda: look(self.index, self.folder))
         if (known := self.index.counts().known) != files:
             raise SystemExit(f"the look found {known} of {files} files: no ratio")
         self.later, self.walk = list[float](), list[float]()
 
     def measure(self) -> None:
         """One round of each."""
-        self.later.append(_seconds(lambda: look(self.index, self.folder)))
-        self.walk.append(_seconds(lambda: walk(self.folder)))
+        self.later.append(timed(lambda: look(self.index, self.folder)))
+        self.walk.append(timed(lambda: walk(self.folder)))
 
     @property
     def times(self) -> Times:
@@ -97,12 +97,6 @@ def measure(sizes: Sequence[int], rounds: int) -> list[Times]:
             for zone in zones:
                 zone.measure()
         return [zone.times for zone in zones]
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def main() -> int:

@@ -1,11 +1,19 @@
-"""What benchmarks share: where they print, and how a ratio is judged."""
+"""What benchmarks share: where they print, how work is timed, and how a ratio is judged."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 console = Console(width=120)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds that it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def judged(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:

@@ -84,6 +84,7 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
                 raise RuntimeError(f"{failed_mark} {json.dumps(found)}")
             for key, value in zip(marks, (given["app_id"], batch_id, mark), strict=True):
                 session.conf.set(f"spark.databricks.delta.{key}", value)
+            # One after the other: two plans over one view share expressions that are not safe for threads (CreateMap).
             inserted = merge(session, run, found, mark)
             if any(found["decided"][name] for name in given["set_aside"]):
                 run(session, given["quarantine"])

@@ -1,0 +1,98 @@
+"""What expectations cost: the part of `bench.kafka` that goes from bronze into silver.
+
+What has come to bronze since the last run is taken by the package's stream (judged, counted, merged, those that fail set
+aside, the batch booked), by the same with no more expectations than it takes to have each event once, and by a stream by
+hand that only parses and merges.
+"""
+
+import statistics
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from string import Template
+from typing import Any
+from unittest.mock import patch
+
+from assets.bronze.events import TRACKER_EVENTS_RAW
+from assets.bronze.record_source import StreamConfig
+from assets.bronze.record_stream import ingest
+from assets.expectations.rules import Action, Expectation
+from assets.silver import tracker_stream
+from assets.silver.events import EXPECTATIONS, ON_TIME, QUARANTINE, TRACKER_EVENTS
+from bench.ratios import timed
+from orchestration.cli.tracker import Simulation, send
+from resources.kafka import Kafka
+from resources.spark import Spark
+
+_TOPIC = "silver"
+# The runs of the first two rounds pay for what is compiled.
+_UNCOUNTED = 2
+
+
+def silver(spark: Spark, kafka: Kafka, checkpoint: Path, sizes: Sequence[int]) -> dict[str, float]:
+    """Seconds of our stream into silver, of the same without expectations, and of one by hand: medians of turns.
+
+    Args:
+        spark: Where the streams run.
+        kafka: Where the events are sent.
+        checkpoint: A folder for the stream by hand.
+        sizes: Events of each turn of a round, round by round; the first two are not counted.
+    """
+    by_hand = SilverByHand(spark, checkpoint)
+    tracker_stream.ensure_tables(spark)
+    took: dict[str, list[float]] = {"ours": [], "without": [], "by hand": []}
+    for number, events in enumerate(sizes):
+        for name in ("ours", "without") if number % 2 else ("without", "ours"):
+            send(kafka, Simulation(events, seed=number), _TOPIC)
+            ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamConfig(topics=[_TOPIC], consumer_group=""))
+            for table in (TRACKER_EVENTS, QUARANTINE, by_hand.table):
+                spark.rows(spark.sql(f"DELETE FROM {spark.full_name(table)}"))
+            with without_expectations() if name == "without" else nullcontext():
+                seconds = timed(lambda: tracker_stream.stream(spark))
+            seconds_by_hand = timed(by_hand.stream)
+            if number >= _UNCOUNTED:
+                took[name].append(seconds)
+                took["by hand"].append(seconds_by_hand)
+    return {name: statistics.median(seconds) for name, seconds in took.items()}
+
+
+@contextmanager
+def without_expectations() -> Generator[None]:
+    """The package's stream with no more of them than it takes to have each event once, and late ones apart."""
+    keyed = Expectation("keyed", "typed AND user_id <> '' AND time IS NOT NULL", Action.DROP)
+    late = next(rule for rule in EXPECTATIONS.rules if rule.name == ON_TIME)
+    with patch.object(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=(keyed, late))):
+        yield
+
+
+class SilverByHand:
+    """A stream that parses, keeps what it can read, takes the last record for each key, and merges."""
+
+    def __init__(self, spark: Spark, checkpoint: Path) -> None:
+        self.table = replace(TRACKER_EVENTS, name="bench_events")
+        self._spark, self._checkpoint = spark, checkpoint
+        self._spark.ensure_table(self.table)
+
+    def stream(self) -> None:
+        """Bring the table up to date with bronze."""
+        spark = self._spark
+        parsed = tracker_stream.parsed_sql(spark, "bare_batch")
+        keyed = "PARTITION BY user_id, time ORDER BY kafka_timestamp DESC, partition DESC, offset DESC"
+        judge = (
+            f"SELECT *, CAST(NULL AS STRING) AS because FROM ({parsed}) WHERE typed QUALIFY row_number() OVER ({keyed}) = 1"
+        )
+        text = (Path(tracker_stream.__file__).parent / "tracker_events_merge.sql").read_text()
+        everything = {"lower": -(2**55), "upper": 2**55}
+        merge = Template(text).substitute(silver=spark.full_name(self.table), judged="bare_judged", **everything)
+
+        def write(frame: Any, _: int) -> None:
+            frame.createOrReplaceTempView("bare_batch")
+            session = frame.sparkSession
+            session.sql(judge).createOrReplaceTempView("bare_judged")
+            session.sql(merge).collect()
+
+        with spark.apart() as session:
+            source = session.readStream.format("delta").table(spark.full_name(TRACKER_EVENTS_RAW))
+            writer = source.writeStream.foreachBatch(write).option("checkpointLocation", str(self._checkpoint))
+            writer.trigger(availableNow=True).start().awaitTermination()
