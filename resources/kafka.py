@@ -238,8 +238,8 @@ class Kafka(dg.ConfigurableResource[Any]):
         from confluent_kafka.admin import AdminClient
 
         failed = list[Any]()
-        with self._understood(failed):
-            admin = AdminClient(self._client(failed))
+        # Closed here: one that Python's collector finds within the client's own thread ends the process.
+        with self._understood(failed), AdminClient(self._client(failed)) as admin:
 
             def answered(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
                 futures = send()

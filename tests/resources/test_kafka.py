@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,20 @@ from resources.kafka import Extent, Kafka
 from resources.settings import Settings
 from tests.conftest import TestBroker
 
+# What is left of a client that was refused is collected while its thread gives up what it was asked.
+REFUSED = """
+import gc, time
+from resources.errors import BrokerDenied
+from resources.kafka import Kafka
+gc.disable()
+try:
+    Kafka(timeout_seconds=2).extent(["t"])
+except BrokerDenied:
+    print("refused")
+gc.set_threshold(1, 1, 1)
+gc.enable()
+time.sleep(4)
+"""
 HUB = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=abc="
 
 
@@ -129,6 +145,15 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(
         kafka.progress("g", ["t"])
     said = capfd.readouterr()
     assert "not-the-s3cret" not in f"{refused.value}{caplog.text}{said.out}{said.err}"
+
+
+@pytest.mark.stack
+def test_a_client_that_was_refused_does_not_end_the_process(
+    kafka: Kafka, broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", broker.password.replace("k+/", "not-the-s3cret+/"))
+    asked = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, "refused\n", "")
 
 
 @pytest.mark.stack
