@@ -30,6 +30,7 @@ class Action(StrEnum):
 
 # Where a row fails several expectations, the first action here decides: nothing is dropped that could be corrected.
 _DECISIVE = (Action.FAIL, Action.QUARANTINE, Action.DROP)
+_BOUNDS = (("min", "lower"), ("max", "upper"))
 
 
 @dataclass(frozen=True)
@@ -113,23 +114,37 @@ class Expectations:
         )
         return f"{text}{self._unique()}" if self.unique else f"{text}SELECT * FROM ratify_judged"
 
-    def counted(self, judged: str, *more: str) -> str:
+    def counted(self, judged: str, bounded: str = "") -> str:
         """Return the query that counts over a judged table or view, in one row; see `judgement.Judgement`.
 
-        `more` are further columns of that row.
+        Given SQL text in `bounded`, that row also has its least and greatest value over the rows kept: `lower`, `upper`.
         """
 
         def by_name(value: str, kind: str) -> str:
             pairs = ", ".join(f"{literal(rule.name)}, {value.format(name=literal(rule.name))}" for rule in self.all)
             return f"map({pairs})" if self.all else f"CAST(map() AS map<string,{kind}>)"
 
-        failed = by_name("count_if(array_contains(failed, {name}))", "bigint")
-        decided = by_name("count_if(because = {name})", "bigint")
-        shown = "CASE WHEN array_contains(failed, {name}) THEN example END"
+        rows = "coalesce(sum(ratify_rows) FILTER (WHERE {0}), 0)"
+        fails = "array_contains(failed, {name})"
+        failed = by_name(rows.format(fails), "bigint")
+        decided = by_name(rows.format("because = {name}"), "bigint")
         # The first and the last: a list of all would have to fit in memory when every row fails.
-        examples = by_name(f"array_distinct(array_compact(array(min({shown}), max({shown}))))", "array<string>")
-        columns = ("count(*) AS rows", f"{failed} AS failed", f"{decided} AS decided", f"{examples} AS examples", *more)
-        return f"SELECT {', '.join(columns)} FROM {judged}"
+        ends = f"array(min(ratify_first) FILTER (WHERE {fails}), max(ratify_last) FILTER (WHERE {fails}))"
+        examples = by_name(f"array_distinct(array_compact({ends}))", "array<string>")
+        columns = [
+            "coalesce(sum(ratify_rows), 0) AS rows",
+            f"{failed} AS failed",
+            f"{decided} AS decided",
+            f"{examples} AS examples",
+        ]
+        grouped = ["failed", "because", "count(*) AS ratify_rows"]
+        grouped += ["min(example) AS ratify_first", "max(example) AS ratify_last"]
+        if bounded:
+            columns += [f"{end}(ratify_{end}) FILTER (WHERE {self.kept()}) AS {name}" for end, name in _BOUNDS]
+            grouped += [f"{end}({bounded}) AS ratify_{end}" for end, _ in _BOUNDS]
+        # Most rows fail the same, or nothing: each is counted once, and not once for each expectation.
+        groups = f"SELECT {', '.join(grouped)} FROM {judged} GROUP BY failed, because"
+        return f"SELECT {', '.join(columns)} FROM ({groups})"
 
     def kept(self) -> str:
         """Return the condition that a judged row is kept."""

@@ -63,7 +63,7 @@ QUARANTINE = TableDeclaration(
     ),
     comment="Records of the tracker that fail an expectation, with the reasons, to be corrected and replayed",
     writer=Engine.SPARK,
-    operations=frozenset({"MERGE", "DELETE", "UPDATE"}),
+    operations=frozenset({"WRITE", "MERGE", "DELETE", "UPDATE"}),
     keys=("topic", "partition", "offset"),
 )
 

@@ -33,7 +33,7 @@ class Work:
         count: Query over the view JUDGED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds, of
             the kept rows.
         merge: MERGE of the kept rows of JUDGED; `$lower` and `$upper` stand for the bounds.
-        quarantine: MERGE of those in quarantine.
+        quarantine: INSERT or MERGE of those that go to quarantine.
         account: INSERT of the view ACCOUNT.
         shape: Columns of that view, with their types.
         stream: Name of the stream in the book.

@@ -1,13 +1,8 @@
--- Records of a batch that an expectation sets aside. One that is there is one that a rebuild, or a replay, has judged again.
+-- Records that are set aside into a quarantine that may have them: a rebuild, or a replay, has judged them again.
 -- The columns are named, so that one which others have added stops nothing.
--- In: `quarantine`, `judged`, `quarantined` (the condition).
+-- In: `quarantine`, `records` (see tracker_events_quarantined.sql).
 MERGE INTO $quarantine AS target
-USING (
-  SELECT
-    key, value, headers, topic, partition, offset, kafka_timestamp AS `timestamp`, failed AS reasons,
-    current_timestamp() AS quarantined_at
-  FROM $judged WHERE $quarantined
-) AS source
+USING ($records) AS source
 ON target.topic = source.topic AND target.partition = source.partition AND target.offset = source.offset
 WHEN MATCHED THEN UPDATE SET reasons = source.reasons, replayed_at = NULL
 WHEN NOT MATCHED THEN INSERT

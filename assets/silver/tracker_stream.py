@@ -92,25 +92,21 @@ def _reads_avro(spark: Spark) -> bool:
 def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
     """Return what is done with each batch of the stream, or with the records of a replay."""
     silver, aside, book = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES))
-    bounds = [
-        f"{f}(unix_micros(time)) FILTER (WHERE because IS NULL) AS {name}"
-        for f, name in (("min", "lower"), ("max", "upper"))
-    ]
     stream = REPLAY if replay else STREAM
-    records = (
-        BATCH
-        if replay or not _has_corrections(spark)
-        else f"(\n{_sql('tracker_events_corrected', quarantine=aside, batch=BATCH)})"
-    )
+    # A replay judges the corrected values itself.
+    corrections = _Corrections(made=True) if replay else _corrections(spark)
+    records = f"(\n{_sql('tracker_events_corrected', quarantine=aside, batch=BATCH)})" if corrections.replayed else BATCH
+    quarantined = _sql("tracker_events_quarantined", judged=JUDGED, quarantined=EXPECTATIONS.quarantined())
     return Work(
         app_id=f"{stream}:{checkpoint}",
         target=silver,
         judge=EXPECTATIONS.judged(parsed_sql(spark, records)),
-        count=EXPECTATIONS.counted(JUDGED, *bounds),
+        count=EXPECTATIONS.counted(JUDGED, "unix_micros(time)"),
         merge=_sql("tracker_events_merge", silver=silver, judged=JUDGED),
-        quarantine=_sql(
-            "tracker_events_quarantine_merge", quarantine=aside, judged=JUDGED, quarantined=EXPECTATIONS.quarantined()
-        ),
+        quarantine=_sql("tracker_events_quarantine_merge", quarantine=aside, records=quarantined)
+        if corrections.made
+        # What was not corrected a rebuild takes out before it begins: none of these records is there yet.
+        else f"INSERT INTO {aside} BY NAME {quarantined}",
         account=f"INSERT INTO {book} BY NAME SELECT *, current_timestamp() AS at FROM {ACCOUNT}",
         shape=", ".join(f"{column.name} {column.type}" for column in STREAM_BATCHES.columns[:-1]),
         stream=stream,
@@ -128,9 +124,18 @@ def _sql(name: str, **given: str) -> str:
     return Template((_SQL / f"{name}.sql").read_text()).safe_substitute(given)
 
 
-def _has_corrections(spark: Spark) -> bool:
-    found = spark.table(QUARANTINE).where("corrected IS NOT NULL AND replayed_at IS NOT NULL").limit(1)
-    return bool(spark.rows(found))
+@dataclass(frozen=True)
+class _Corrections:
+    """Whether quarantine has records that were corrected, and such that were replayed since."""
+
+    made: bool = False
+    replayed: bool = False
+
+
+def _corrections(spark: Spark) -> _Corrections:
+    corrected = spark.table(QUARANTINE).where("corrected IS NOT NULL")
+    (row,) = spark.rows(corrected.selectExpr("count(*) > 0 AS made", "count(replayed_at) > 0 AS replayed"))
+    return _Corrections(row["made"], row["replayed"])
 
 
 def ensure_tables(spark: Spark) -> list[TableDeclaration]:
