@@ -98,8 +98,9 @@ def silver_rows(lake: Lakehouse) -> list[tuple[Any, ...]]:
 
 
 def in_quarantine(lake: Lakehouse) -> dict[tuple[str, int, int], tuple[str, ...]]:
-    rows = lake.run(f"SELECT topic, partition, offset, reasons FROM {lake.full(QUARANTINE)} WHERE replayed_at IS NULL")
-    return {(r["topic"], r["partition"], r["offset"]): tuple(r["reasons"]) for r in rows}
+    rows = lake.run(f"SELECT topic, partition, offset, reasons, replayed_at FROM {lake.full(QUARANTINE)}")
+    assert len({(r["topic"], r["partition"], r["offset"]) for r in rows}) == len(rows)
+    return {(r["topic"], r["partition"], r["offset"]): tuple(r["reasons"]) for r in rows if r["replayed_at"] is None}
 
 
 def counts(lake: Lakehouse) -> dict[str, int]:
