@@ -36,6 +36,10 @@ class StatementFailed(CatalogError):
     """A SQL warehouse could not run a statement, or was not allowed to end it."""
 
 
+class QueryFailed(RatifyError):
+    """An engine could not run a query as it is written."""
+
+
 class CommitConflict(CatalogError):
     """Other writers won every attempt to commit; nothing was committed, and the same call may be made again."""
 

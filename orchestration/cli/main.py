@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from embedded.errors import EmbeddedError
@@ -22,7 +23,7 @@ from orchestration.cli.repair import repair
 from orchestration.cli.replay import replay
 from orchestration.cli.stream import stream_app
 from orchestration.cli.tracker import simulate_app
-from resources.errors import RatifyError
+from resources.errors import QueryFailed, RatifyError
 from resources.history import Commit
 from resources.settings import Settings
 
@@ -34,7 +35,7 @@ class _Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:
-            session.err.print(f"[red]{type(error).__name__}:[/red] {error}", highlight=False)
+            session.err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False)
             raise typer.Exit(1) from error
 
 
@@ -170,10 +171,17 @@ def sql(
     as_json: session.Json = False,
 ) -> None:
     """Run SQL through either engine."""
+    import duckdb
+    from pyspark.errors import PySparkException
+
     with session.engines() as engines:
-        if engine == "spark":
-            rows = engines.spark.rows(engines.spark.sql(query))
-        else:
-            with engines.duckdb.session() as opened:
-                rows = opened.records(query)
+        try:
+            if engine == "spark":
+                rows = engines.spark.rows(engines.spark.sql(query))
+            else:
+                with engines.duckdb.session() as opened:
+                    rows = opened.records(query)
+        except (PySparkException, duckdb.Error) as error:
+            # Where the server's Java was says nothing of the query.
+            raise QueryFailed(str(error).partition("JVM stacktrace")[0].strip()) from error
     session.show(f"{len(rows)} rows", rows, as_json=as_json)

@@ -128,6 +128,11 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     assert ratify(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
     asked = ratify(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json")
     assert json.loads(asked.stdout) == [{"total": 6}]
+    wrong = ratify(new_home, "sql", "SELECT [id] FROM bronze.t")
+    assert wrong.returncode == 1
+    assert "QueryFailed: [PARSE_SYNTAX_ERROR]" in wrong.stderr
+    assert "SELECT [id]" in wrong.stderr
+    assert "org.apache.spark" not in wrong.stderr
     commits = json.loads(ratify(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
     ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
