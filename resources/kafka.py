@@ -208,22 +208,20 @@ class Kafka(dg.ConfigurableResource[Any]):
         # Not a consumer's commit, which may wait for a broker that has died for as long as that is away.
         with self._admin() as (admin, ask):
             standing = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])]
-            asked = ask(partial(admin.alter_consumer_group_offsets, standing, request_timeout=self.timeout_seconds))
-            (shown,) = asked.values()
-        for partition in shown.topic_partitions:
-            if partition.error:
-                raise self._translated(partition.error, partition.topic)
+            ask(partial(admin.alter_consumer_group_offsets, standing, request_timeout=self.timeout_seconds))
 
     def progress(self, group: str, topics: Sequence[str]) -> Offsets:
         """Return the offsets that a consumer group has committed; without the partitions for which it has none."""
         from confluent_kafka import Consumer
 
         failed = list[Any]()
-        with self._admin() as (admin, ask), self._understood(failed):
+        with self._admin() as (admin, ask):
             partitions = self._partitions(admin, ask, topics)
+        # An admin client that asks for them ends the process where the group's coordinator has just moved.
+        with self._understood(failed):
             consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False})
             try:
-                committed = consumer.committed(partitions, timeout=self.timeout_seconds)
+                committed = self._settling()(consumer.committed, partitions, timeout=self.timeout_seconds)
             finally:
                 consumer.close()
         offsets: Offsets = {topic: {} for topic in topics}
@@ -235,6 +233,7 @@ class Kafka(dg.ConfigurableResource[Any]):
     @contextmanager
     def _admin(self) -> Generator[tuple[Any, Ask]]:
         """An admin client, and the function that waits for its answers."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         failed = list[Any]()
@@ -249,19 +248,26 @@ class Kafka(dg.ConfigurableResource[Any]):
                     admin.poll(0)
                     if denied := [error for error in failed if error.name() in _DENIED]:
                         raise self._translated(denied[0])
-                return {key: future.result(timeout=1) for key, future in futures.items()}
-
-            retrying = Retrying(
-                retry=retry_if_exception(_is_unsettled),
-                stop=stop_after_delay(self.timeout_seconds),
-                wait=wait_fixed(0.1),
-                reraise=True,
-            )
+                answers = {key: future.result(timeout=1) for key, future in futures.items()}
+                # What a group is asked for has an error for each partition.
+                for at in (at for answer in answers.values() for at in getattr(answer, "topic_partitions", ())):
+                    if at.error:
+                        raise KafkaException(at.error)
+                return answers
 
             def ask(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
-                return retrying(answered, send)
+                return self._settling()(answered, send)
 
             yield admin, ask
+
+    def _settling(self) -> Retrying:
+        """Asks again while nobody leads yet."""
+        return Retrying(
+            retry=retry_if_exception(_is_unsettled),
+            stop=stop_after_delay(self.timeout_seconds),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
 
     def _partitions(self, admin: Any, ask: Ask, topics: Iterable[str]) -> list[Any]:
         from confluent_kafka import TopicCollection, TopicPartition

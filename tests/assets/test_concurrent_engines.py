@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stack
 ROOT = Path(__file__).parents[2]
 DUCKDB_WRITERS = 4
 SHORT_S = 10
-PATIENCE_S = 300
+PATIENCE_S = 900
 BATCH, STREAM = 100, 200
 """Which keys Spark's two writers have, as `appender.KEYS` counts."""
 

@@ -29,7 +29,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, "RATIFY_HOME": str(home), "COLUMNS": "200", **more}
 
 
-def ratify(home: Path, *arguments: str, timeout: float = 500, **more: str) -> subprocess.CompletedProcess[str]:
+def ratify(home: Path, *arguments: str, timeout: float = 1500, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [RATIFY, *arguments], env=environment(home, **more), capture_output=True, text=True, timeout=timeout, check=False
     )

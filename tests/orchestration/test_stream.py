@@ -32,7 +32,7 @@ from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
 
-PATIENCE_S = 240
+PATIENCE_S = 600
 
 
 class Stream:

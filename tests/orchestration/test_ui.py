@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
-PATIENCE_S = 420
+PATIENCE_S = 1200
 TABLES = 12
 
 
