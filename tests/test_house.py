@@ -136,19 +136,17 @@ def test_dg_and_workspace_name_the_same_module() -> None:
 
 def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path: Path) -> None:
     program = (
-        "import json, sys, time; start = time.perf_counter(); import dagster; bare = time.perf_counter(); "
-        "import orchestration.definitions as d; d.defs.resolve_all_asset_specs(); end = time.perf_counter(); "
-        "print(json.dumps([(end - start) / (bare - start), sorted(sys.modules)]))"
+        "import json, sys, time; start = time.perf_counter(); import orchestration.definitions as d; "
+        "d.defs.resolve_all_asset_specs(); print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
     )
     environ = {"PYTHONPATH": str(ROOT)} | {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
-    times_dagster, loaded = json.loads(run.stdout)
+    seconds, loaded = json.loads(run.stdout)
     engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded", "confluent_kafka"}
     assert engines & {name.partition(".")[0] for name in loaded} == set()
-    # Against Dagster alone, on the same machine at the same time.
-    assert times_dagster < 3
+    assert seconds < 5
     assert list(tmp_path.iterdir()) == []
 
 
