@@ -13,8 +13,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -27,6 +26,7 @@ from assets.bronze.sources import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER
 from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
 from assets.silver.tables import FLIGHTS, FLIGHTS_JUDGED, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
 from assets.tables import asset_key
+from bench.ratios import timed
 from embedded.stack import running
 from embedded.state import StackConfig, StackState
 from orchestration.cli.nycflights import land_days
@@ -95,12 +95,6 @@ def _drop(spark: Spark) -> None:
         spark.sql(f"DROP TABLE IF EXISTS {table.full_name(spark.catalog.connection.name)}").collect()
 
 
-def _timed(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def _measure(days: int, rounds: int, home: Path, state: StackState, *, checks: bool) -> tuple[list[float], list[float]]:
     catalog = UnityCatalog(host=state.catalog.url, token=state.catalog.token_file.read_text().strip())
     spark = Spark(catalog=catalog, remote=state.spark.remote if state.spark else "")
@@ -116,9 +110,9 @@ def _measure(days: int, rounds: int, home: Path, state: StackState, *, checks: b
             # The first round of each warms Spark and is not counted.
             for _ in range(rounds + 1):
                 _drop(spark)
-                by_script.append(_timed(lambda: script(spark)))
+                by_script.append(timed(lambda: script(spark)))
                 _drop(spark)
-                by_dagster.append(_timed(lambda: through_dagster(instance, resources, checks=checks)))
+                by_dagster.append(timed(lambda: through_dagster(instance, resources, checks=checks)))
             _drop(spark)
     finally:
         # Before the server: a client whose server is gone asks for it for ten minutes.
