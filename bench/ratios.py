@@ -1,5 +1,6 @@
 """What benchmarks share: where they print, how work is timed, and how a ratio is judged."""
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -8,12 +9,20 @@ from rich.table import Table
 
 console = Console(width=120)
 
+UNCOUNTED = 2
+"""Rounds before those that count: they pay for what is compiled."""
+
 
 def timed(work: Callable[[], object]) -> float:
     """Return the seconds that it takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def paired(sides: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median of the ratios of rounds: what disturbs a round disturbs both of its sides."""
+    return statistics.median(side / other for side, other in zip(sides, others, strict=True))
 
 
 def judged(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:
