@@ -10,16 +10,17 @@ FLINK := $(VENV)/.flink
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# Compiled once: each process of Python would do it anew where PYTHONDONTWRITEBYTECODE is set, as it is in many containers.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + ": name another with make PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --python $(BIN)/python -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode -r requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
 	@touch $(READY)
 
 $(FLINK): $(READY) requirements-flink.lock
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps -r requirements-flink.lock
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --no-deps -r requirements-flink.lock
 	@touch $(FLINK)
 
 setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
