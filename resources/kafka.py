@@ -49,6 +49,7 @@ _UNAVAILABLE = frozenset(
     {
         "_TRANSPORT",
         "_ALL_BROKERS_DOWN",
+        "_NOENT",
         "_TIMED_OUT",
         "_MSG_TIMED_OUT",
         "_RESOLVE",
@@ -60,14 +61,17 @@ _UNAVAILABLE = frozenset(
         "COORDINATOR_NOT_AVAILABLE",
     }
 )
-# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads.
+# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads, and all know who.
 _UNSETTLED = frozenset(
     {
+        "_NOENT",
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
         "LEADER_NOT_AVAILABLE",
         "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION",
+        "UNKNOWN_LEADER_EPOCH",
     }
 )
 

@@ -5,9 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from resources.errors import BrokerDenied, BrokerUnavailable, NotConfigured, StreamError, TopicMissing
 from resources.kafka import Extent, Kafka
@@ -163,3 +167,24 @@ def test_the_broker_writes_its_password_into_no_log(kafka: Kafka, broker: TestBr
     logs = list((broker.state.password_file.parent / "logs").iterdir())
     assert logs
     assert [log for log in logs if broker.password.partition("k+/")[2][:32] in log.read_text(errors="replace")] == []
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._NOENT])
+def test_offsets_are_asked_for_again_when_a_broker_has_just_come_back(
+    kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Its first answer may be of before; which it gives, if any, is up to chance: so that answer is made here."""
+    kafka.ensure_topic(fresh_topic)
+    real, asked = AdminClient.list_offsets, list[int]()
+
+    def list_offsets(client: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
+        asked.append(len(wanted))
+        if len(asked) > 1:
+            return real(client, wanted, **options)
+        refused = Future[Any]()
+        refused.set_exception(KafkaException(KafkaError(code)))
+        return dict.fromkeys(wanted, refused)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+    assert kafka.extent([fresh_topic]).latest == {fresh_topic: {0: 0}}
+    assert asked == [1, 1, 1]
