@@ -128,7 +128,8 @@ class KafkaSource(RecordSource):
         if self._config.on_data_loss == "continue" and run.batches:
             began = offsets(run.batches[0].start) if target.begun else self._held
             gaps = _gaps(target.spark, target.table, run, began, after)
-        return Reached(position, after.behind(position), gaps)
+        shown = {"consumer group": self._config.consumer_group} if self._config.consumer_group else {}
+        return Reached(position, after.behind(position), gaps, {"topics": ", ".join(self._topics)} | shown)
 
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:

@@ -267,6 +267,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     assert set(passed.values()) == {True}
     assert (told["dagster/row_count"], told["rows added"], told["records read"], told["batches"]) == (300, 300, 300, 2)
     assert (told["offsets behind"], told["ratify/versions"]) == (0, [0, 1, 2])
+    assert (told["topics"], told["consumer group"]) == (bronze.topic, "ratify")
     assert told["processedRowsPerSecond"] > 0
     assert told["bytes written"] > 0
     assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
