@@ -36,7 +36,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
 # In halves of about the same time.
-HALF := tests/embedded tests/resources $(addprefix tests/assets/test_,events.py events_chaos.py stream_files.py tracker.py)
+HALF := tests/embedded tests/resources $(addprefix tests/assets/test_,events.py tracker.py)
 
 # What their servers run, they run for minutes: to compile it for hours to come takes half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
