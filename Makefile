@@ -36,7 +36,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
 # In halves of about the same time.
-HALF := tests/embedded tests/resources $(addprefix tests/assets/test_,events.py tracker.py)
+HALF := tests/embedded tests/resources tests/ingest/test_kafka_records.py tests/sample/test_tracker_events.py
 
 # What their servers run, they run for minutes: to compile it for hours to come takes half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
@@ -55,6 +55,7 @@ lint: $(READY) ## ruff, pyright, dg check defs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 	$(BIN)/dg check defs
 
 bench: setup ## The benchmarks; each prints ratios

@@ -159,29 +159,29 @@ def measure_all(tables: Sequence[ManagedTable], requests: int) -> dict[tuple[str
 
 def fill_store(state: Path, lake: Path, target: Target, count: int) -> None:
     """Put tables into the embedded catalog's database, by its own functions and without a commit to disk for each."""
-    from embedded.catalog import contract, creation
+    from embedded.catalog import table_contract, table_creation
     from embedded.catalog.delta_models import CreateTable
-    from embedded.catalog.store import namespaces, tables
-    from embedded.catalog.store.database import Store
+    from embedded.catalog.store import namespace_store, table_store
+    from embedded.catalog.store.catalog_database import Store
 
     store = Store(state / "catalog.sqlite", lake.resolve().as_uri())
     try:
         with store.write() as tx:
-            schema = namespaces.get_schema(tx, target.catalog, target.schema)
+            schema = namespace_store.get_schema(tx, target.catalog, target.schema)
             for _ in range(count):
                 name = f"f_{uuid.uuid4().hex}"
-                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name, "admin")
+                staging = table_store.create_staging(tx, schema.id, table_creation.managed_root(schema), name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
                     "table-type": "MANAGED",
                     "columns": _COLUMNS,
                     "partition-columns": [],
-                    "protocol": contract.required_protocol(),
-                    "properties": contract.required_properties(staging.id),
+                    "protocol": table_contract.required_protocol(),
+                    "properties": table_contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1_700_000_000_000,
                 }
-                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
+                table_creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
     finally:
         store.close()
 

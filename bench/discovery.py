@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.ratios import timed
-from orchestration.discovery import discover
-from resources.file_index import FileIndex
-from resources.landing import LandingZone
+from ingest.discovery.discover_files import discover
+from ingest.discovery.file_index import FileIndex
+from resources.landing.landing_zone import LandingZone
 from resources.settings import Discovery
 
 WALK_AIM = 1.5

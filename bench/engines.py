@@ -34,17 +34,17 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from rich.table import Table
 
-from assets.cross_engine.tables import TABLES
+from assets.cross_engine.proof_tables import TABLES
 from bench.ratios import console, judged
-from embedded.stack import running
-from embedded.state import StackConfig
-from resources.catalog import UnityCatalog
-from resources.duckdb import ALIAS, DuckDB
-from resources.parquet import write_parquet
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.duckdb.parquet_files import write_parquet
 from resources.settings import TPCH, Settings
-from resources.spark import Spark
-from resources.sql import literal
-from resources.tables import TableDeclaration
+from resources.spark.spark_engine import Spark
+from resources.sql.duckdb_sql import literal
 
 AIM = 1.25
 AIM_ROWS = 100_000

@@ -38,19 +38,19 @@ import psutil
 from deltalake import write_deltalake
 from rich.table import Table
 
-from assets.bronze.ingest import load_batch
-from assets.bronze.sources import LANDED_FILES, LOAD_COLUMNS, Source
 from bench.ratios import console, judged
-from embedded.stack import running
-from embedded.state import StackConfig
-from resources.catalog import UnityCatalog
-from resources.duckdb import ALIAS, DuckDB
-from resources.history import Engine
-from resources.landing import LandedFile, LandingZone
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig
+from ingest.file_source import LOAD_COLUMNS, Source
+from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.load.batch_loading import load_batch
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import LAYERS, Settings
-from resources.spark import Spark
-from resources.sql import literal
-from resources.tables import Column, TableDeclaration
+from resources.spark.spark_engine import Spark
+from resources.sql.duckdb_sql import literal
 
 HEADER = ("id", "name", "city", "amount", "at")
 

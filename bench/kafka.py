@@ -37,23 +37,22 @@ from confluent_kafka import Consumer
 from deltalake import write_deltalake
 from rich.table import Table
 
-from assets.bronze.record_source import RECORD, StreamConfig
-from assets.bronze.record_stream import ingest
 from bench.kafka_silver import silver
 from bench.ratios import UNCOUNTED, console, judged, paired
-from embedded.stack import running
-from embedded.state import StackConfig
-from orchestration.cli.tracker import PARTITIONS, Simulation, send
-from resources.catalog import UnityCatalog
-from resources.history import Engine
-from resources.kafka import Kafka
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig
+from ingest.records.record_source import RECORD, StreamOptions
+from ingest.records.record_stream import ingest
+from orchestration.cli.simulate_command import PARTITIONS, Simulation, send
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Engine, TableDeclaration
+from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
-from resources.spark import Spark
-from resources.sql import literal
-from resources.streams import Course
-from resources.tables import TableDeclaration
+from resources.spark.spark_engine import Spark
+from resources.spark.streaming_query import Course
+from resources.sql.duckdb_sql import literal
 
-BATCH = StreamConfig().max_records
+BATCH = StreamOptions().max_records
 TRIGGER_S = 1.0
 AIMED_RATE = 10_000
 WARM_S = 5
@@ -112,7 +111,7 @@ class Ours:
 
     def read(self, stop: threading.Event | None = None) -> Path:
         """Read to the end, or until it is stopped; return where the table is."""
-        config = StreamConfig(topics=[self._topic], max_records=BATCH, consumer_group="")
+        config = StreamOptions(topics=[self._topic], max_records=BATCH, consumer_group="")
         course = Course(TRIGGER_S, stop) if stop else Course()
         ingest(self._bench.kafka, self._bench.spark, self._table, config, course)
         return self._bench.location(self._table)

@@ -21,22 +21,21 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
-from assets.bronze.assets import bronze_assets
-from assets.bronze.sources import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER
-from assets.gold.tables import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
-from assets.silver.tables import FLIGHTS, FLIGHTS_JUDGED, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
-from assets.tables import asset_key
+from assets.bronze.landed_tables import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER, bronze_assets
+from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
+from assets.silver.silver_flights import FLIGHTS, FLIGHTS_JUDGED, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
 from bench.ratios import timed
-from embedded.stack import running
-from embedded.state import StackConfig, StackState
-from orchestration.cli.nycflights import land_days
+from components.table_asset import asset_key
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig, StackState
+from orchestration.cli.sample_flights import land_days
 from orchestration.definitions import defs
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
-from resources.landing import LandingZone
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.landing.landing_zone import LandingZone
 from resources.settings import LAYERS, Settings
-from resources.spark import Spark, merge_sql
-from resources.tables import TableDeclaration
+from resources.spark.spark_engine import Spark, merge_sql
 
 AIM = 1.5
 _ASSETS = Path(__file__).parents[1] / "assets"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from embedded.errors import ConnectorBuildFailed
-from embedded.files import Progress, exclusive
-from embedded.jars import pyspark_jars
-from embedded.java import Java
+from embedded.embedded_errors import ConnectorBuildFailed
+from embedded.java_runtime import Java
+from embedded.jvm_jars import pyspark_jars
+from embedded.private_files import Progress, exclusive
 
 _SOURCES = Path(__file__).parent / "connector"
 _SERVER = (_SOURCES / "Leashed.scala", _SOURCES / "WarmConnectServer.scala")

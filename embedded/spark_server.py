@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from embedded.files import write_private
-from embedded.jars import pyspark_jars
-from embedded.java import FEW_CORES, Java, argument_file, jvm_tuning, log4j_properties
+from embedded.java_runtime import FEW_CORES, Java, argument_file, jvm_tuning, log4j_properties
+from embedded.jvm_jars import pyspark_jars
+from embedded.private_files import write_private
 
 # What Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions, 4.2.0), less what needs a newer Java.
 _OPENED = (

@@ -13,12 +13,12 @@ from types import FrameType
 
 import psutil
 
-from embedded import kafka, spark_server
-from embedded.errors import EmbeddedError, ProcessFailed, StackFailed
-from embedded.files import Progress
-from embedded.prepare import Runtime, prepare
-from embedded.process import Child, Restarts, answers, claim_port
-from embedded.state import (
+from embedded import kafka_broker, spark_server
+from embedded.child_process import Child, Restarts, answers, claim_port
+from embedded.embedded_errors import EmbeddedError, ProcessFailed, StackFailed
+from embedded.private_files import Progress
+from embedded.runtime_setup import Runtime, prepare
+from embedded.stack_state import (
     CatalogState,
     KafkaState,
     SparkState,
@@ -98,7 +98,7 @@ class Supervisor:
             catalog_port = claim_port(config.catalog_port, "catalog server")
             self._start(Server("catalog server", lambda: _launch_catalog(config, catalog_port), self._catalog_ready))
         if runtime and config.kafka:
-            broker = kafka.Broker(
+            broker = kafka_broker.Broker(
                 runtime.java,
                 runtime.class_path,
                 config.home,
@@ -106,11 +106,11 @@ class Supervisor:
                 claim_port(0, "controller of Kafka"),
                 config.kafka_password_file,
             )
-            kafka.prepare(broker)
+            kafka_broker.prepare(broker)
             self._start(
                 Server(
                     "Kafka broker",
-                    lambda: Child("the Kafka broker", kafka.command(broker), broker.log),
+                    lambda: Child("the Kafka broker", kafka_broker.command(broker), broker.log),
                     lambda child: self._kafka_ready(child, broker),
                 )
             )
@@ -183,7 +183,7 @@ class Supervisor:
         child.wait_until(lambda: answers(server.port) or None, _SPARK_START_S)
         self._spark = SparkState(remote=server.remote, pid=child.pid)
 
-    def _kafka_ready(self, child: Child, broker: kafka.Broker) -> None:
+    def _kafka_ready(self, child: Child, broker: kafka_broker.Broker) -> None:
         child.wait_until(lambda: answers(broker.port) or None, _KAFKA_START_S)
         self._kafka = KafkaState(bootstrap=broker.bootstrap, pid=child.pid, password_file=broker.password_file)
 

@@ -16,15 +16,16 @@ from functools import cache
 from math import ceil
 from typing import Any, Protocol
 
-from assets.bronze.book import FileOutcome, Status
-from assets.bronze.disposal import dispose
-from assets.bronze.ingest import batches, load_batch
-from assets.bronze.sources import SOURCES, Source
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
+from assets.bronze.landed_tables import SOURCES
+from ingest.discovery.notifications import BadMessage, Created, created, landing_path
+from ingest.file_source import Source
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.load.batch_loading import batches, load_batch
+from ingest.load.post_load_actions import dispose
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError
-from resources.landing import LandedFile, LandingZone, matcher
-from resources.notifications import BadMessage, Created, created, landing_path
+from resources.landing.landing_zone import LandedFile, LandingZone, matcher
 from resources.settings import Settings
 
 logger = logging.getLogger(__name__)

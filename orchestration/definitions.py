@@ -2,24 +2,24 @@
 
 import dagster as dg
 
-from assets.bronze.assets import bronze_assets, landed_files, landing_assets
-from assets.bronze.events import kafka_events, tracker_events_raw
-from assets.checks.definitions import all_checks
-from assets.cross_engine.assets import cross_engine_assets, steps_book
-from assets.gold.events import tracker_gold_assets
-from assets.gold.tables import gold_assets
-from assets.silver.tables import silver_assets
-from assets.silver.tracker import stream_batches, tracker_events
+from assets.bronze.landed_tables import bronze_assets, landed_files, landing_assets
+from assets.bronze.tracker_events_raw import kafka_events, tracker_events_raw
+from assets.cross_engine.proof_assets import cross_engine_assets, steps_book
+from assets.gold.gold_flights import gold_assets
+from assets.gold.gold_tracker import tracker_gold_assets
+from assets.silver.silver_flights import silver_assets
+from assets.silver.tracker_events import stream_batches, tracker_events
+from components.checks.check_definitions import all_checks
 from orchestration.automation import automation_sensor, with_policies
 from orchestration.jobs import cross_engine_proof, events_job, files_job, hourly, ingest_job, medallion_job, nightly
-from orchestration.lag import tracker_events_sensor
-from orchestration.sensors import landed_files_sensor
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
-from resources.flink import Flink
-from resources.kafka import Kafka
-from resources.landing import LandingZone
-from resources.spark import Spark
+from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
+from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.flink.flink_engine import Flink
+from resources.kafka.kafka_client import Kafka
+from resources.landing.landing_zone import LandingZone
+from resources.spark.spark_engine import Spark
 
 catalog = UnityCatalog()
 

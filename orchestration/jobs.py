@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from assets.bronze.sources import SOURCES
-from assets.checks.definitions import FROM_KAFKA, files_checks
-from assets.cross_engine.steps import GROUP
-from assets.tables import asset_key
+from assets.bronze.landed_tables import SOURCES
+from assets.cross_engine.proof_steps import GROUP
+from components.checks.check_definitions import FROM_KAFKA, files_checks
+from components.table_asset import asset_key
 
 ingest_job = dg.define_asset_job(
     "ingest",

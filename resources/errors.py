@@ -168,7 +168,7 @@ class ExpectationFailed(StreamError):
     """Rows of a batch fail an expectation whose action is to fail; nothing of that batch was committed.
 
     Attributes:
-        counted: The row of the query that counted the batch (see `assets.expectations.judgement`).
+        counted: The row of the query that counted the batch (see `components.expectations.validation`).
     """
 
     def __init__(self, message: str, counted: Mapping[str, Any]) -> None:

@@ -113,6 +113,7 @@ class Settings(BaseSettings):
     unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
+    flink_command: str = Field(default="ratify-flink", description="Program that runs Flink's SQL client: a name or a path")
     flink_delta_jars: str | None = Field(default=None, description="Delta's connector for Flink: a folder, or jars")
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
     kafka_bootstrap: str | None = Field(default=None, description="Kafka brokers, host:port and commas")

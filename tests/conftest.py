@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from embedded.files import write_private
-from embedded.kafka import EVENT_HUBS_USER
-from embedded.stack import running
-from embedded.state import KafkaState, StackConfig, StackState
-from resources.kafka import Kafka
+from embedded.embedded_stack import running
+from embedded.kafka_broker import EVENT_HUBS_USER
+from embedded.private_files import write_private
+from embedded.stack_state import KafkaState, StackConfig, StackState
+from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 
 _REPOSITORY = Path(__file__).parents[1]

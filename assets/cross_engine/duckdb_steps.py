@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from assets.cross_engine.book import Line, Run
-from assets.cross_engine.digest import Block, Part, by_duckdb
-from assets.cross_engine.rows import BY_QUERY, BY_QUERY_DELETED, BY_VALUES, LOADED, values
-from assets.cross_engine.tables import ORDERS, TABLES
-from resources.duckdb import ALIAS, DuckDBSession
+from assets.cross_engine.proof_ledger import Line, Run
+from assets.cross_engine.proof_rows import BY_QUERY, BY_QUERY_DELETED, BY_VALUES, LOADED, values
+from assets.cross_engine.proof_tables import ORDERS, TABLES
+from assets.cross_engine.row_digest import Block, Part, by_duckdb
+from resources.declarations import Engine
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.errors import AlreadyLoaded
-from resources.history import Engine
 from resources.settings import TPCH
 
 _ORDERS = f"{ALIAS}.{TPCH}.{ORDERS.name}"

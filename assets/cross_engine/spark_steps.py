@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from assets.cross_engine.book import Line, Run
-from assets.cross_engine.digest import Block, Digest, Part, by_spark
-from assets.cross_engine.rows import (
+from assets.cross_engine.proof_ledger import Line, Run
+from assets.cross_engine.proof_rows import (
     BY_QUERY_DELETED,
     BY_VALUES,
     MERGED,
@@ -15,10 +14,11 @@ from assets.cross_engine.rows import (
     any_of,
     values,
 )
-from assets.cross_engine.tables import ORDERS, ORDERS_SUMMARY
-from resources.history import Engine
-from resources.spark import Spark
-from resources.tables import OWNER, SAFE_PROPERTIES, TableDeclaration, literal
+from assets.cross_engine.proof_tables import ORDERS, ORDERS_SUMMARY
+from assets.cross_engine.row_digest import Block, Digest, Part, by_spark
+from resources.declarations import OWNER, SAFE_PROPERTIES, Engine, TableDeclaration
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -4,11 +4,12 @@
 some bigint), so every column is cast: engines then read the same types wherever the proof runs.
 """
 
-from assets.cross_engine.tables import TABLES
-from resources.catalog import UnityCatalog
+from assets.cross_engine.proof_tables import TABLES
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import SAFE_PROPERTIES, TableDeclaration
 from resources.settings import TPCH
-from resources.tables import SAFE_PROPERTIES, TableDeclaration, literal
-from resources.workspace import SqlWarehouse
+from resources.sql.spark_sql import literal
 
 SAMPLES = "samples.tpch"
 """Where a workspace has TPC-H."""

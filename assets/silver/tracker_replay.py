@@ -14,13 +14,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.silver.events import QUARANTINE, REPLAY, STREAM_BATCHES, TRACKER_EVENTS
-from assets.silver.micro_batch import EXPECTATION_FAILED, batch_function
 from assets.silver.tracker_stream import Account, account, stopped, work
-from resources import checkpoints
+from assets.silver.tracker_tables import QUARANTINE, REPLAY, STREAM_BATCHES, TRACKER_EVENTS
+from components.stream.micro_batch import EXPECTATION_FAILED, batch_function
 from resources.errors import BadCorrection
-from resources.spark import Spark
-from resources.tables import literal
+from resources.spark import stream_checkpoints
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import literal
 
 _VIEW = "ratify_corrections"
 _IS_RECORD = "target.topic = source.topic AND target.partition = source.partition AND target.offset = source.offset"
@@ -117,7 +117,7 @@ def replay(spark: Spark) -> Account:
 
 def _unfinished(spark: Spark) -> list[int]:
     """Claims without a line in the book, but for those that a rebuild has answered since."""
-    begun = checkpoints.current(spark, TRACKER_EVENTS)
+    begun = stream_checkpoints.current(spark, TRACKER_EVENTS)
     since = int(begun.begun.timestamp() * 1_000_000) if begun else 0
     book = f"SELECT batch_id FROM {spark.full_name(STREAM_BATCHES)} WHERE stream = {literal(REPLAY)}"
     rows = spark.rows(

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
-from assets.bronze import event_time
-from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.expectations.judgement import Judgement, total
-from assets.expectations.rules import Action
-from assets.silver.events import (
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from assets.silver.tracker_tables import (
     EXPECTATIONS,
     ON_TIME,
     QUARANTINE,
@@ -22,13 +19,17 @@ from assets.silver.events import (
     TRACKER_EVENTS,
     UNIQUE,
 )
-from assets.silver.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_function, counted_in
-from resources import checkpoints
+from components.expectations.expectation_rules import Action
+from components.expectations.validation import Judgement, total
+from components.stream.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_function, counted_in
+from ingest.records import event_time
+from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, ResetRefused, StreamFailed
-from resources.spark import Spark
-from resources.streams import Course, follow
-from resources.table_stream import TableStream, bytes_outstanding
-from resources.tables import TableDeclaration, literal
+from resources.spark import stream_checkpoints
+from resources.spark.spark_engine import Spark
+from resources.spark.streaming_query import Course, follow
+from resources.spark.table_stream import TableStream, bytes_outstanding
+from resources.sql.spark_sql import literal
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def stream(
         StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended with another error.
     """
-    with checkpoints.alone(TRACKER_EVENTS):
+    with stream_checkpoints.alone(TRACKER_EVENTS):
         for _ in range(_BEGINNINGS):
             try:
                 return _stream(spark, max_files, full_refresh, course or Course())
@@ -189,7 +190,7 @@ def stream(
                 if not (_refreshed(error) or _overtaken(spark, error)):
                     raise
                 logger.warning("%s Begun anew.", error)
-                checkpoints.forget(spark, TRACKER_EVENTS)
+                stream_checkpoints.forget(spark, TRACKER_EVENTS)
         return _stream(spark, max_files, full_refresh, course or Course())
 
 
@@ -200,15 +201,15 @@ def _stream(
     course: Course,
 ) -> Account:
     if full_refresh:
-        checkpoints.forget(spark, TRACKER_EVENTS)
+        stream_checkpoints.forget(spark, TRACKER_EVENTS)
     # Without a checkpoint a rebuild is begun, or begun again: the checkpoint goes first and comes last.
-    checkpoint = checkpoints.current(spark, TRACKER_EVENTS)
+    checkpoint = stream_checkpoints.current(spark, TRACKER_EVENTS)
     if checkpoint is None:
         if not full_refresh:
             _refuse_loss(spark)
         _empty(spark)
-        checkpoint = checkpoints.begin(spark, TRACKER_EVENTS)
-    checkpoints.sweep(checkpoint.url)
+        checkpoint = stream_checkpoints.begin(spark, TRACKER_EVENTS)
+    stream_checkpoints.sweep(checkpoint.url)
     before = _last_batch(spark, checkpoint.name)
     function = batch_function(work(spark, checkpoint.name))
     raw = spark.full_name(TRACKER_EVENTS_RAW)
@@ -228,7 +229,7 @@ def _refreshed(error: StreamFailed) -> bool:
 
 
 def _overtaken(spark: Spark, error: StreamFailed) -> bool:
-    begun = checkpoints.current(spark, TRACKER_EVENTS)
+    begun = stream_checkpoints.current(spark, TRACKER_EVENTS)
     return _OVERTAKEN in str(error) and begun is not None and _last_batch(spark, begun.name) < 0
 
 

@@ -5,12 +5,12 @@ import logging
 import sys
 from pathlib import Path
 
-from embedded.catalog.access import Privilege
-from embedded.catalog.errors import CatalogError
-from embedded.catalog.names import check_name
-from embedded.catalog.server import HOST, PortTakenError, Settings, serve
-from embedded.catalog.storage import S3
-from embedded.catalog.store.database import ACCESS_TOKEN_SECONDS
+from embedded.catalog.access_rules import Privilege
+from embedded.catalog.api_errors import CatalogError
+from embedded.catalog.catalog_server import HOST, PortTakenError, Settings, serve
+from embedded.catalog.managed_storage import S3
+from embedded.catalog.object_names import check_name
+from embedded.catalog.store.catalog_database import ACCESS_TOKEN_SECONDS
 
 
 def _port(text: str) -> int:

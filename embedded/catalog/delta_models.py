@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from embedded.catalog.models import Int32, Name
+from embedded.catalog.api_models import Int32, Name
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]

@@ -11,12 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from embedded.catalog.access import Need
-from embedded.catalog.auth import Identities
-from embedded.catalog.errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
-from embedded.catalog.operation import Metrics
-from embedded.catalog.store import grants
-from embedded.catalog.store.database import Store
+from embedded.catalog.access_rules import Need
+from embedded.catalog.api_errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.bearer_auth import Identities
+from embedded.catalog.server_metrics import Metrics
+from embedded.catalog.store import grant_store
+from embedded.catalog.store.catalog_database import Store
 
 MAX_BODY = 10 * 1024 * 1024
 # Clients that do not page (DuckDB) must still see everything, so a page is as long as any catalog of one machine.
@@ -49,21 +49,21 @@ class Call:
         Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
         """
         with self.store.read() as tx:
-            grants.standing(tx, self.principal, names).require((*self.need, *also))
+            grant_store.standing(tx, self.principal, names).require((*self.need, *also))
             yield tx
 
     @contextmanager
     def read_id(self, table_id: str, also: Need = ()) -> Generator[Connection]:
         """The same as `read` for a table or staging table by its id. Raises NoSuchTableError."""
         with self.store.read() as tx:
-            grants.standing_by_id(tx, self.principal, table_id).require((*self.need, *also))
+            grant_store.standing_by_id(tx, self.principal, table_id).require((*self.need, *also))
             yield tx
 
     @contextmanager
     def write(self, *names: str, also: Need = ()) -> Generator[Connection]:
         """The same as a transaction: what was permitted at its start is so until its end."""
         with self.store.write() as tx:
-            grants.standing(tx, self.principal, names).require((*self.need, *also))
+            grant_store.standing(tx, self.principal, names).require((*self.need, *also))
             yield tx
 
     def parse(self, model: type[BodyModel]) -> BodyModel:

@@ -6,25 +6,25 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from embedded.errors import EmbeddedError
-from embedded.stack import down as stop_stack
-from embedded.stack import status as stack_status
-from embedded.stack import up as start_stack
-from orchestration.cli import access, session
-from orchestration.cli.catalog import catalog_app
-from orchestration.cli.demo import run_demo
-from orchestration.cli.demo_streaming import run_streaming_demo
-from orchestration.cli.dev import run_dev
-from orchestration.cli.hook import hook
-from orchestration.cli.ingest import ingest
-from orchestration.cli.nycflights import land_days
-from orchestration.cli.prove import prove
-from orchestration.cli.repair import repair
-from orchestration.cli.replay import replay
-from orchestration.cli.stream import stream_app
-from orchestration.cli.tracker import simulate_app
+from embedded.embedded_errors import EmbeddedError
+from embedded.embedded_stack import down as stop_stack
+from embedded.embedded_stack import status as stack_status
+from embedded.embedded_stack import up as start_stack
+from orchestration.cli import access_commands, cli_session
+from orchestration.cli.catalog_commands import catalog_app
+from orchestration.cli.demo_command import run_demo
+from orchestration.cli.demo_streaming_command import run_streaming_demo
+from orchestration.cli.dev_command import run_dev
+from orchestration.cli.hook_command import hook
+from orchestration.cli.ingest_command import ingest
+from orchestration.cli.prove_command import prove
+from orchestration.cli.repair_command import repair
+from orchestration.cli.replay_command import replay
+from orchestration.cli.sample_flights import land_days
+from orchestration.cli.simulate_command import simulate_app
+from orchestration.cli.stream_commands import stream_app
+from resources.delta.commit_history import Commit
 from resources.errors import QueryFailed, RatifyError
-from resources.history import Commit
 from resources.settings import Settings
 
 
@@ -35,7 +35,7 @@ class _Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:
-            session.err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False)
+            cli_session.err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False)
             raise typer.Exit(1) from error
 
 
@@ -47,11 +47,11 @@ app = typer.Typer(
     help="A lakehouse on several engines, every commit ratified by Unity Catalog.",
 )
 
-app.add_typer(access.principal_app, name="principal")
+app.add_typer(access_commands.principal_app, name="principal")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(simulate_app, name="simulate")
 app.add_typer(stream_app, name="stream")
-for command in (access.grant, access.revoke, access.grants, ingest, repair, replay, hook, prove):
+for command in (access_commands.grant, access_commands.revoke, access_commands.grants, ingest, repair, replay, hook, prove):
     app.command()(command)
 
 
@@ -65,7 +65,7 @@ def demo(
     events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
 ) -> None:
     """Land real flights, let the sensor find them, run bronze to gold, and show what happened; or do so with live events."""
-    with session.stack_for_this_process(kafka=streaming):
+    with cli_session.stack_for_this_process(kafka=streaming):
         passed = run_streaming_demo(events) if streaming else run_demo(days, more)
     raise typer.Exit(0 if passed else 1)
 
@@ -82,10 +82,10 @@ def dev(
 @app.command()
 def setup() -> None:
     """Download and compile what the embedded Spark needs, once."""
-    from embedded.prepare import prepare
+    from embedded.runtime_setup import prepare
 
-    runtime = prepare(session.stack_config(), session.progress)
-    session.out.print(f"Ready: {len(runtime.class_path)} jars, Java in {runtime.java.home}.", highlight=False)
+    runtime = prepare(cli_session.stack_config(), cli_session.progress)
+    cli_session.out.print(f"Ready: {len(runtime.class_path)} jars, Java in {runtime.java.home}.", highlight=False)
 
 
 @app.command()
@@ -96,46 +96,46 @@ def up(
     kafka_port: Annotated[int, typer.Option(help="Port of Kafka; 0: any that is free.")] = 0,
 ) -> None:
     """Start the embedded catalog and Spark, and leave them running until `ratify down`."""
-    config = session.stack_config(catalog_port, spark_port, kafka=kafka, kafka_port=kafka_port)
-    state = start_stack(config, detached=True, progress=session.progress)
+    config = cli_session.stack_config(catalog_port, spark_port, kafka=kafka, kafka_port=kafka_port)
+    state = start_stack(config, detached=True, progress=cli_session.progress)
     spark = state.spark.remote if state.spark else "none"
     broker = f", Kafka {state.kafka.bootstrap}" if state.kafka else ""
-    session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}{broker}", highlight=False)
+    cli_session.out.print(f"catalog {state.catalog.url} ({state.catalog.name}), Spark {spark}{broker}", highlight=False)
 
 
 @app.command()
 def down() -> None:
     """Stop what `ratify up` started."""
     stopped = stop_stack(Settings().home)
-    session.out.print("stopped" if stopped else "nothing was running")
+    cli_session.out.print("stopped" if stopped else "nothing was running")
 
 
 @app.command()
-def status(as_json: session.Json = False) -> None:
+def status(as_json: cli_session.Json = False) -> None:
     """Say whether the embedded stack runs, and where; exit code 3 if it does not."""
     state = stack_status(Settings().home)
     if as_json:
-        session.out.print_json(state.model_dump_json() if state else "{}")
+        cli_session.out.print_json(state.model_dump_json() if state else "{}")
     elif state:
         rows = [{"part": "catalog", "address": state.catalog.url, "process": state.catalog.pid or "not ours"}]
         if state.spark:
             rows.append({"part": "spark", "address": state.spark.remote, "process": state.spark.pid})
         if state.kafka:
             rows.append({"part": "kafka", "address": state.kafka.bootstrap, "process": state.kafka.pid})
-        session.show(f"Running in {Settings().home}", rows)
+        cli_session.show(f"Running in {Settings().home}", rows)
     else:
-        session.out.print(f"nothing runs in {Settings().home}; start it with `ratify up`", highlight=False)
+        cli_session.out.print(f"nothing runs in {Settings().home}; start it with `ratify up`", highlight=False)
     raise typer.Exit(0 if state else 3)
 
 
 @app.command()
 def land(
     days: Annotated[int, typer.Argument(min=1, help="How many days.")] = 1,
-    as_json: session.Json = False,
+    as_json: cli_session.Json = False,
 ) -> None:
     """Put the next days of real flights into the landing zone."""
     written = land_days(Settings().landing, days)
-    session.show(
+    cli_session.show(
         f"Landed in {Settings().landing}", [{"file": path, "rows": rows} for path, rows in written], as_json=as_json
     )
 
@@ -144,13 +144,13 @@ def land(
 def history(
     table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
     limit: Annotated[int, typer.Option(min=1, help="Newest versions to show.")] = 50,
-    as_json: session.Json = False,
+    as_json: cli_session.Json = False,
 ) -> None:
     """Show a table's commits, engine by engine."""
-    with session.engines() as engines:
+    with cli_session.engines() as engines:
         full_name = engines.full_name(table)
         commits = engines.spark.history(full_name, limit)
-    session.show(f"History of {full_name}", [_shown(commit) for commit in commits], as_json=as_json)
+    cli_session.show(f"History of {full_name}", [_shown(commit) for commit in commits], as_json=as_json)
 
 
 def _shown(commit: Commit) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def _shown(commit: Commit) -> dict[str, Any]:
 def sql(
     query: Annotated[str, typer.Argument(help="One statement. DuckDB knows the catalog as `uc`.")],
     engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
-    as_json: session.Json = False,
+    as_json: cli_session.Json = False,
 ) -> None:
     """Run SQL through either engine."""
     import duckdb
     from pyspark.errors import PySparkException
 
-    with session.engines() as engines:
+    with cli_session.engines() as engines:
         try:
             if engine == "spark":
                 rows = engines.spark.rows(engines.spark.sql(query))
@@ -184,4 +184,4 @@ def sql(
         except (PySparkException, duckdb.Error) as error:
             # Where the server's Java was says nothing of the query.
             raise QueryFailed(str(error).partition("JVM stacktrace")[0].strip()) from error
-    session.show(f"{len(rows)} rows", rows, as_json=as_json)
+    cli_session.show(f"{len(rows)} rows", rows, as_json=as_json)

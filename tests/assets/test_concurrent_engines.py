@@ -14,9 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from resources.history import Engine
-from resources.tables import TableDeclaration
-from tests.assets.appender import KEYS, orders_like, orders_select
+from resources.declarations import Engine, TableDeclaration
+from tests.assets.orders_appender import KEYS, orders_like, orders_select
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -52,7 +51,7 @@ class DuckDBWriter:
         (folder / f"{self.name}.json").write_text(json.dumps(task))
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.assets.appender", str(folder / f"{self.name}.json")],
+                [sys.executable, "-m", "tests.assets.orders_appender", str(folder / f"{self.name}.json")],
                 env={**os.environ, "RATIFY_HOME": str(home)},
                 cwd=ROOT,
                 stdout=log,

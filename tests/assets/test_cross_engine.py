@@ -4,13 +4,14 @@ import datetime as dt
 
 import pytest
 
-from assets.cross_engine import book
-from assets.cross_engine.digest import Block, Digest, Part
-from assets.cross_engine.queries import alike
-from assets.cross_engine.tables import ORDERS
-from assets.cross_engine.verify import commits_as_recorded, commits_by_engine, history_without_gaps
+from assets.cross_engine import proof_ledger
+from assets.cross_engine.proof_tables import ORDERS
+from assets.cross_engine.row_digest import Block, Digest, Part
+from assets.cross_engine.tpch_queries import alike
+from assets.cross_engine.verify_step import commits_as_recorded, commits_by_engine, history_without_gaps
+from resources.declarations import Engine
+from resources.delta.commit_history import Commit
 from resources.errors import UnsafeDeclaration
-from resources.history import Commit, Engine
 from tests.resources.lakehouse import pairs
 
 OLD, NEW = Block(0, 9), Block(10, 19)
@@ -20,8 +21,8 @@ def commit(version: int, engine: Engine, operation: str = "WRITE") -> Commit:
     return Commit(version, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), operation, engine, engine.value)
 
 
-def line(version: int, engine: Engine, block: Block | None = None, operation: str = "WRITE") -> book.Line:
-    return book.Line("a step", engine, "orders", operation, version, block, Digest(version, 0))
+def line(version: int, engine: Engine, block: Block | None = None, operation: str = "WRITE") -> proof_ledger.Line:
+    return proof_ledger.Line("a step", engine, "orders", operation, version, block, Digest(version, 0))
 
 
 HISTORY = {"orders": [commit(2, Engine.DATABRICKS), commit(1, Engine.DUCKDB), commit(0, Engine.SPARK)]}
@@ -48,8 +49,8 @@ def test_commits_are_counted_by_engine() -> None:
 
 
 def test_the_last_line_of_a_block_tells_what_is_there() -> None:
-    lines = (line(1, Engine.DUCKDB, OLD, book.LOAD), line(2, Engine.DUCKDB, NEW), line(3, Engine.SPARK, NEW))
-    run = book.Run("r", 0.01, lines)
+    lines = (line(1, Engine.DUCKDB, OLD, proof_ledger.LOAD), line(2, Engine.DUCKDB, NEW), line(3, Engine.SPARK, NEW))
+    run = proof_ledger.Run("r", 0.01, lines)
     assert [(at.version, at.block) for at in run.last()] == [(1, OLD), (3, NEW)]
     assert [at.version for at in run.baseline()] == [1]
 
@@ -57,7 +58,7 @@ def test_the_last_line_of_a_block_tells_what_is_there() -> None:
 def test_no_digest_of_what_engines_write_differently() -> None:
     assert Part.of(ORDERS, "t", NEW).where == "o_orderkey BETWEEN 10 AND 19"
     with pytest.raises(UnsafeDeclaration, match="column at: no digest is made of a timestamp"):
-        Part.of(pairs(columns=(book.Column("at", "timestamp"),)), "t")
+        Part.of(pairs(columns=(proof_ledger.Column("at", "timestamp"),)), "t")
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from assets.cross_engine import lifecycle
-from assets.cross_engine.tables import ORDERS_STREAM, TABLES
+from assets.cross_engine import proof_lifecycle
+from assets.cross_engine.proof_tables import ORDERS_STREAM, TABLES
 from assets.cross_engine.workspace_setup import SAMPLES, cleanup_sql, setup_sql, workspace_cleanup, workspace_setup
-from resources.catalog import UnityCatalog
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import StatementFailed
-from resources.spark import Spark
-from resources.workspace import SqlWarehouse
+from resources.spark.spark_engine import Spark
 from tests.resources.lakehouse import Lakehouse
-from tests.resources.workspace import (
+from tests.resources.workspace_server import (
     ADMIN_TOKEN,
     CLIENT_ID,
     CLIENT_SECRET,
@@ -38,7 +38,7 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorkspace]:
             ("UNITY_WAREHOUSE_ID", WAREHOUSE),
         ):
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("resources.workspace._FIRST_POLL_S", 0.01)
+        monkeypatch.setattr("resources.catalog.sql_warehouse._FIRST_POLL_S", 0.01)
         yield fake
 
 
@@ -139,15 +139,17 @@ class SparkInPlaceOfTheWarehouse(SqlWarehouse):
 @pytest.mark.stack
 def test_the_proof_goes_on_from_what_the_workspace_made(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     with lake.duckdb.session() as session:
-        lifecycle.make_tables(lake.spark)
-        loaded = lifecycle.load(session, 0.001)
+        proof_lifecycle.make_tables(lake.spark)
+        loaded = proof_lifecycle.load(session, 0.001)
         lake.catalog.ensure_schemas(("tpch_samples",))
         for name in TABLES:
             lake.run(f"CREATE TABLE ratify.tpch_samples.{name} AS SELECT * FROM ratify.tpch.{name}")
         lake.spark.ensure_table(ORDERS_STREAM)
-        monkeypatch.setattr(lifecycle, "workspace_setup", lambda at: at.run(setup_sql("ratify", "x", new_catalog=False)))
-        lines = lifecycle.clone(lake.spark, session, SparkInPlaceOfTheWarehouse(catalog=lake.catalog))
+        monkeypatch.setattr(
+            proof_lifecycle, "workspace_setup", lambda at: at.run(setup_sql("ratify", "x", new_catalog=False))
+        )
+        lines = proof_lifecycle.clone(lake.spark, session, SparkInPlaceOfTheWarehouse(catalog=lake.catalog))
     assert [(line.table, line.digest) for line in lines] == [(line.table, line.digest) for line in loaded]
     assert [line.version for line in lines] == [lake.version(table) for table in TABLES.values()]
     # What an earlier run of the proof had made beside them is gone.
-    assert lifecycle.tables_there(lake.catalog) == sorted(TABLES)
+    assert proof_lifecycle.tables_there(lake.catalog) == sorted(TABLES)

@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from resources.history import Engine
-from resources.tables import Column, TableDeclaration
-from tests.compatibility.outcomes import Cell, Outcome
+from resources.declarations import Column, Engine, TableDeclaration
+from tests.compatibility.matrix_outcomes import Cell, Outcome
 from tests.resources.lakehouse import Lakehouse, append
 
 Row = dict[str, Any]

@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from resources.column_types import SqlType, sql_type
+from resources.declarations import Column
 from resources.errors import UnsafeDeclaration
-from resources.tables import Column
-from resources.types import SqlType, sql_type
-from tests.compatibility.cases import FEATURES, MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Feature, Odd
-from tests.compatibility.document import document
 from tests.compatibility.matrix import Matrix, error_of, new_schema, undeclared, unmet
-from tests.compatibility.outcomes import READERS, WRITERS, Cell
-from tests.compatibility.values import Dialect, other_zero, plain, sql
+from tests.compatibility.matrix_cases import FEATURES, MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Feature, Odd
+from tests.compatibility.matrix_document import document
+from tests.compatibility.matrix_outcomes import READERS, WRITERS, Cell
+from tests.compatibility.matrix_values import Dialect, other_zero, plain, sql
 from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack

@@ -9,12 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.stack import running
-from embedded.state import StackConfig, StackState
-from resources.duckdb import DuckDB
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig, StackState
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import AlreadyLoaded
 from tests.conftest import say
-from tests.embedded.catalog.s3 import BUCKET, ROLE, MotoS3, moto_s3
+from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
 from tests.resources.lakehouse import another_catalog, append, pairs
 
 pytestmark = pytest.mark.stack

@@ -12,9 +12,9 @@ from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.java import Java
+from embedded.java_runtime import Java
 from embedded.spark_server import SparkServer, UnityCatalog, catalog_conf, command, s3_conf, spark_conf
-from embedded.state import StackState
+from embedded.stack_state import StackState
 
 TOKEN = "dapi-very-secret"
 NO_MAPPING = "TBLPROPERTIES ('delta.columnMapping.mode'='none')"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from assets.bronze.sources import AIRLINES, LANDED_FILES
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
-from resources.tables import TableDeclaration
+from assets.bronze.landed_tables import AIRLINES
+from ingest.ledger.file_ledger import LANDED_FILES
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
 from tests.embedded.catalog.harness import Server, TableClient
 
 _DELTA_TYPES = {"bigint": "long", "int": "integer"}

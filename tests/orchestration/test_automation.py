@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.bronze.sources import SOURCES
-from assets.silver.tables import FLIGHTS
-from assets.tables import asset_key
+from assets.bronze.landed_tables import SOURCES
+from assets.silver.silver_flights import FLIGHTS
+from components.table_asset import asset_key
 from orchestration.automation import downstream_of_checked
 from orchestration.definitions import defs
 

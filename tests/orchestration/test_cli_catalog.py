@@ -11,7 +11,7 @@ from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from embedded.state import StackState
+from embedded.stack_state import StackState
 from orchestration.cli.main import app
 from tests.embedded.catalog.harness import Server
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from resources.notifications import MAX_BYTES
-from tests.orchestration.test_discovery import Sensor
-from tests.resources.test_notifications import s3_event
+from ingest.discovery.notifications import MAX_BYTES
+from tests.ingest.test_discovery import Sensor
+from tests.ingest.test_notifications import s3_event
 
 pytestmark = pytest.mark.stack
 

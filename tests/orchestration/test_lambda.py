@@ -19,14 +19,14 @@ from packaging.requirements import Requirement
 from orchestration import aws_lambda
 from orchestration.aws_lambda import NotAllLoaded, NotAnS3Event, handler
 from resources.errors import CatalogUnavailable
-from tests.embedded.catalog.s3 import BUCKET, MotoS3, moto_s3
+from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import environment
 
 pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
-IMAGE = ROOT / "docker" / "lambda"
+IMAGE = ROOT / "deploy" / "lambda"
 HEADER = "carrier,name\n"
 MEMORY_MIB = 512
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.cross_engine import book, lifecycle, verify
+from assets.cross_engine import proof_ledger, proof_lifecycle, verify_step
+from assets.cross_engine.proof_steps import Step
+from assets.cross_engine.proof_tables import TABLES
 from assets.cross_engine.spark_steps import name_of
-from assets.cross_engine.steps import Step
-from assets.cross_engine.tables import TABLES
-from orchestration.cli.prove import Outcome, passed, steps_of
+from orchestration.cli.prove_command import Outcome, passed, steps_of
 from resources.errors import UnsafeTable
 from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
 from tests.resources.lakehouse import Lakehouse, engines, lake
@@ -85,20 +85,20 @@ def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -
     assert found == dict.fromkeys((step for step in Step if step not in {Step.FLINK, Step.CLEANUP}), "passed")
     assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
     with lake.duckdb.session() as session:
-        run = book.current(session)
-        restored = {line.table: line.version for line in run.lines if line.operation == book.RESTORE}
+        run = proof_ledger.current(session)
+        restored = {line.table: line.version for line in run.lines if line.operation == proof_ledger.RESTORE}
         assert restored == {"orders": lake.version(TABLES["orders"])}
         # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
         lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
         history = {"nation": lake.spark.history(name_of(lake.spark, TABLES["nation"]))}
-        seen = verify.engines_agree(lake.spark, session, run, history)
+        seen = verify_step.engines_agree(lake.spark, session, run, history)
         assert not seen.passed
         for engine in ("Spark", "DuckDB"):
             assert f"nation as DuckDB LOAD left it, read by {engine}" in seen.description
-        as_restored = [replace(line, operation=book.RESTORE) for line in run.lines]
-        assert not verify.rolled_back(lake.spark, session, as_restored).passed
-    assert set(lifecycle.remove(lake.spark)) >= set(TABLES)
-    assert lifecycle.remove(lake.spark) == []
+        as_restored = [replace(line, operation=proof_ledger.RESTORE) for line in run.lines]
+        assert not verify_step.rolled_back(lake.spark, session, as_restored).passed
+    assert set(proof_lifecycle.remove(lake.spark)) >= set(TABLES)
+    assert proof_lifecycle.remove(lake.spark) == []
     assert "tpch" not in {schema.name for schema in lake.catalog.client.schemas.list("ratify")}
 
 
@@ -107,10 +107,10 @@ def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
     lake.run("CREATE SCHEMA IF NOT EXISTS ratify.tpch")
     lake.run("CREATE TABLE ratify.tpch.theirs (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
     with pytest.raises(UnsafeTable, match="theirs was not made by Ratify"):
-        lifecycle.remove(lake.spark)
+        proof_lifecycle.remove(lake.spark)
     assert lake.run("SELECT count(*) AS n FROM ratify.tpch.theirs") == [{"n": 0}]
     lake.run("DROP TABLE ratify.tpch.theirs")
-    lifecycle.remove(lake.spark)
+    proof_lifecycle.remove(lake.spark)
 
 
 @pytest.mark.stack

@@ -14,16 +14,16 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster_graphql.schema import create_schema
 
-from assets.bronze.assets import bronze_table
-from assets.bronze.book import FileOutcome, Status, Total
-from assets.bronze.ingest import BatchOutcome
-from assets.bronze.progress import Loaded, book_numbers, numbers
-from assets.bronze.sources import AIRLINES, LANDED_FILES
-from assets.tables import asset_key
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
-from resources.landing import LandedFile, LandingZone
-from resources.spark import Spark
+from assets.bronze.landed_tables import AIRLINES
+from components.landed_files import bronze_table
+from components.table_asset import asset_key
+from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total
+from ingest.load.batch_loading import BatchOutcome
+from ingest.load.load_metrics import Loaded, book_numbers, numbers
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.landing.landing_zone import LandedFile, LandingZone
+from resources.spark.spark_engine import Spark
 from tests.orchestration.conftest import LoadTarget
 
 pytestmark = pytest.mark.server

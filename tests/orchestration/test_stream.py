@@ -15,17 +15,17 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from assets.bronze.events import TRACKER_EVENTS_RAW, reported_offsets
-from assets.silver.events import STREAM_BATCHES, TRACKER_EVENTS
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets
 from assets.silver.tracker_stream import TABLES
-from assets.tables import asset_key
-from orchestration.cli import session
+from assets.silver.tracker_tables import STREAM_BATCHES, TRACKER_EVENTS
+from components.table_asset import asset_key
+from orchestration.cli import cli_session
 from orchestration.cli.main import app
-from orchestration.cli.tracker import Simulation, send
-from orchestration.lag import tracker_events_sensor
-from resources.duckdb import ALIAS
+from orchestration.cli.simulate_command import Simulation, send
+from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
+from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import TableMissing
-from resources.kafka import Kafka
+from resources.kafka.kafka_client import Kafka
 from tests.conftest import TestBroker
 from tests.orchestration.test_cli import RATIFY
 from tests.resources.lakehouse import Lakehouse, engines, lake
@@ -114,7 +114,7 @@ def test_it_is_started_watched_killed_and_stopped(
         assert "The stream runs" in (tick.skip_message or "")
 
     # What it did is told to Dagster at the end of a round, with the expectations as checks.
-    with session.dagster_instance() as instance:
+    with cli_session.dagster_instance() as instance:
         wait_for(lambda: sum(reported_offsets(instance).get(fresh_topic, {}).values()) == 3000, stream)
         key = dg.AssetCheckKey(asset_key(TRACKER_EVENTS), "value_is_readable")
         wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)

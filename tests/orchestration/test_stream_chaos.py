@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from assets.bronze.events import TRACKER_EVENTS_RAW
-from assets.bronze.record_source import StreamConfig
-from assets.bronze.record_stream import ingest
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver import tracker_stream
-from assets.silver.events import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
-from embedded.stack import running, status
-from embedded.state import StackConfig, StackState
-from orchestration.cli.tracker import PARTITIONS, Kind, Sent, Simulation, send
-from resources.catalog import UnityCatalog
+from assets.silver.tracker_tables import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from embedded.embedded_stack import running, status
+from embedded.stack_state import StackConfig, StackState
+from ingest.records.record_source import StreamOptions
+from ingest.records.record_stream import ingest
+from orchestration.cli.simulate_command import PARTITIONS, Kind, Sent, Simulation, send
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
-from resources.kafka import Kafka
-from resources.spark import Spark
-from resources.tables import TableDeclaration
-from tests.assets.streamer import assert_exact
+from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
 from tests.conftest import say
+from tests.ingest.topic_streamer import assert_exact
 from tests.killable import Killable
 from tests.orchestration.test_cli import OURS, RATIFY, environment
 from tests.resources.lakehouse import another_catalog
@@ -137,7 +137,7 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
     """Read and judged again, with nothing killed, the topic gives the same rows."""
     versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
-    ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamConfig(full_refresh=True, force=True))
+    ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamOptions(full_refresh=True, force=True))
     tracker_stream.stream(spark, full_refresh=True)
     for (table, columns), version in zip(COMPARED, versions, strict=True):
         name = spark.full_name(table)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from orchestration.cli.nycflights import land_days
+from orchestration.cli.sample_flights import land_days
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser]
 

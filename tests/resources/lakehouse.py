@@ -10,13 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from embedded.state import StackState
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
-from resources.group_commit import Ratified
-from resources.history import Engine
-from resources.spark import Spark
-from resources.tables import Column, TableDeclaration
+from embedded.stack_state import StackState
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.group_commit import Ratified
+from resources.spark.spark_engine import Spark
 
 
 @dataclass(frozen=True)

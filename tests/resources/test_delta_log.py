@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 from duckdb import connect
 
-from resources.delta_log import Proposal
+from resources.declarations import TableDeclaration
+from resources.delta.delta_log import Proposal
+from resources.delta.snapshot import LiveFile
+from resources.duckdb.parquet_files import write_parquet
 from resources.errors import UnsafeTable
-from resources.parquet import write_parquet
-from resources.snapshot import LiveFile
-from resources.sql import literal
-from resources.tables import TableDeclaration
+from resources.sql.duckdb_sql import literal
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack

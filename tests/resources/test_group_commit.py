@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, Turn
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
-from resources.group_commit import CommitQueue, Ratified, Staged, Turn
 
 
 def staged(folder: Path, name: str, *loads: str, size: int = 10) -> Staged:
@@ -220,7 +220,7 @@ def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path
     queue.commit(staged(tmp_path, "a"), log.append, give_way)
     queue.commit(staged(tmp_path, "b"), log.append, give_way)
     assert asked == [Turn()]
-    monkeypatch.setattr("resources.group_commit._LOOK_S", 0)
+    monkeypatch.setattr("resources.duckdb.group_commit._LOOK_S", 0)
     # Another process, to which the first has left what it knows; and one that was cut off while it wrote.
     CommitQueue(tmp_path / "queue").commit(staged(tmp_path, "c"), log.append, give_way)
     assert asked[1:] == [Turn(lost=7, seconds=4, taken=False)]

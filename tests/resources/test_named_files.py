@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from resources.errors import LandingUnavailable
-from resources.named_files import NamedFiles
-from tests.embedded.catalog.s3 import BUCKET, moto_s3
+from resources.landing.named_files import NamedFiles
+from tests.embedded.catalog.s3_server import BUCKET, moto_s3
 
 
 @pytest.fixture

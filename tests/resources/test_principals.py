@@ -9,13 +9,12 @@ import httpx
 import pytest
 from pyspark.sql import SparkSession
 
-from resources.catalog import UnityCatalog
-from resources.duckdb import DuckDB
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CatalogDenied
-from resources.history import Engine
-from resources.spark import Spark
-from resources.tables import Column, TableDeclaration
-from tests.embedded.catalog.clients.test_spark import SLOW
+from resources.spark.spark_engine import Spark
+from tests.embedded.catalog.clients.test_spark_client import SLOW
 from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, client_of, outlive, written
 from tests.resources.lakehouse import Lakehouse, append, pairs
 

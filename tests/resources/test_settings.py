@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from resources.catalog import UnityCatalog
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import NotConfigured
 from resources.settings import CatalogConnection, Settings
 

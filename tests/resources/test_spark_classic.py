@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from embedded.prepare import prepare
-from embedded.state import StackConfig
-from resources.history import Engine
+from embedded.runtime_setup import prepare
+from embedded.stack_state import StackConfig
+from resources.declarations import Engine
 from tests.conftest import say
 from tests.embedded.catalog.harness import WRITE, Principal, client_of
 from tests.resources.lakehouse import Lakehouse, pairs
@@ -18,9 +18,9 @@ from tests.resources.lakehouse import Lakehouse, pairs
 PROGRAM = """
 import sys
 import psutil
-from resources.catalog import UnityCatalog
-from resources.history import Engine
-from resources.spark import Spark
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.commit_history import Engine
+from resources.spark.spark_engine import Spark
 from tests.resources.lakehouse import pairs
 
 name, jars = sys.argv[1:]

@@ -10,10 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from resources.declarations import Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
-from resources.history import Engine
-from resources.table_stream import TableStream, bytes_outstanding
-from resources.tables import TableDeclaration
+from resources.spark.table_stream import TableStream, bytes_outstanding
 from tests.resources.lakehouse import Lakehouse, pairs
 
 UPDATES_ARE_MEANT = "SKIP_CHANGE_COMMITS|IGNORE_CHANGES|skipChangeCommits"

@@ -1,7 +1,7 @@
 """Deletion of the files of dropped managed tables."""
 
-from embedded.catalog.store import tables
-from embedded.catalog.store.database import Store
+from embedded.catalog.store import table_store
+from embedded.catalog.store.catalog_database import Store
 
 
 def purge_dropped(store: Store) -> None:
@@ -11,8 +11,8 @@ def purge_dropped(store: Store) -> None:
     which has already happened.
     """
     with store.read() as tx:
-        pending = tables.pending_purges(tx)
+        pending = table_store.pending_purges(tx)
     gone = [location for location in pending if store.s3.delete_managed(location)]
     if gone:
         with store.write() as tx:
-            tables.purged(tx, gone)
+            table_store.purged(tx, gone)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embedded.catalog.app import ROUTES
+from embedded.catalog.catalog_app import ROUTES
 from tests.embedded.catalog.harness import COLUMNS, Server, TableClient, add_commit, create_body, published, stage
 
 NAMES = [

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from embedded.catalog import app
-from embedded.catalog.access import Privilege
+from embedded.catalog import catalog_app
+from embedded.catalog.access_rules import Privilege
+from tests.embedded.catalog.catalog_lake import House, Lake
 from tests.embedded.catalog.harness import add_commit, create_body
-from tests.embedded.catalog.lake import House, Lake
 
 _USE = Privilege.USE_CATALOG | Privilege.USE_SCHEMA | Privilege.EXTERNAL_USE_SCHEMA
 _READ = {"catalog": _USE | Privilege.SELECT}
@@ -181,12 +181,12 @@ def test_every_route_has_its_row(house: House) -> None:
         if isinstance(route, Route)
         for method in route.methods - ({"HEAD"} if "GET" in route.methods else set())
     }
-    refused = {f"{prefix}/{name}" for prefix in app.PREFIXES for name in app.UNSUPPORTED}
+    refused = {f"{prefix}/{name}" for prefix in catalog_app.PREFIXES for name in catalog_app.UNSUPPORTED}
     # Of the admin alone, and outside of the API: see test_operation.
     served -= {("GET", "/metrics")}
     served = {(method, path) for method, path in served if path.removesuffix("/{rest:path}") not in refused}
     expected = {(method, path) for method, path, _, _ in MATRIX if path.startswith("/api")} | set(OPEN)
-    for prefix in app.PREFIXES:
+    for prefix in catalog_app.PREFIXES:
         expected |= {(method, prefix + path) for method, path, _, _ in MATRIX if not path.startswith("/api")}
     assert served == expected
 
@@ -213,7 +213,7 @@ def test_what_is_open(house: House, caller: str | None) -> None:
         assert house.request(method, path, headers=headers).status_code == status
 
 
-@pytest.mark.parametrize("name", app.UNSUPPORTED)
+@pytest.mark.parametrize("name", catalog_app.UNSUPPORTED)
 def test_what_is_not_served_asks_for_a_token_first(house: House, name: str) -> None:
     assert [house.call(caller, "GET", f"/{name}").status_code for caller in (None, "wrong", "gone")] == [401] * 3
     assert house.call("none", "GET", f"/{name}").status_code == 501

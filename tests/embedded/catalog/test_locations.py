@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded.catalog.errors import InvalidParameterError
-from embedded.catalog.names import ancestors, check_managed, external_location, file_path, normal_location, storage_root
-from embedded.catalog.storage import S3
+from embedded.catalog.api_errors import InvalidParameterError
+from embedded.catalog.managed_storage import S3
+from embedded.catalog.object_names import (
+    ancestors,
+    check_managed,
+    external_location,
+    file_path,
+    normal_location,
+    storage_root,
+)
 from tests.embedded.catalog.harness import TableClient, create_body, delta, stage
 
 _MANAGED = "file:///lake/__unitystorage/catalogs/c/tables/t"

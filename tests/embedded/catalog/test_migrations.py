@@ -7,8 +7,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from embedded.catalog.store import namespaces, schema
-from embedded.catalog.store.database import Store
+from embedded.catalog.store import database_schema, namespace_store
+from embedded.catalog.store.catalog_database import Store
 from embedded.catalog.store.migrations.versions import r0001_tables
 
 
@@ -30,7 +30,9 @@ def test_a_fresh_database_is_what_the_code_declares(tmp_path: Path) -> None:
     with store.read() as tx:
         context = MigrationContext.configure(tx)
         assert context.get_current_revision() == "0004"
-        ours = [change for change in compare_metadata(context, schema.metadata) if change[1].name != "alembic_version"]
+        ours = [
+            change for change in compare_metadata(context, database_schema.metadata) if change[1].name != "alembic_version"
+        ]
         assert ours == []
 
 
@@ -39,7 +41,7 @@ def test_what_older_code_wrote_is_kept_and_belongs_to_the_admin(tmp_path: Path) 
     for _ in range(2):
         store = _open(tmp_path)
         with store.read() as tx:
-            found = namespaces.get_catalog(tx, "ratify")
+            found = namespace_store.get_catalog(tx, "ratify")
         assert (store.metastore_id, found.id, found.owner) == ("m", "c", "admin")
         store.close()
 

@@ -18,9 +18,9 @@ import pytest
 import schemathesis
 from schemathesis.engine import events, from_schema
 
-from embedded.catalog.app import ROUTES
+from embedded.catalog.catalog_app import ROUTES
 from tests.embedded.catalog.harness import API, Server
-from tests.embedded.catalog.published import (
+from tests.embedded.catalog.published_requests import (
     DELTA,
     UNITY,
     Correction,

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from sqlalchemy import true
 
-from embedded.catalog import contract, creation
-from embedded.catalog.delta_models import CreateTable, UpdateTable
-from embedded.catalog.errors import (
+from embedded.catalog import table_contract, table_creation
+from embedded.catalog.api_errors import (
     AlreadyExistsError,
     CommitVersionConflictError,
     InvalidParameterError,
@@ -24,10 +23,11 @@ from embedded.catalog.errors import (
     ResourceExhaustedError,
     UpdateRequirementConflictError,
 )
-from embedded.catalog.models import CreateCatalog, CreateSchema
-from embedded.catalog.store import namespaces, tables, updates
-from embedded.catalog.store.database import Store
-from embedded.catalog.views import load_response
+from embedded.catalog.api_models import CreateCatalog, CreateSchema
+from embedded.catalog.api_views import load_response
+from embedded.catalog.delta_models import CreateTable, UpdateTable
+from embedded.catalog.store import namespace_store, table_store, table_updates
+from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
 
 UNPUBLISHED = 4
@@ -59,8 +59,8 @@ class Catalog(RuleBasedStateMachine):
         self.model: dict[str, Modelled] = {}
         self.store = self._open()
         with self.store.write() as tx:
-            namespaces.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root, "admin")
-            namespaces.create_schema(tx, CreateSchema(name="s", catalog_name="c"), "admin")
+            namespace_store.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root, "admin")
+            namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name="c"), "admin")
         self.create("a")
 
     def _open(self) -> Store:
@@ -78,7 +78,7 @@ class Catalog(RuleBasedStateMachine):
         requirements += [{"type": "assert-etag", "etag": etag}] if etag else []
         request = UpdateTable.model_validate_json(json.dumps({"requirements": requirements, "updates": actions}))
         with self.store.write() as tx:
-            updates.update_table(tx, ("c", "s", name), request, UNPUBLISHED)
+            table_updates.update_table(tx, ("c", "s", name), request, UNPUBLISHED)
 
     def expect(self, error: type[Exception] | None, name: str, *actions: dict[str, Any], **more: Any) -> bool:
         """Send an update; return whether it was to succeed."""
@@ -93,19 +93,19 @@ class Catalog(RuleBasedStateMachine):
     def create(self, name: str) -> None:
         try:
             with self.store.write() as tx:
-                schema = namespaces.get_schema(tx, "c", "s")
-                staging = tables.create_staging(tx, schema.id, creation.managed_root(schema), name, "admin")
+                schema = namespace_store.get_schema(tx, "c", "s")
+                staging = table_store.create_staging(tx, schema.id, table_creation.managed_root(schema), name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
                     "table-type": "MANAGED",
                     "columns": COLUMNS,
                     "partition-columns": [],
-                    "protocol": contract.required_protocol(),
-                    "properties": contract.required_properties(staging.id),
+                    "protocol": table_contract.required_protocol(),
+                    "properties": table_contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1,
                 }
-                creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
+                table_creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
         except AlreadyExistsError:
             assert name in self.model
         else:
@@ -120,7 +120,7 @@ class Catalog(RuleBasedStateMachine):
     def drop(self, name: str) -> None:
         if name in self.model:
             with self.store.write() as tx:
-                tables.drop_table(tx, tables.get_table(tx, "c", "s", name))
+                table_store.drop_table(tx, table_store.get_table(tx, "c", "s", name))
             del self.model[name]
 
     @rule(name=NAMES, new_name=NAMES)
@@ -129,7 +129,7 @@ class Catalog(RuleBasedStateMachine):
             return
         try:
             with self.store.write() as tx:
-                tables.rename_table(tx, tables.get_table(tx, "c", "s", name), new_name)
+                table_store.rename_table(tx, table_store.get_table(tx, "c", "s", name), new_name)
         except AlreadyExistsError:
             assert new_name in self.model
             assert new_name != name
@@ -170,7 +170,7 @@ class Catalog(RuleBasedStateMachine):
         if name not in self.model:
             return "etag-none"
         with self.store.read() as tx:
-            return tables.get_table(tx, "c", "s", name).etag
+            return table_store.get_table(tx, "c", "s", name).etag
 
     @rule(seen=etags, value=st.sampled_from(["x", "y", "z"]))
     def set_property(self, seen: tuple[str, str], value: str) -> None:
@@ -193,10 +193,10 @@ class Catalog(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         with self.store.read() as tx:
-            schema = namespaces.get_schema(tx, "c", "s")
-            assert [table.name for table in tables.list_tables(tx, schema.id, "", 100, true())] == sorted(self.model)
+            schema = namespace_store.get_schema(tx, "c", "s")
+            assert [table.name for table in table_store.list_tables(tx, schema.id, "", 100, true())] == sorted(self.model)
             for name, known in self.model.items():
-                body = load_response(updates.load(tx, tables.get_table(tx, "c", "s", name)))
+                body = load_response(table_updates.load(tx, table_store.get_table(tx, "c", "s", name)))
                 assert body["metadata"]["table-uuid"] == known.id
                 assert body["latest-table-version"] == known.latest
                 waiting = {commit["version"]: commit["file-name"] for commit in body["commits"]}

@@ -1,0 +1,210 @@
+"""The steps of the cross-engine proof as assets. Each waits for all that come before it, for a run may leave some out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.cross_engine import duckdb_steps, proof_ledger, proof_lifecycle, spark_steps, streaming_step, verify_step
+from assets.cross_engine.flink_step import orders_flink
+from assets.cross_engine.proof_report import FAILED, PASSED, write_report
+from assets.cross_engine.proof_steps import GROUP, KEYS, Step, step_key, step_spec, step_table
+from assets.cross_engine.proof_tables import ORDERS_STREAM, ORDERS_SUMMARY, TABLES
+from assets.cross_engine.tpch_queries import tpch_answers
+from assets.cross_engine.workspace_setup import SAMPLES_SCALE_FACTOR, workspace_cleanup
+from components.checks.history_checks import Finding
+from components.table_asset import Written, asset_key, result, table_spec
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.settings import Settings
+from resources.spark.spark_engine import Spark
+
+
+class SetupConfig(dg.Config):
+    """What to set up."""
+
+    scale_factor: float = Field(default=0.01, gt=0, description="Of TPC-H: 1 is about 1 GB, 8.7 million rows")
+
+
+@dg.multi_asset(name=Step.SETUP.value, specs=[step_table(Step.SETUP, table) for table in TABLES.values()])
+def setup(config: SetupConfig, spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]]:
+    """Drop the tables of the schema, make TPC-H's eight afresh, and load them: each run starts from the same baseline."""
+    workspace, scale_factor = Settings().warehouse, config.scale_factor
+    with duckdb.session() as session:
+        if workspace:
+            lines = proof_lifecycle.clone(spark, session, SqlWarehouse(catalog=UnityCatalog(admin=True)))
+            scale_factor = SAMPLES_SCALE_FACTOR
+        else:
+            proof_lifecycle.make_tables(spark)
+            lines = proof_lifecycle.load(session, scale_factor)
+        run = proof_ledger.begin(session, lines, scale_factor)
+    for line in lines:
+        yield _materialized(TABLES[line.table], [line], run, {"scale factor": scale_factor})
+
+
+@dg.multi_asset(
+    name=Step.DUCKDB_READ.value, specs=[step_spec(Step.DUCKDB_READ, "DuckDB reads every table and joins two", {"duckdb"})]
+)
+def duckdb_read(duckdb: DuckDB) -> dg.MaterializeResult[Any]:
+    """Read through DuckDB."""
+    with duckdb.session() as session:
+        return _stepped(Step.DUCKDB_READ, duckdb_steps.read(session))
+
+
+@dg.multi_asset(
+    name=Step.DUCKDB_INSERT.value,
+    specs=[step_spec(Step.DUCKDB_INSERT, "DuckDB inserts into orders: values, and rows of a query", {"duckdb"})],
+)
+def duckdb_insert(duckdb: DuckDB) -> dg.MaterializeResult[Any]:
+    """Append through DuckDB."""
+    with duckdb.session() as session:
+        run = proof_ledger.current(session)
+        lines = duckdb_steps.insert(session, run)
+        proof_ledger.record(session, run, lines)
+    return _stepped(Step.DUCKDB_INSERT, _numbers(lines, run))
+
+
+@dg.multi_asset(
+    name=Step.SPARK_READ.value,
+    specs=[step_spec(Step.SPARK_READ, "Spark reads and joins, and reads orders as they were loaded", {"spark"})],
+)
+def spark_read(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
+    """Read through Spark."""
+    with duckdb.session() as session:
+        run = proof_ledger.current(session)
+    return _stepped(Step.SPARK_READ, spark_steps.read(spark, run))
+
+
+@dg.multi_asset(name=Step.SPARK_WRITE.value, specs=[step_table(Step.SPARK_WRITE, ORDERS_SUMMARY)])
+def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
+    """Write to orders through Spark in each way that it has, and make orders_summary by CTAS."""
+    with duckdb.session() as session:
+        run = proof_ledger.current(session)
+        lines = spark_steps.write(spark)
+        proof_ledger.record(session, run, lines)
+    own = [line for line in lines if line.table == ORDERS_SUMMARY.name]
+    return _materialized(ORDERS_SUMMARY, own, run, _numbers(lines, run))
+
+
+@dg.multi_asset(
+    name=Step.STREAMING.value,
+    specs=[step_table(Step.STREAMING, ORDERS_STREAM)],
+    check_specs=[
+        dg.AssetCheckSpec(
+            "each_batch_once",
+            asset=asset_key(ORDERS_STREAM),
+            description="Each micro-batch is one commit; no row of the stream is missing or doubled.",
+            blocking=True,
+        )
+    ],
+)
+def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Stream into a table, stop, and go on from the checkpoint."""
+    with duckdb.session() as session:
+        run = proof_ledger.current(session)
+        line = streaming_step.stream(spark)
+        proof_ledger.record(session, run, [line])
+    yield _materialized(ORDERS_STREAM, [line], run, {})
+    yield _judged(asset_key(ORDERS_STREAM), "each_batch_once", streaming_step.each_batch_once(spark, line.digest))
+
+
+_VERIFIED = {
+    "history_without_gaps": "Every version of every table is in its history.",
+    "commits_as_recorded": "The history names for each commit the engine that made it.",
+    "engines_agree": "Spark and DuckDB read every row as it was written, whoever wrote it.",
+    "time_travel": "VERSION AS OF and TIMESTAMP AS OF show what each commit left.",
+    "rolled_back": "After RESTORE both engines read the baseline.",
+    "tpch_answers": "The 22 queries of TPC-H give the known answers in Spark and in DuckDB.",
+}
+
+
+@dg.multi_asset(
+    name=Step.VERIFY.value,
+    specs=[step_spec(Step.VERIFY, "Histories, rows, time travel, RESTORE, and the 22 queries", {"spark", "duckdb"})],
+    # What is wrong has to stay to be looked at.
+    check_specs=[
+        dg.AssetCheckSpec(name, asset=step_key(Step.VERIFY), description=text, blocking=True)
+        for name, text in _VERIFIED.items()
+    ],
+)
+def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Judge what the other steps have left, and roll it back."""
+    with duckdb.session() as session:
+        run = proof_ledger.current(session)
+        history = verify_step.histories(spark)
+        findings = {
+            "history_without_gaps": verify_step.history_without_gaps(
+                history, verify_step.latest_versions(spark.catalog, history)
+            ),
+            "commits_as_recorded": verify_step.commits_as_recorded(history, run.lines),
+            "engines_agree": verify_step.engines_agree(spark, session, run, history),
+            "time_travel": verify_step.time_travel(spark, run, history),
+        }
+        baseline = verify_step.roll_back(spark, run)
+        proof_ledger.begin(session, baseline, run.scale_factor)
+        findings["rolled_back"] = verify_step.rolled_back(spark, session, baseline)
+        findings["tpch_answers"] = tpch_answers(spark, session, run.scale_factor)
+    rows = verify_step.commits_by_engine(history)
+    judged = [(name, PASSED if finding.passed else FAILED, finding.description) for name, finding in findings.items()]
+    markdown, page = write_report(Settings().home / GROUP, history, judged)
+    yield _stepped(
+        Step.VERIFY,
+        {
+            COMMITS: dg.MetadataValue.table([dg.TableRecord(row) for row in rows]),
+            "report": dg.MetadataValue.path(page),
+            "report as Markdown": dg.MetadataValue.path(markdown),
+        },
+    )
+    for name, finding in findings.items():
+        yield _judged(step_key(Step.VERIFY), name, finding)
+
+
+COMMITS = "commits by engine"
+"""Metadata key of verify: a row for each table."""
+
+
+@dg.multi_asset(name=Step.CLEANUP.value, specs=[step_spec(Step.CLEANUP, "Drops the tables and the schema", {"spark"})])
+def cleanup(spark: Spark) -> dg.MaterializeResult[Any]:
+    """Leave nothing behind but the book."""
+    if Settings().warehouse:
+        workspace_cleanup(SqlWarehouse(catalog=UnityCatalog(admin=True)))
+        return _stepped(Step.CLEANUP, {"schema": "dropped with all in it"})
+    return _stepped(Step.CLEANUP, {"tables dropped": len(proof_lifecycle.remove(spark))})
+
+
+def _stepped(step: Step, metadata: Mapping[str, Any]) -> dg.MaterializeResult[Any]:
+    return dg.MaterializeResult(asset_key=step_key(step), metadata=dict(metadata))
+
+
+def _numbers(lines: Sequence[proof_ledger.Line], run: proof_ledger.Run) -> dict[str, Any]:
+    said = {f"{line.operation} to {line.table}": line.version for line in lines}
+    return {"run": run.id, **{f"version of {what}": version for what, version in said.items()}}
+
+
+def _materialized(
+    table: TableDeclaration, lines: Sequence[proof_ledger.Line], run: proof_ledger.Run, more: Mapping[str, Any]
+) -> dg.MaterializeResult[Any]:
+    rows = sum(line.digest.rows for line in lines)
+    versions = [line.version for line in lines]
+    return result(table, Written(max(versions), rows, rows, versions, more={"run": run.id, **more}))
+
+
+def _judged(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=name,
+        passed=finding.passed,
+        description=finding.description,
+        metadata=dict(finding.numbers),
+        severity=dg.AssetCheckSeverity.ERROR,
+    )
+
+
+steps_book = table_spec(proof_ledger.STEPS, [key for step in Step if step is not Step.CLEANUP for key in KEYS[step]])
+"""The book of the proof, to which every step adds that writes."""
+
+cross_engine_assets = [setup, duckdb_read, duckdb_insert, spark_read, spark_write, stream, orders_flink, verified, cleanup]
+"""The steps, in their order."""

@@ -1,0 +1,132 @@
+"""The proof's schema: made afresh, and taken away."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from assets.cross_engine.proof_ledger import LOAD, STEPS, Line
+from assets.cross_engine.proof_rows import LOADED
+from assets.cross_engine.proof_tables import TABLES
+from assets.cross_engine.row_digest import Part, by_duckdb
+from assets.cross_engine.workspace_setup import workspace_setup
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import OWNER, Engine
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.errors import TableMissing, UnsafeTable
+from resources.settings import TPCH, Settings
+from resources.spark.spark_engine import Spark
+from resources.sql.duckdb_sql import literal
+
+_MADE = "tpch_made"
+
+
+def tables_there(catalog: UnityCatalog) -> list[str]:
+    """Return the names of the schema's tables; none where there is no schema.
+
+    Raises:
+        UnsafeTable: one of them was not made by Ratify.
+    """
+    name = catalog.connection.name
+    try:
+        tables = catalog.ask(f"list the tables of {TPCH}", lambda: list(catalog.client.tables.list(name, TPCH)))
+    except TableMissing:
+        return []
+    names = sorted(table.name or "" for table in tables)
+    for table in names:
+        if OWNER not in (catalog.table(f"{name}.{TPCH}.{table}").properties or {}):
+            raise UnsafeTable(
+                f"{name}.{TPCH}.{table} was not made by Ratify, and the proof drops every table of its schema. Drop it "
+                "yourself, or give the proof another catalog (UNITY_CATALOG)."
+            )
+    return names
+
+
+def drop_tables(spark: Spark) -> list[str]:
+    """Drop every table of the schema; return their names.
+
+    Raises:
+        UnsafeTable: one of them was not made by Ratify; nothing was dropped.
+    """
+    names = tables_there(spark.catalog)
+    for name in names:
+        spark.sql(f"DROP TABLE IF EXISTS {spark.catalog.connection.name}.{TPCH}.{name}")
+    return names
+
+
+def make_tables(spark: Spark) -> None:
+    """Make the schema and the eight tables, empty, whatever was there before."""
+    # Spark makes the schema, so that Spark may drop it: whoever makes a schema owns it.
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {spark.catalog.connection.name}.{TPCH}")
+    drop_tables(spark)
+    for table in TABLES.values():
+        spark.ensure_table(table)
+    spark.ensure_table(STEPS)
+
+
+def load(session: DuckDBSession, scale_factor: float) -> list[Line]:
+    """Generate the rows of TPC-H and append them, each table in one version; return what was loaded."""
+    with _generated(session, scale_factor):
+        digests = by_duckdb(session, [Part.of(table, f"{_MADE}.{table.name}") for table in TABLES.values()])
+        lines = list[Line]()
+        for table, digest in zip(TABLES.values(), digests, strict=True):
+            made = session.append(table, f"SELECT * FROM {_MADE}.{table.name}", [f"dbgen:{scale_factor}"])
+            lines.append(Line("setup", Engine.DUCKDB, table.name, LOAD, made.version, LOADED, digest))
+    return lines
+
+
+def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list[Line]:
+    """Have a workspace make the eight tables of its samples, whatever was there before; return what DuckDB reads then.
+
+    Raises:
+        UnsafeTable: as `drop_tables`.
+        As `workspace_setup`.
+    """
+    catalog = spark.catalog
+    for name in set(tables_there(catalog)) - set(TABLES):
+        spark.sql(f"DROP TABLE IF EXISTS {catalog.connection.name}.{TPCH}.{name}")
+    workspace_setup(warehouse)
+    catalog.ensure_schemas((STEPS.layer,))
+    spark.ensure_table(STEPS)
+    digests = by_duckdb(session, [Part.of(table, f"{ALIAS}.{TPCH}.{table.name}") for table in TABLES.values()])
+    return [
+        Line(
+            "setup",
+            Engine.DATABRICKS,
+            table.name,
+            LOAD,
+            catalog.version(table.full_name(catalog.connection.name)),
+            LOADED,
+            digest,
+        )
+        for table, digest in zip(TABLES.values(), digests, strict=True)
+    ]
+
+
+def remove(spark: Spark) -> list[str]:
+    """Drop the tables and the schema, where they are; return the names of the tables.
+
+    Raises:
+        UnsafeTable: as `drop_tables`.
+    """
+    dropped = drop_tables(spark)
+    spark.sql(f"DROP SCHEMA IF EXISTS {spark.catalog.connection.name}.{TPCH}")
+    return dropped
+
+
+@contextmanager
+def _generated(session: DuckDBSession, scale_factor: float) -> Generator[None]:
+    """The rows of TPC-H in a database of their own, which may be larger than memory."""
+    session.load_extension("tpch")
+    file = Settings().home / "cross_engine" / "generated.duckdb"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    leftovers = (file, file.with_name(f"{file.name}.wal"))
+    for leftover in leftovers:
+        leftover.unlink(missing_ok=True)
+    session.con.execute(f"ATTACH {literal(str(file))} AS {_MADE}")
+    try:
+        session.con.execute(f"CALL dbgen(sf = {scale_factor}, catalog = {literal(_MADE)})")
+        yield
+    finally:
+        session.con.execute(f"DETACH {_MADE}")
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)

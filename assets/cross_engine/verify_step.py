@@ -1,0 +1,199 @@
+"""What the proof comes to: judgements on the histories of its tables, and on what each engine reads of the others' rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from assets.cross_engine.proof_ledger import RESTORE, Line, Run
+from assets.cross_engine.proof_lifecycle import tables_there
+from assets.cross_engine.proof_rows import LOADED
+from assets.cross_engine.proof_tables import PROOF, TABLES
+from assets.cross_engine.row_digest import Digest, Part, by_duckdb, by_spark
+from assets.cross_engine.spark_steps import name_of
+from components.checks.history_checks import Finding
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.column_types import sql_type
+from resources.declarations import Engine, TableDeclaration
+from resources.delta.commit_history import Commit
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.settings import TPCH
+from resources.spark.spark_engine import Spark
+
+History = Mapping[str, Sequence[Commit]]
+
+_SHOWN = 5
+
+
+def histories(spark: Spark) -> dict[str, list[Commit]]:
+    """Return the commits of every table of the schema, newest first."""
+    there = set(tables_there(spark.catalog))
+    return {name: spark.history(name_of(spark, table)) for name, table in PROOF.items() if name in there}
+
+
+def commits_by_engine(history: History) -> list[dict[str, Any]]:
+    """Return for each table its version and how many commits each engine made."""
+    counted = {name: Counter(commit.engine for commit in commits) for name, commits in history.items()}
+    engines = [engine for engine in Engine if any(engine in made for made in counted.values())]
+    return [
+        {"table": name, "version": history[name][0].version, **{engine.value: made[engine] for engine in engines}}
+        for name, made in counted.items()
+    ]
+
+
+def history_without_gaps(history: History, latest: Mapping[str, int]) -> Finding:
+    """Judge whether each history has every version from 0 to the latest that the catalog has ratified, once."""
+    gaps = [
+        name
+        for name, commits in history.items()
+        if [commit.version for commit in reversed(commits)] != list(range(latest[name] + 1))
+    ]
+    return _finding(
+        gaps, "Versions are missing", "Every version is there", tables=len(history), commits=sum(map(len, history.values()))
+    )
+
+
+def commits_as_recorded(history: History, lines: Iterable[Line]) -> Finding:
+    """Judge whether the history names, for each commit that a step tells of, its engine, and no engine that is unknown."""
+    made = {(name, commit.version): commit for name, commits in history.items() for commit in commits}
+    recorded = list(lines)
+    wrong = [
+        f"{line.table} {line.version} ({line.engine} {line.operation})"
+        for line in recorded
+        if (commit := made.get((line.table, line.version))) is None or commit.engine.declared is not line.engine.declared
+    ]
+    wrong += [
+        f"{name} {version} ({commit.engine_info})"
+        for (name, version), commit in made.items()
+        if commit.engine is Engine.OTHER
+    ]
+    return _finding(
+        wrong, "Not made by the engine that says so", "Each was made by the engine that says so", recorded=len(recorded)
+    )
+
+
+def latest_versions(catalog: UnityCatalog, names: Iterable[str]) -> dict[str, int]:
+    """Return the latest ratified version of each table."""
+    return {name: catalog.version(PROOF[name].full_name(catalog.connection.name)) for name in names}
+
+
+def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: History) -> Finding:
+    """Judge whether both engines read what was to be written, whoever wrote it.
+
+    What setup loaded is compared by its digest, all that came after it by columns, types and values, row by row.
+    """
+    session.attach()
+    last = [line for line in run.last() if line.table in history]
+    read = {
+        Engine.SPARK: by_spark(spark, [_part(line, _in_spark(spark, line)) for line in last]),
+        Engine.DUCKDB: by_duckdb(session, [_part(line, _in_duckdb(line.table)) for line in last]),
+    }
+    wrong = [
+        f"{line.table} as {line.engine} {line.operation} left it, read by {engine}"
+        for engine, digests in read.items()
+        for line, digest in zip(last, digests, strict=True)
+        if digest != line.digest
+    ]
+    loaded = {line.table: line.version for line in run.baseline()}
+    added = 0
+    for name in [name for name, commits in history.items() if commits[0].version != loaded.get(name)]:
+        by_both = [_added_by_spark(spark, PROOF[name]), _added_by_duckdb(session, PROOF[name])]
+        added += len(by_both[0]) - 1
+        if by_both[0] != by_both[1]:
+            wrong.append(f"rows of {name}")
+    rows = sum(line.digest.rows for line in last)
+    return _finding(wrong, "Read differently", "Both read what was written", rows=rows, **{"rows compared by value": added})
+
+
+def time_travel(spark: Spark, run: Run, history: History) -> Finding:
+    """Judge whether VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
+
+    By Spark: DuckDB cannot read a catalog's table as it was.
+    """
+    at = {(name, commit.version): commit.timestamp for name, commits in history.items() for commit in commits[1:]}
+    lines = [line for line in run.lines if (line.table, line.version) in at]
+    parts = [_part(line, f"{_in_spark(spark, line)} VERSION AS OF {line.version}") for line in lines]
+    parts += [
+        _part(
+            line,
+            f"{_in_spark(spark, line)} TIMESTAMP AS OF '{at[line.table, line.version]:%Y-%m-%d %H:%M:%S.%f}'",
+            count=True,
+        )
+        for line in lines
+    ]
+    wrong = [
+        f"{part.source} has {found.rows:,} rows, not {line.digest.rows:,}"
+        if found.rows != line.digest.rows
+        else f"{part.source} has other values"
+        for line, part, found in zip([*lines, *lines], parts, by_spark(spark, parts), strict=True)
+        if found != (line.digest if part.columns else Digest(line.digest.rows, 0))
+    ]
+    return _finding(wrong, "Not as recorded", "Each commit shows the rows that it left", commits=len(lines))
+
+
+def roll_back(spark: Spark, run: Run) -> list[Line]:
+    """Bring the tables of TPC-H back to the baseline by RESTORE; return the new baseline."""
+    return list(_restored(spark, run.baseline()))
+
+
+def _restored(spark: Spark, baseline: Sequence[Line]) -> Iterator[Line]:
+    for line in baseline:
+        table = _in_spark(spark, line)
+        if spark.catalog.version(table) == line.version:
+            yield line
+            continue
+        restore = f"RESTORE TABLE {table} TO VERSION AS OF {line.version}"
+        commit = spark.commit(table, lambda restore=restore: spark.sql(restore).collect())
+        version = commit.version if commit else spark.catalog.version(table)
+        yield Line("verify", Engine.SPARK, line.table, RESTORE, version, line.block, line.digest)
+
+
+def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[Line]) -> Finding:
+    """Judge whether both engines read the baseline, and no more, in the tables that were restored."""
+    session.attach()
+    restored = [line for line in baseline if line.operation == RESTORE]
+    tables = [TABLES[line.table] for line in restored]
+    found = {
+        "Spark": by_spark(spark, [Part.of(table, name_of(spark, table)) for table in tables]),
+        "DuckDB": by_duckdb(session, [Part.of(table, _in_duckdb(table.name)) for table in tables]),
+    }
+    wrong = [
+        f"{line.table}, read by {engine}"
+        for engine, digests in found.items()
+        for line, digest in zip(restored, digests, strict=True)
+        if digest != line.digest
+    ]
+    return _finding(wrong, "Not as at the baseline", "As at the baseline", **{"tables restored": len(restored)})
+
+
+def _finding(wrong: Sequence[str], bad: str, good: str, **numbers: int) -> Finding:
+    shown = "; ".join(wrong[:_SHOWN]) + (f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else "")
+    return Finding(not wrong, f"{bad}: {shown}." if wrong else f"{good}.", {**numbers, "wrong": len(wrong)})
+
+
+def _part(line: Line, source: str, *, count: bool = False) -> Part:
+    return Part.of(PROOF[line.table], source, line.block, count=count)
+
+
+def _in_spark(spark: Spark, line: Line) -> str:
+    return name_of(spark, PROOF[line.table])
+
+
+def _in_duckdb(name: str) -> str:
+    return f"{ALIAS}.{TPCH}.{name}"
+
+
+def _added(table: TableDeclaration) -> str:
+    """The condition on the rows that were added to the baseline: in tables that are not TPC-H's, all."""
+    return f"{table.column_names[0]} > {LOADED.last}" if table.name in TABLES else "true"
+
+
+def _added_by_spark(spark: Spark, table: TableDeclaration) -> list[str]:
+    frame = spark.sql(f"SELECT * FROM {name_of(spark, table)} WHERE {_added(table)}")
+    types = [(name, sql_type(type_).sql) for name, type_ in frame.dtypes]
+    return [repr(types), *sorted(repr(tuple(row.values())) for row in spark.rows(frame))]
+
+
+def _added_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> list[str]:
+    query = f"SELECT * FROM {_in_duckdb(table.name)} WHERE {_added(table)}"
+    types = [(name, type_) for name, type_, *_ in session.rows(f"DESCRIBE {query}")]
+    return [repr(types), *sorted(map(repr, session.rows(query)))]

@@ -1,0 +1,105 @@
+"""The assets of the tracker's events in silver, and their expectations as checks."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from assets.silver.tracker_replay import correct, read_corrections, replay
+from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tables, stream
+from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from components.expectations.expectation_checks import check_results, check_specs
+from components.expectations.validation import judgement
+from components.table_asset import Written, asset_key, result, table_spec
+from resources.declarations import TableDeclaration
+from resources.errors import ExpectationFailed, StreamBusy
+from resources.spark.spark_engine import COMMITTED, Spark
+from resources.spark.streaming_query import Course
+
+
+class TrackerConfig(dg.Config):
+    """How silver is brought up to date with bronze."""
+
+    max_files: int = Field(default=MAX_FILES, ge=1, description="Files of bronze in one micro-batch at most")
+    full_refresh: bool = Field(default=False, description="Make silver anew from the whole of bronze")
+    replay: bool = Field(default=False, description="Then judge again what is in quarantine")
+    corrections: str = Field(default="", description="A file of corrected values, one JSON object a line, to replay with")
+
+
+@dg.multi_asset(
+    name=TRACKER_EVENTS.name,
+    specs=[table_spec(table, [asset_key(TRACKER_EVENTS_RAW)]) for table in (TRACKER_EVENTS, QUARANTINE)],
+    check_specs=check_specs(EXPECTATIONS, asset_key(TRACKER_EVENTS)),
+)
+def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Judge what is new in bronze, once: into silver, into quarantine, or counted as dropped, late or a duplicate."""
+    yield from judged(config, spark)
+
+
+def judged(
+    config: TrackerConfig, spark: Spark, course: Course | None = None
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
+
+    Raises:
+        As `tracker_stream.stream`; BadCorrection.
+    """
+    corrections = read_corrections(Path(config.corrections)) if config.corrections else []
+    made = ensure_tables(spark)
+    tables = (TRACKER_EVENTS, QUARANTINE)
+    before = [_State.of(spark, table, created=table in made) for table in tables]
+    try:
+        done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh, course=course)
+    except StreamBusy:
+        if not (config.replay or corrections):
+            raise
+        # The continuous mode keeps silver up to date; a replay beside it is safe, and has only its own work to do.
+        done = Account()
+    except ExpectationFailed as error:
+        yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), judgement(error.counted))
+        raise
+    more: dict[str, Any] = {**done.numbers, **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
+    if config.replay or corrections:
+        correct(spark, corrections)
+        again = replay(spark).numbers
+        more |= {"replayed": -again["quarantined"], "replayed into silver": again["accepted"]}
+    for state in before:
+        yield result(state.table, state.written(spark, more))
+    yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)
+
+
+class _State:
+    """A table before the work, against which what was done is measured."""
+
+    def __init__(self, table: TableDeclaration, version: int, rows: int) -> None:
+        self.table = table
+        self._version = version
+        self._rows = rows
+
+    @classmethod
+    def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_State":
+        return (
+            cls(table, -1, 0) if created else cls(table, spark.catalog.version(spark.full_name(table)), spark.count(table))
+        )
+
+    def written(self, spark: Spark, more: Mapping[str, Any]) -> Written:
+        name = spark.full_name(self.table)
+        version, rows = spark.catalog.version(name), spark.count(self.table)
+        news = spark.history(name, version - self._version) if version > self._version else []
+        # Not those that others make meanwhile: ours carry a mark.
+        ours = [c for c in news if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
+        return Written(
+            version=version,
+            rows=rows,
+            added=rows - self._rows,
+            versions=sorted(commit.version for commit in ours),
+            committed_at=ours[0].timestamp if ours else None,
+            more=more,
+        )
+
+
+stream_batches = table_spec(STREAM_BATCHES, [asset_key(TRACKER_EVENTS)])
+"""The book of the micro-batches, which the stream writes beside its tables."""

@@ -1,0 +1,126 @@
+"""The tracker's events, typed, judged and each once; what became of every record of bronze is accounted for.
+
+A stream reads bronze and writes three tables: the events, those in quarantine, and the book of its batches. All that decides
+on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild from
+bronze gives the same rows: late is what Kafka got more than ALLOWED_LATENESS after its own time, and of several records with
+one key the last by Kafka's timestamp is in the table.
+"""
+
+import datetime as dt
+
+from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from resources.declarations import Column, Engine, TableDeclaration
+
+ALLOWED_LATENESS = dt.timedelta(hours=1)
+ALLOWED_AHEAD = dt.timedelta(minutes=5)
+"""A tracker's clock may be so much before Kafka's."""
+
+
+def _raw(*columns: str) -> tuple[str, ...]:
+    return tuple(f"bronze.tracker_events_raw.{column}" for column in columns)
+
+
+_PLACE = (
+    Column("topic", "string", sources=_raw("topic")),
+    Column("partition", "int", sources=_raw("partition")),
+    Column("offset", "bigint", sources=_raw("offset")),
+)
+
+TRACKER_EVENTS = TableDeclaration(
+    layer="silver",
+    name="tracker_events",
+    columns=(
+        Column("user_id", "string", "The key of the Kafka record", _raw("key")),
+        Column("time", "timestamp", "When it was measured (UTC)", _raw("value")),
+        Column("version", "string", "Of the tracker's software", _raw("value")),
+        Column("model", "string", "Of the tracker", _raw("value")),
+        Column("heart_bpm", "int", "Heartbeats a minute", _raw("value")),
+        Column("kcal", "int", "Kilocalories", _raw("value")),
+        *_PLACE,
+        Column("kafka_timestamp", "timestamp", "Kafka's timestamp of the record", _raw("timestamp")),
+    ),
+    comment="Events of fitness trackers: the last record for each user and time",
+    writer=Engine.SPARK,
+    # A rebuild empties it first.
+    operations=frozenset({"MERGE", "DELETE"}),
+    keys=("user_id", "time"),
+)
+
+QUARANTINE = TableDeclaration(
+    layer="silver",
+    name="tracker_events_quarantine",
+    columns=(
+        Column("key", "binary", sources=_raw("key")),
+        Column("value", "binary", "As it came", _raw("value")),
+        Column("headers", "array<struct<key:string,value:binary>>", sources=_raw("headers")),
+        *_PLACE,
+        Column("timestamp", "timestamp", "Kafka's timestamp of the record", _raw("timestamp")),
+        Column("reasons", "array<string>", "Names of the expectations that it fails"),
+        Column("quarantined_at", "timestamp", "When it was first judged (UTC)"),
+        Column("corrected", "binary", "A value to take in place of `value`"),
+        Column("replayed_at", "timestamp", "When it left quarantine (UTC); NULL while it is in it"),
+    ),
+    comment="Records of the tracker that fail an expectation, with the reasons, to be corrected and replayed",
+    writer=Engine.SPARK,
+    operations=frozenset({"WRITE", "MERGE", "DELETE", "UPDATE"}),
+    keys=("topic", "partition", "offset"),
+)
+
+STREAM_BATCHES = TableDeclaration(
+    layer="ops",
+    name="stream_batches",
+    columns=(
+        Column("stream", "string", "Table that the stream writes, as schema.table; with `.replay` for a replay into it"),
+        Column("checkpoint", "string", "Name of the stream's checkpoint, which a rebuild renews"),
+        Column("batch_id", "bigint"),
+        Column("records", "bigint", "Read for the first time; 0 for a replay"),
+        Column("accepted", "bigint", "Rows that the batch added to the table"),
+        Column("dropped", "bigint", "Left out by an expectation"),
+        Column("quarantined", "bigint", "Set aside; less than 0 where a replay took records out"),
+        Column("late", "bigint", "Left out because they came too late"),
+        Column("duplicates", "bigint", "Beside another record with the same key"),
+        Column("failed", "map<string,bigint>", "Records that fail each expectation; one may fail several"),
+        Column("decided", "map<string,bigint>", "Records whose fate each expectation decided"),
+        Column("examples", "map<string,array<string>>", "Some of the records that fail each expectation"),
+        Column("at", "timestamp", "When it was entered (UTC)"),
+    ),
+    comment="The book of streams: what became of the records of each micro-batch",
+    writer=Engine.SPARK,
+    operations=frozenset({"WRITE", "DELETE"}),
+)
+
+STREAM = f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}"
+REPLAY = f"{STREAM}.replay"
+ON_TIME, UNIQUE = "on_time", "one_event_for_user_and_time"
+
+
+def _seconds(span: dt.timedelta) -> str:
+    return f"INTERVAL {int(span.total_seconds())} SECONDS"
+
+
+# A record that cannot be read is judged by that alone, and one with a wrong type not by what it lacks for that reason.
+EXPECTATIONS = Expectations(
+    rules=(
+        Expectation("value_is_readable", "readable", Action.QUARANTINE, "A JSON object, in UTF-8, or Avro"),
+        Expectation("types_as_declared", "NOT readable OR typed", Action.QUARANTINE),
+        Expectation("user_is_given", "user_id <> ''", Action.QUARANTINE, "The record's key, in UTF-8"),
+        Expectation("time_is_given", "NOT (readable AND typed) OR time IS NOT NULL", Action.QUARANTINE),
+        Expectation(
+            "not_from_the_future",
+            f"time IS NULL OR time <= kafka_timestamp + {_seconds(ALLOWED_AHEAD)}",
+            Action.QUARANTINE,
+            "The tracker's clock is wrong",
+        ),
+        Expectation("heart_rate_is_plausible", "heart_bpm IS NULL OR heart_bpm BETWEEN 20 AND 250", Action.DROP),
+        Expectation("kcal_is_not_negative", "kcal IS NULL OR kcal >= 0", Action.DROP),
+        Expectation(ON_TIME, f"time IS NULL OR time >= kafka_timestamp - {_seconds(ALLOWED_LATENESS)}", Action.DROP),
+        Expectation(
+            "fields_are_known", "size(unknown_fields) = 0", Action.WARN, "Fields that are not declared are left out"
+        ),
+        Expectation("model_is_given", "NOT (readable AND typed) OR model IS NOT NULL", Action.WARN),
+    ),
+    identity=("topic", "partition", "offset"),
+    example="to_json(struct(topic, partition, offset, make_valid_utf8(CAST(substring(value, 1, 200) AS STRING)) AS value))",
+    unique=Unique(UNIQUE, TRACKER_EVENTS.keys, ("kafka_timestamp", "partition", "offset", "topic")),
+    raw=("key", "value", "headers"),
+)

@@ -1,0 +1,28 @@
+"""Judgement on a table's files."""
+
+from collections.abc import Sequence
+
+from components.checks.history_checks import Finding
+from resources.delta.snapshot import LiveFile
+
+_SHOWN = 5
+
+
+def files_present(table: str, files: Sequence[LiveFile], missing: Sequence[LiveFile]) -> Finding:
+    """Judge whether every file of a table's snapshot exists in storage.
+
+    Args:
+        table: As `ratify repair` is to be given it.
+        files: All files of the snapshot.
+        missing: Those that are not in storage.
+    """
+    numbers = {"files": len(files), "missing": len(missing)}
+    if not missing:
+        return Finding(True, "Every file is in storage.", numbers)
+    paths = ", ".join(file.path for file in missing[:_SHOWN])
+    repair = f"ratify repair {table}"
+    return Finding(
+        False,
+        f"Files are gone, and no engine can read the table: {paths}. `{repair} --dry-run` says what is lost.",
+        {**numbers, "missing files": paths, "repair": repair},
+    )

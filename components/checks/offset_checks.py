@@ -1,0 +1,80 @@
+"""Judgement on the offsets of a table of records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from components.checks.history_checks import Finding
+from ingest.records.record_source import SOURCE
+
+PARTITIONS = f"""
+SELECT
+  IF(sound, source, topic) AS topic, IF(sound, 0, partition) AS partition, sum(rows) AS rows, sum(offsets) AS offsets,
+  min(first) AS first, min(first) + sum(last - first) + count(*) - 1 AS last, count(*) AS count
+FROM (
+  SELECT *, source <> 'kafka' AND rows = offsets AND offsets = last - first + 1 AS sound
+  FROM (
+    SELECT
+      topic, partition, {SOURCE} AS source, count(*) AS rows, count(DISTINCT offset) AS offsets,
+      min(offset) AS first, max(offset) AS last
+    FROM {{raw}} GROUP BY topic, partition
+  )
+)
+GROUP BY ALL
+"""
+"""The query, over the table {raw}, whose rows are `Partition`s. It reads no record, only three narrow columns.
+
+Of sources other than Kafka, such as files of which there may be very many, those that are sound are told as one.
+"""
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What a table holds of one partition: the number of its rows, and their first and last offset.
+
+    Attributes:
+        offsets: How many different offsets the rows have.
+        count: How many partitions it stands for: their offsets are told as if one went on where another ends.
+    """
+
+    topic: str
+    partition: int
+    rows: int
+    offsets: int
+    first: int
+    last: int
+    count: int = 1
+
+    @property
+    def doubled(self) -> int:
+        """Rows beyond one for each offset."""
+        return self.rows - self.offsets
+
+    @property
+    def missing(self) -> int:
+        """Offsets between the first and the last that no row has."""
+        return self.last - self.first + 1 - self.offsets
+
+
+def each_offset_once(partitions: Sequence[Partition]) -> Finding:
+    """Judge whether each offset from the first to the last is in the table, and once.
+
+    Offsets are missing also where a topic is compacted or written in transactions.
+    """
+    doubled = sum(partition.doubled for partition in partitions)
+    missing = sum(partition.missing for partition in partitions)
+    numbers = {
+        "partitions": sum(partition.count for partition in partitions),
+        "rows": sum(partition.rows for partition in partitions),
+        "doubled": doubled,
+        "missing": missing,
+    }
+    if not doubled and not missing:
+        return Finding(True, "Every offset is there once.", numbers)
+    wrong = [
+        f"{p.topic}/{p.partition}: {p.rows:,} rows, {p.offsets:,} offsets of {p.first} to {p.last}"
+        for p in partitions
+        if p.doubled or p.missing
+    ]
+    return Finding(False, f"Offsets are doubled or missing: {', '.join(wrong[:_SHOWN])}.", numbers)

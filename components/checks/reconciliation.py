@@ -1,0 +1,164 @@
+"""Judgements on rows: none is lost and none is doubled between the landing zone, bronze and silver."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from components.checks.history_checks import Finding
+from ingest.file_source import Source
+from ingest.formats.parse_file import Load, parse
+from ingest.ledger.file_ledger import BOOK, Status
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from resources.errors import BadFile
+from resources.landing.landing_zone import LandedFile, LandingZone
+
+WAIT_LIMIT = timedelta(hours=1)
+"""A file may wait this long for the sensor before it counts as forgotten."""
+
+
+@dataclass(frozen=True)
+class Booked:
+    """A line of the book: one version of one landed file."""
+
+    path: str
+    fingerprint: str
+    sha256: str
+    status: Status
+    rows: int
+    reason: str
+
+
+def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
+    """Judge whether every landed file is in bronze exactly once, or in the book with a reason why not."""
+    landed = landing.files(source.pattern)
+    with duckdb.session() as session:
+        book = _book(session, source)
+        in_bronze = _rows_by_file(session, source)
+    known = {(line.path, line.fingerprint) for line in book}
+    waiting = [file for file in landed if (file.path, file.fingerprint) not in known]
+    loaded = _in_bronze(book)
+    expected = Counter[str]()
+    for line in loaded:
+        expected[line.path] += line.rows
+    versions = Counter((line.path, line.sha256) for line in loaded)
+    doubled = sorted(
+        {path for (path, _), count in versions.items() if count > 1}
+        | {path for path, rows in expected.items() if in_bronze.get(path, 0) > rows}
+    )
+    lost = [path for path, rows in expected.items() if in_bronze.get(path, 0) < rows]
+    unbooked = sorted(set(in_bronze) - set(expected))
+    forgotten = [file.path for file in waiting if _overdue(file)]
+    faults = {"doubled": doubled, "lost": lost, "not in the book": unbooked, "waiting too long": forgotten}
+    numbers = {
+        "files landed": len(landed),
+        "loaded": len(loaded),
+        **{status.value: sum(line.status is status for line in book) for status in (Status.REPEATED, Status.QUARANTINED)},
+        "waiting": len(waiting),
+        **{name: len(paths) for name, paths in faults.items()},
+    }
+    said = "; ".join(f"{name}: {', '.join(paths[:5])}" for name, paths in faults.items() if paths)
+    return Finding(not said, said or f"{len(loaded)} files are in bronze, each once.", numbers)
+
+
+def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
+    """Judge whether bronze has just as many rows as the files that were loaded, by reading each of them again.
+
+    Only files whose bytes are still those that were loaded can be compared; the others are counted.
+    """
+    here = {file.path for file in landing.files(source.pattern)}
+    with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
+        loaded = _in_bronze(_book(session, source))
+        in_bronze = _rows_by_file(session, source)
+        again = {
+            line.path: rows
+            for line in loaded
+            if line.path in here and (rows := _read_again(session, landing, source, line, Path(folder))) is not None
+        }
+    csv_rows, bronze_rows = sum(again.values()), sum(in_bronze.get(path, 0) for path in again)
+    wrong = sorted(path for path, rows in again.items() if in_bronze.get(path, 0) != rows)
+    numbers = {
+        "rows in CSV files": csv_rows,
+        "rows in bronze": bronze_rows,
+        "files read": len(again),
+        "files gone or changed since": len(loaded) - len(again),
+    }
+    if wrong:
+        return Finding(False, f"Row counts differ for {', '.join(wrong[:5])} ({len(wrong)} files).", numbers)
+    return Finding(True, f"{csv_rows:,} rows in {len(again)} files, {bronze_rows:,} in bronze.", numbers)
+
+
+def count_fates(session: DuckDBSession, bronze: str, silver: str, quarantine: str) -> dict[str, int]:
+    """Count what became of each bronze flight; tables are named as DuckDB knows them.
+
+    DuckDB counts what Spark computed: the same rows, read by an engine that had no part in writing them.
+    """
+    query = (Path(__file__).parent / "flights_conserved.sql").read_text()
+    return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine))[0]
+
+
+def flights_conserved(counts: Mapping[str, int]) -> Finding:
+    """Judge whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
+
+    Args:
+        counts: From `count_fates`. `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither
+            but have the key of a row in silver; `unaccounted`: those that are nowhere; `invented`: rows of silver or
+            quarantine that no bronze row stands behind.
+    """
+    total = counts["silver"] + counts["quarantine"] + counts["duplicates"]
+    passed = counts["bronze"] == total and not counts["unaccounted"] and not counts["invented"]
+    said = (
+        f"bronze {counts['bronze']:,} = silver {counts['silver']:,} + quarantine {counts['quarantine']:,} + duplicates "
+        f"{counts['duplicates']:,}"
+    )
+    if not passed:
+        said = f"Not conserved: {said} does not hold, or {counts['unaccounted']:,} rows are nowhere and "
+        said += f"{counts['invented']:,} came from nowhere."
+    return Finding(passed, said, dict(counts))
+
+
+def _in_bronze(book: Sequence[Booked]) -> list[Booked]:
+    """The lines of the book whose rows are in bronze: of each version of a file as many as were not withdrawn again."""
+    withdrawn = Counter((line.path, line.fingerprint) for line in book if line.status is Status.WITHDRAWN)
+    kept = list[Booked]()
+    for line in book:
+        if line.status is Status.LOADED and not withdrawn[line.path, line.fingerprint]:
+            kept.append(line)
+        elif line.status is Status.LOADED:
+            withdrawn[line.path, line.fingerprint] -= 1
+    return kept
+
+
+def _book(session: DuckDBSession, source: Source) -> list[Booked]:
+    rows = session.rows(
+        f"SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') FROM {BOOK} WHERE table_name = ?",
+        [source.table_name],
+    )
+    return [Booked(path, mark, sha, Status(status), int(n), reason) for path, mark, sha, status, n, reason in rows]
+
+
+def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
+    rows = session.rows(f"SELECT _source_file, count(*) FROM {ALIAS}.{source.table_name} GROUP BY ALL")
+    return {str(path): int(count) for path, count in rows}
+
+
+def _read_again(session: DuckDBSession, landing: LandingZone, source: Source, line: Booked, folder: Path) -> int | None:
+    fetched = landing.fetch(line.path, folder)
+    try:
+        if fetched.sha256 != line.sha256:
+            return None
+        load = Load(datetime.now(UTC), "again")
+        parquet = fetched.local.with_suffix(".parquet")
+        return parse(
+            session.con, source, session.columns(source.table), line.path, fetched.local, parquet, load
+        ).written.rows
+    except BadFile:
+        return None
+    finally:
+        fetched.local.unlink()
+
+
+def _overdue(file: LandedFile) -> bool:
+    return file.modified_at is not None and datetime.now(UTC) - file.modified_at > WAIT_LIMIT

@@ -1,0 +1,49 @@
+"""Expectations as Dagster's asset checks: one for each, with counts, rates and examples."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.validation import Judgement
+
+
+def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """Return the specs of a table's expectations; the asset itself yields their results."""
+    return [
+        dg.AssetCheckSpec(rule.name, asset=key, description=_described(rule), blocking=rule.action is Action.FAIL)
+        for rule in expectations.all
+    ]
+
+
+def check_results(expectations: Expectations, key: dg.AssetKey, found: Judgement) -> Iterator[dg.AssetCheckResult]:
+    """Yield the result of each expectation: a failure is an ERROR where it stops the batch, else a WARN."""
+    for rule in expectations.all:
+        failed = found.failed.get(rule.name, 0)
+        metadata: dict[str, Any] = {
+            "rows": found.rows,
+            "failed": failed,
+            "failed rate": failed / found.rows if found.rows else 0.0,
+            "action": rule.action.value,
+        }
+        if shown := found.examples.get(rule.name):
+            metadata["examples"] = dg.MetadataValue.md(_as_block(shown))
+        yield dg.AssetCheckResult(
+            asset_key=key,
+            check_name=rule.name,
+            passed=not failed,
+            severity=dg.AssetCheckSeverity.ERROR if rule.action is Action.FAIL else dg.AssetCheckSeverity.WARN,
+            description=f"{failed:,} of {found.rows:,} rows fail; action: {rule.action}.",
+            metadata=metadata,
+        )
+
+
+def _described(rule: Expectation | Unique) -> str:
+    rule_text = rule.predicate if isinstance(rule, Expectation) else f"one row for each {', '.join(rule.keys)}"
+    return ". ".join(filter(None, (rule.description, f"Rows that fail `{rule_text}`: {rule.action}")))
+
+
+def _as_block(examples: Sequence[str]) -> str:
+    """Text that others have sent, as code: nothing in it is markup. Four spaces make a block that no text can end."""
+    return "\n\n".join("    " + " ".join(example.split()) for example in examples)

@@ -1,0 +1,55 @@
+"""What expectations found in rows: counts and examples, which add up over batches."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.expectations.expectation_rules import Action, Expectations
+
+EXAMPLES = 3
+"""So many failed rows are kept as examples for each expectation."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Counts over judged rows, all by the names of expectations.
+
+    Attributes:
+        rows: Rows that were judged.
+        failed: Rows that fail each expectation; a row may fail several.
+        decided: Rows whose fate each expectation decided; each row at most once.
+        examples: Some of the rows that failed, as text.
+    """
+
+    rows: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict[str, int])
+    decided: Mapping[str, int] = field(default_factory=dict[str, int])
+    examples: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+
+    @property
+    def kept(self) -> int:
+        """Rows whose fate no expectation decided."""
+        return self.rows - sum(self.decided.values())
+
+    def sum_of(self, expectations: Expectations, action: Action) -> int:
+        """Return the rows that an action was taken on."""
+        return sum(self.decided.get(name, 0) for name in expectations.named(action))
+
+
+def judgement(row: Mapping[str, Any]) -> Judgement:
+    """Return what a row of the query `Expectations.counted` tells."""
+    return Judgement(**{name: row[name] for name in ("rows", "failed", "decided", "examples") if name in row})
+
+
+def total(judgements: Iterable[Judgement]) -> Judgement:
+    """Add up what was found in several batches."""
+    rows, failed, decided = 0, Counter[str](), Counter[str]()
+    examples = dict[str, Sequence[str]]()
+    for one in judgements:
+        rows += one.rows
+        failed.update(one.failed)
+        decided.update(one.decided)
+        for name, shown in one.examples.items():
+            examples[name] = [*examples.get(name, ()), *shown][:EXAMPLES]
+    return Judgement(rows, failed, decided, examples)

@@ -1,0 +1,129 @@
+"""The bronze assets: landed files, loaded by DuckDB, one load batch a commit."""
+
+import datetime as dt
+import time
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from components.table_asset import Written, asset_key, result, table_spec
+from ingest.file_source import SchemaMode, Source
+from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
+from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
+from ingest.load.load_metrics import Loaded, book_numbers, numbers
+from ingest.load.post_load_actions import dispose
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.landing.landing_zone import LandedFile, LandingZone
+from resources.settings import Settings
+from resources.spark.spark_engine import Spark
+
+
+class LoadConfig(dg.Config):
+    """Which files to load, and how many a commit."""
+
+    files: list[str] = Field(default=[], description="Paths in the landing zone; empty: all that are waiting")
+    max_files: int = Field(default=MAX_FILES, ge=1, description="Files in one load batch at most")
+    max_bytes: int = Field(default=MAX_BYTES, ge=1, description="Bytes in one load batch at most")
+
+
+def landing_key(source: Source) -> dg.AssetKey:
+    """Return the key of the landed files that a bronze table is loaded from."""
+    return dg.AssetKey(["landing", source.table.name])
+
+
+def landing_spec(source: Source) -> dg.AssetSpec:
+    """Return the landed files as an asset that others make."""
+    return dg.AssetSpec(
+        landing_key(source),
+        description=f"Files {source.pattern} in the landing zone",
+        group_name="landing",
+        kinds={"csv"},
+    )
+
+
+def bronze_table(source: Source) -> dg.AssetsDefinition:
+    """Return the asset that loads a source's files into its bronze table."""
+
+    @dg.multi_asset(name=source.table.name, specs=[table_spec(source.table, [landing_key(source)])])
+    def asset(
+        context: dg.AssetExecutionContext,
+        config: LoadConfig,
+        landing: LandingZone,
+        spark: Spark,
+        duckdb: DuckDB,
+        catalog: UnityCatalog,
+    ) -> dg.MaterializeResult[Any]:
+        spark.ensure_table(LANDED_FILES)
+        if source.schema is SchemaMode.DECLARED:
+            created = spark.ensure_table(source.table)
+            files = _files(config, landing, duckdb, source)
+        else:
+            files = _files(config, landing, duckdb, source)
+            created = ensure_inferred(spark, duckdb, landing, source, files)
+        loaded = _load(context, config, landing, duckdb, source, files)
+        _observe_book(context, landing, duckdb, source)
+        return result(source.table, _written(source, loaded, created, duckdb, catalog))
+
+    return asset
+
+
+def _files(config: LoadConfig, landing: LandingZone, duckdb: DuckDB, source: Source) -> list[LandedFile]:
+    return landing.look(config.files) if config.files else waiting(duckdb, landing, source)
+
+
+def _load(
+    context: dg.AssetExecutionContext,
+    config: LoadConfig,
+    landing: LandingZone,
+    duckdb: DuckDB,
+    source: Source,
+    files: list[LandedFile],
+) -> list[Loaded]:
+    loaded, done = list[Loaded](), 0
+    options = Settings().discovery
+    for number, batch in enumerate(batches(files, config.max_files, config.max_bytes), 1):
+        began = time.monotonic()
+        outcome = load_batch(duckdb, landing, source, batch)
+        loaded.append(Loaded(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
+        done += len(batch)
+        context.log.info(loaded[-1].said(number, done, len(files)))
+        for file in outcome.files:
+            if file.status is not Status.LOADED:
+                context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
+        if moved := dispose(landing, options, outcome):
+            context.log.info("files put away: %s", dict(moved))
+    return loaded
+
+
+def _observe_book(context: dg.AssetExecutionContext, landing: LandingZone, duckdb: DuckDB, source: Source) -> None:
+    """Tell the book's own page what it holds: it has no materializations, for every bronze asset writes it."""
+    left = waiting(duckdb, landing, source)
+    with duckdb.session() as session:
+        sums = totals(session)
+    metadata = book_numbers(sums, source.table_name, left, dt.datetime.now(dt.UTC))
+    context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
+
+
+def _written(source: Source, loaded: list[Loaded], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
+    with duckdb.session() as session:
+        rows = session.count(source.table)
+    outcomes = [batch.outcome for batch in loaded]
+    files = [file for outcome in outcomes for file in outcome.files]
+    records = [
+        dg.TableRecord({"file": f.path, "status": f.status.value, "rows": f.rows, "reason": f.reason})
+        for f in files
+        if f.status is not Status.LOADED
+    ]
+    more: dict[str, Any] = dict(numbers(loaded))
+    more["batches"] = dg.MetadataValue.json([outcome.batch_id for outcome in outcomes])
+    if records:
+        more["files not loaded"] = dg.MetadataValue.table(records)
+    return Written(
+        version=catalog.version(source.table.full_name(catalog.connection.name)),
+        rows=rows,
+        added=sum(outcome.added for outcome in outcomes),
+        versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
+        more=more,
+    )

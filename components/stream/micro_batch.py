@@ -1,0 +1,163 @@
+"""What is done with one micro-batch: judge its records once, then write each of three tables, each write idempotent.
+
+Over Spark Connect foreachBatch runs its function in a Python process of the server, which knows pyspark and perhaps nothing
+of this package. So the function below is closed over plain values, imports nothing of ours, and tells what went wrong by the
+text of an error, which is all that comes back. The same function works in a classic session, and on a DataFrame by hand.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from resources.spark.spark_engine import CONFLICTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EXPECTATION_FAILED = "[RATIFY_EXPECTATION_FAILED]"
+"""What the text of the error begins with that stops a batch; a JSON object follows, on the same line."""
+
+BATCH, JUDGED, ACCOUNT = "ratify_batch", "ratify_judged", "ratify_account"
+"""Views of a batch: its records as they came, its rows as they were judged, and its line in the book."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """SQL to run on each batch, and how to account for it.
+
+    Attributes:
+        app_id: Marks the writes of this stream in its tables; with the number of a batch, Delta makes each of them once.
+        target: Full name of the table that `merge` writes.
+        judge: Query over the view BATCH that gives judged rows.
+        count: Query over the view JUDGED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds, of
+            the kept rows.
+        merge: MERGE of the kept rows of JUDGED; `$lower` and `$upper` stand for the bounds.
+        quarantine: INSERT or MERGE of those that go to quarantine.
+        account: INSERT of the view ACCOUNT.
+        shape: Columns of that view, with their types.
+        stream: Name of the stream in the book.
+        checkpoint: Name of its checkpoint.
+        fail: Expectations that stop the batch.
+        set_aside: Expectations that send a row to quarantine.
+        late: The expectation that late records fail.
+        unique: The expectation that duplicates fail.
+        from_quarantine: The records were in quarantine, and counted there, before.
+    """
+
+    app_id: str
+    target: str
+    judge: str
+    count: str
+    merge: str
+    quarantine: str
+    account: str
+    shape: str
+    stream: str
+    checkpoint: str
+    fail: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    late: str
+    unique: str
+    from_quarantine: bool = False
+
+
+def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
+    """Return the function for foreachBatch."""
+    given: Mapping[str, Any] = asdict(work)
+    run, merge, line = _statements(), _merging(given), _accounting(given)
+    batch, judged, account = BATCH, JUDGED, ACCOUNT
+    failed_mark = EXPECTATION_FAILED
+    marks = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
+
+    def write(frame: "DataFrame", batch_id: int) -> None:
+        import json
+
+        session = frame.sparkSession
+        mark = f"{given['app_id']}:{batch_id}"
+        frame.createOrReplaceTempView(batch)
+        rows = session.sql(given["judge"]).persist()
+        try:
+            rows.createOrReplaceTempView(judged)
+            found = session.sql(given["count"]).collect()[0].asDict(recursive=True)
+            if any(found["failed"][name] for name in given["fail"]):
+                raise RuntimeError(f"{failed_mark} {json.dumps(found)}")
+            for key, value in zip(marks, (given["app_id"], batch_id, mark), strict=True):
+                session.conf.set(f"spark.databricks.delta.{key}", value)
+            # One after the other: two plans over one view share expressions that are not safe for threads (CreateMap).
+            inserted = merge(session, run, found, mark)
+            if any(found["decided"][name] for name in given["set_aside"]):
+                run(session, given["quarantine"])
+            session.createDataFrame([line(batch_id, found, inserted)], given["shape"]).createOrReplaceTempView(account)
+            run(session, given["account"])
+        finally:
+            for key in marks:
+                session.conf.unset(f"spark.databricks.delta.{key}")
+            rows.unpersist()
+
+    return write
+
+
+def _statements() -> Callable[[Any, str], list[Any]]:
+    attempts, conflicts = 5, CONFLICTS
+
+    def run(session: Any, text: str) -> list[Any]:
+        import time
+
+        # Repeating is safe: either nothing was committed, or Delta knows the mark.
+        for attempt in range(attempts):
+            try:
+                return session.sql(text).collect()
+            except Exception as error:
+                if attempt == attempts - 1 or not any(name in str(error) for name in conflicts):
+                    raise
+                time.sleep(0.5 * 2**attempt)
+        return []
+
+    return run
+
+
+def _merging(given: Mapping[str, Any]) -> Callable[[Any, Callable[[Any, str], list[Any]], Mapping[str, Any], str], int]:
+    def merge(session: Any, run: Callable[[Any, str], list[Any]], found: Mapping[str, Any], mark: str) -> int:
+        """Merge what is kept; return the rows that it inserted, also when an attempt that died did it."""
+        if found["rows"] == sum(found["decided"].values()):
+            return 0
+        text = given["merge"].replace("$lower", str(found["lower"])).replace("$upper", str(found["upper"]))
+        done = run(session, text)
+        if done and done[0]["num_inserted_rows"]:
+            return int(done[0]["num_inserted_rows"])
+        # Nothing was new, or Delta has skipped the MERGE, because it has it already.
+        history = session.sql(f"DESCRIBE HISTORY {given['target']}").where(f"userMetadata = '{mark}'").collect()
+        return int(history[0]["operationMetrics"]["numTargetRowsInserted"]) if history else 0
+
+    return merge
+
+
+def _accounting(given: Mapping[str, Any]) -> Callable[[int, Mapping[str, Any], int], dict[str, Any]]:
+    def line(batch_id: int, found: Mapping[str, Any], inserted: int) -> dict[str, Any]:
+        decided, rows, again = found["decided"], found["rows"], given["from_quarantine"]
+        kept = rows - sum(decided.values())
+        aside = sum(decided[name] for name in given["set_aside"])
+        late, beaten = decided[given["late"]], decided[given["unique"]]
+        return {
+            "stream": given["stream"],
+            "checkpoint": given["checkpoint"],
+            "batch_id": batch_id,
+            "records": 0 if again else rows,
+            "accepted": inserted,
+            "dropped": rows - kept - aside - late - beaten,
+            "quarantined": aside - (rows if again else 0),
+            "late": late,
+            "duplicates": beaten + kept - inserted,
+            "failed": found["failed"],
+            "decided": decided,
+            "examples": found["examples"],
+        }
+
+    return line
+
+
+def counted_in(error_text: str) -> dict[str, Any] | None:
+    """Return what the batch had counted that an expectation stopped, from the text of the error; None for other errors."""
+    _, mark, rest = error_text.partition(EXPECTATION_FAILED)
+    return json.JSONDecoder().raw_decode(rest.lstrip())[0] if mark else None

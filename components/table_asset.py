@@ -1,0 +1,138 @@
+"""What every table asset has in common: its spec, its result, and the Spark assets that are one query each."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from resources.declarations import Column, TableDeclaration
+from resources.settings import Settings
+from resources.spark.spark_engine import Spark, WriteResult
+
+VERSIONS = "ratify/versions"
+"""Metadata key: the Delta versions that a materialization made, which is how a check knows the others."""
+
+
+def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
+    """Return the asset key of a table: its full name."""
+    return dg.AssetKey(declaration.key_path(Settings().unity_catalog))
+
+
+def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetSpec:
+    """Return the spec of a table's asset; policies are added to all of them in orchestration."""
+    return dg.AssetSpec(
+        key=asset_key(declaration),
+        deps=deps,
+        description=declaration.comment,
+        group_name=declaration.layer,
+        kinds={declaration.writer.lower(), "delta", declaration.layer},
+        owners=[f"team:{declaration.owner}"],
+        metadata={
+            "dagster/table_name": declaration.full_name(Settings().unity_catalog),
+            "dagster/column_schema": column_schema(declaration),
+        },
+    )
+
+
+def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
+    """Return the columns as the UI shows them."""
+    return dg.TableSchema(
+        columns=[dg.TableColumn(column.name, column.type, description=_described(column)) for column in declaration.columns]
+    )
+
+
+def _described(column: Column) -> str | None:
+    """The comment, and what the column comes from: the open-source UI keeps the lineage but draws it nowhere."""
+    origin = f"from {', '.join(column.sources)}" if column.sources else ""
+    return "; ".join(filter(None, (column.comment, origin))) or None
+
+
+def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
+    """Return from which columns of which tables each column is computed."""
+    catalog = Settings().unity_catalog
+
+    def dep(source: str) -> dg.TableColumnDep:
+        layer, table, column = source.split(".")
+        return dg.TableColumnDep(dg.AssetKey([catalog, layer, table]), column)
+
+    return dg.TableColumnLineage(
+        {column.name: [dep(source) for source in column.sources] for column in declaration.columns if column.sources}
+    )
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a materialization did to its table.
+
+    Attributes:
+        version: The table's version now.
+        rows: Rows in the table now.
+        added: Rows added less rows deleted.
+        versions: Versions that this materialization made.
+        committed_at: When the last of them was committed; None where there was nothing to commit.
+    """
+
+    version: int
+    rows: int
+    added: int
+    versions: Sequence[int]
+    committed_at: dt.datetime | None = None
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeResult[Any]:
+    """Return the materialization of a table as Dagster keeps it."""
+    metadata: dict[str, Any] = {
+        "dagster/row_count": written.rows,
+        "dagster/column_schema": column_schema(declaration),
+        "dagster/column_lineage": column_lineage(declaration),
+        "Delta version": written.version,
+        "engine": declaration.writer.value,
+        "rows added": written.added,
+        VERSIONS: dg.MetadataValue.json(list(written.versions)),
+        **written.more,
+    }
+    if written.committed_at:
+        metadata["committed at"] = dg.MetadataValue.timestamp(written.committed_at)
+    return dg.MaterializeResult(
+        asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(str(written.version))
+    )
+
+
+def mirrored(created: bool, wrote: WriteResult) -> Written:
+    """Return what a MERGE did."""
+    commit = wrote.commit
+    metrics = commit.metrics if commit else {}
+    inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
+    return Written(
+        version=wrote.version,
+        rows=wrote.rows,
+        added=inserted - deleted,
+        versions=[*([0] if created else []), *([commit.version] if commit else [])],
+        committed_at=commit.timestamp if commit else None,
+        more={"rows inserted": inserted, "rows updated": updated, "rows deleted": deleted},
+    )
+
+
+def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, TableDeclaration]) -> dg.AssetsDefinition:
+    """Return the asset of a table that Spark keeps equal to one query over other tables.
+
+    Args:
+        declaration: The table, with keys.
+        sql: The query, in which `{name}` stands for an input.
+        inputs: Tables by the names that the query uses.
+    """
+
+    @dg.multi_asset(name=declaration.name, specs=[table_spec(declaration, [asset_key(table) for table in inputs.values()])])
+    def asset(spark: Spark) -> dg.MaterializeResult[Any]:
+        created = spark.ensure_table(declaration)
+
+        def read() -> Any:
+            return spark.sql(sql.read_text(), **{name: spark.table(table) for name, table in inputs.items()})
+
+        return result(declaration, mirrored(created, spark.mirror(declaration, read)))
+
+    return asset

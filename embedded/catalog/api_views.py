@@ -1,0 +1,181 @@
+"""What the server answers: the store's rows in the terms of the two specifications.
+
+What has no value is left out: the reference server sends null there, which neither specification allows.
+"""
+
+import json
+from typing import Any
+
+from embedded.catalog import table_contract
+from embedded.catalog.api_errors import UnsupportedTableFormatError
+from embedded.catalog.column_json import column_infos, struct_of
+from embedded.catalog.managed_storage import Credentials
+from embedded.catalog.store.namespace_store import Catalog, Schema
+from embedded.catalog.store.table_store import StagingTable, Table
+from embedded.catalog.store.table_updates import Loaded
+
+Json = dict[str, Any]
+
+
+def catalog_info(catalog: Catalog) -> Json:
+    """CatalogInfo."""
+    info = {
+        "name": catalog.name,
+        "comment": catalog.comment,
+        "properties": catalog.properties,
+        "owner": catalog.owner,
+        "created_at": catalog.created_at,
+        "updated_at": catalog.updated_at,
+        "id": catalog.id,
+        "storage_root": catalog.storage_root,
+        "storage_location": catalog.storage_location,
+    }
+    return _present(info)
+
+
+def schema_info(schema: Schema) -> Json:
+    """SchemaInfo."""
+    info = {
+        "name": schema.name,
+        "catalog_name": schema.catalog.name,
+        "comment": schema.comment,
+        "properties": schema.properties,
+        "full_name": f"{schema.catalog.name}.{schema.name}",
+        "owner": schema.owner,
+        "created_at": schema.created_at,
+        "updated_at": schema.updated_at,
+        "schema_id": schema.id,
+        "storage_root": schema.storage_root,
+        "storage_location": schema.storage_location,
+    }
+    return _present(info)
+
+
+def table_info(table: Table) -> Json:
+    """TableInfo."""
+    infos = table.column_infos or []
+    if table.columns is not None:
+        infos = column_infos(table.columns, table.partition_columns)
+    info = {
+        "name": table.name,
+        "catalog_name": table.catalog_name,
+        "schema_name": table.schema_name,
+        "table_type": table.table_type,
+        "data_source_format": table.data_source_format,
+        "columns": [_present(column) for column in infos],
+        "storage_location": table.location,
+        "comment": table.comment,
+        "properties": all_properties(table),
+        "owner": table.owner,
+        "created_at": table.created_at,
+        "updated_at": table.updated_at,
+        "table_id": table.id,
+    }
+    return _present(info)
+
+
+def staging_table_info(staging: StagingTable, schema: Schema) -> Json:
+    """StagingTableInfo."""
+    return {
+        "name": staging.name,
+        "catalog_name": schema.catalog.name,
+        "schema_name": schema.name,
+        "id": staging.id,
+        "staging_location": staging.location,
+    }
+
+
+def all_properties(table: Table) -> dict[str, str]:
+    """A table's properties with the keys that the catalog derives (DeltaTableMetadata.properties)."""
+    derived: dict[str, Any] = {}
+    if table.protocol:
+        derived["delta.minReaderVersion"] = table.protocol["min-reader-version"]
+        derived["delta.minWriterVersion"] = table.protocol["min-writer-version"]
+        derived |= {f"delta.feature.{feature}": "supported" for feature in table.protocol["writer-features"]}
+    if table.last_update_version is not None:
+        derived["delta.lastUpdateVersion"] = table.last_update_version
+        derived["delta.lastCommitTimestamp"] = table.last_commit_timestamp
+    if table_contract.CLUSTERING in table.domains:
+        paths = table.domains[table_contract.CLUSTERING]["clusteringColumns"]
+        derived["delta.clusteringColumns"] = json.dumps(paths, separators=(",", ":"))
+    if table_contract.ROW_TRACKING in table.domains:
+        mark = table.domains[table_contract.ROW_TRACKING]["rowIdHighWaterMark"]
+        derived["delta.rowTracking.rowIdHighWaterMark"] = mark
+    return {**table.properties, **{key: str(value) for key, value in derived.items()}}
+
+
+def load_response(loaded: Loaded) -> Json:
+    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError for what is no Delta table with typed columns."""
+    table = loaded.table
+    columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])
+    if table.data_source_format != "DELTA" or columns is None:
+        raise UnsupportedTableFormatError(
+            f"{table.full_name} ({table.data_source_format}) is not a Delta table with typed columns; "
+            "use GET /api/2.1/unity-catalog/tables."
+        )
+    metadata: Json = {
+        "etag": table.etag,
+        "table-type": table.table_type,
+        "table-uuid": table.id,
+        "location": table.location,
+        "created-time": table.created_at,
+        "updated-time": table.updated_at,
+        "columns": columns,
+        "partition-columns": table.partition_columns,
+        "properties": all_properties(table),
+    }
+    if table.last_update_version is not None:
+        metadata["last-commit-version"] = table.last_update_version
+        metadata["last-commit-timestamp-ms"] = table.last_commit_timestamp
+    if not table.managed:
+        return {"metadata": metadata}
+    response: Json = {
+        "metadata": metadata,
+        "commits": loaded.commits,
+        "latest-table-version": table.latest_version,
+    }
+    return response | ({"uniform": table.uniform} if table.uniform else {})
+
+
+def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:
+    """DeltaStagingTableResponse. No column mapping is suggested: see `contract`."""
+    return {
+        "table-id": staging.id,
+        "table-type": "MANAGED",
+        "location": staging.location,
+        **credentials_response(staging.location, "READ_WRITE", vended),
+        "required-protocol": table_contract.required_protocol(),
+        "suggested-protocol": {"reader-features": [], "writer-features": []},
+        "required-properties": table_contract.required_properties(staging.id),
+        "suggested-properties": {},
+    }
+
+
+def credentials_response(location: str, operation: str, vended: Credentials | None) -> Json:
+    """DeltaCredentialsResponse; on file: storage the config is empty and nothing expires."""
+    config: Json = {}
+    if vended:
+        config = {
+            "s3.access-key-id": vended.access_key_id,
+            "s3.secret-access-key": vended.secret_access_key,
+            "s3.session-token": vended.session_token,
+        }
+    expires_at = vended.expires_at if vended else None
+    credential: Json = {"prefix": location, "operation": operation, "config": config, "expiration-time-ms": expires_at}
+    return {"storage-credentials": [credential]}
+
+
+def temporary_credentials(location: str, vended: Credentials | None) -> Json:
+    """TemporaryCredentials of the 2.1 API; on file: storage there are none."""
+    if vended is None:
+        return {"url": location}
+    aws = {
+        "access_key_id": vended.access_key_id,
+        "secret_access_key": vended.secret_access_key,
+        "session_token": vended.session_token,
+    }
+    return {"aws_temp_credentials": aws, "expiration_time": vended.expires_at, "url": location}
+
+
+def _present(info: Json) -> Json:
+    return {key: value for key, value in info.items() if value is not None}

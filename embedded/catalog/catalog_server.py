@@ -1,0 +1,179 @@
+"""The catalog server as a process: its socket, its one line of JSON when ready, and its end."""
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from embedded.catalog.access_rules import ADMIN, Privilege, grantable
+from embedded.catalog.api_errors import NoSuchCatalogError
+from embedded.catalog.api_models import CreateCatalog
+from embedded.catalog.bearer_auth import read_or_create_token
+from embedded.catalog.catalog_app import create_app
+from embedded.catalog.managed_storage import S3
+from embedded.catalog.object_names import storage_root
+from embedded.catalog.routes.purge import purge_dropped
+from embedded.catalog.server_metrics import Observed, log_access_to
+from embedded.catalog.store import grant_store, namespace_store, principal_store
+from embedded.catalog.store.catalog_database import Store
+
+HOST = "127.0.0.1"
+_log = logging.getLogger(__name__)
+
+
+class PortTakenError(Exception):
+    """Another process listens on the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to start the server; see `__main__` for what each means."""
+
+    state_dir: Path
+    storage_root: str
+    port: int
+    catalog: str
+    token_file: Path
+    principals: Sequence[tuple[str, Sequence[Privilege]]]
+    access_token_seconds: int
+    s3: S3
+    exit_with_stdin: bool
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM, SIGINT or, if asked, the end of stdin.
+
+    Raises PortTakenError, InvalidParameterError for a storage root that cannot be one, and ValueError or OSError for a
+    port, state directory or token file that cannot be used.
+    """
+    listener = _listen(settings.port)
+    token = read_or_create_token(settings.token_file)
+    engine_tokens = {
+        read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name, _ in settings.principals
+    }
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    log_access_to(settings.state_dir / "access.log")
+    store = Store(
+        settings.state_dir / "catalog.sqlite",
+        _root_url(settings.storage_root),
+        access_token_seconds=settings.access_token_seconds,
+        s3=settings.s3,
+    )
+    try:
+        _prepare(store, settings)
+        server = uvicorn.Server(_config(store, token, engine_tokens))
+        _end_on_signals(server)
+        if settings.exit_with_stdin:
+            _end_with_parent(server)
+        asyncio.run(_run(server, listener, settings))
+    finally:
+        store.close()
+
+
+def _listen(port: int) -> socket.socket:
+    # The protocol is named because asyncio turns Nagle's algorithm off only then: it costs 40 ms a request otherwise.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # Without it a restart would wait for the connections of the last run to leave TIME_WAIT.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PortTakenError(
+            f"port {port} on {HOST} is taken ({error.strerror}); choose another with --port or use 0 for a free one"
+        ) from error
+    return listener
+
+
+def _root_url(root: str) -> str:
+    if root.startswith("s3:"):
+        return storage_root(root)
+    path = Path(root).resolve()
+    url = storage_root(path.as_uri())
+    path.mkdir(parents=True, exist_ok=True)
+    return url
+
+
+def _prepare(store: Store, settings: Settings) -> None:
+    purge_dropped(store)
+    with store.write() as tx:
+        try:
+            catalog = namespace_store.get_catalog(tx, settings.catalog)
+        except NoSuchCatalogError:
+            catalog = namespace_store.create_catalog(tx, CreateCatalog(name=settings.catalog), store.default_root, ADMIN)
+        for name, privileges in settings.principals:
+            # Given once: what the admin has changed since stays so.
+            if not principal_store.is_principal(tx, name):
+                principal_store.create_principal(tx, name)
+                for kind, securable_id in (("metastore", grant_store.METASTORE), ("catalog", catalog.id)):
+                    possible = grantable(kind).values()
+                    grant_store.grant(tx, securable_id, name, [one for one in privileges if one in possible])
+
+
+def _config(store: Store, token: str, engine_tokens: Mapping[str, str]) -> uvicorn.Config:
+    # Java's HttpClient offers an upgrade to h2c with its first request. httptools then drops that request's body, and
+    # h11 does not; uvicorn goes on in HTTP/1.1, as it may, with a warning each time, which log_level silences.
+    app = create_app(store, token, engine_tokens)
+    return uvicorn.Config(
+        Observed(app, app.state.metrics),
+        http="h11",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        # A connection that is closed while a client sends its next commit on it leaves that client without an answer.
+        timeout_keep_alive=300,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _end_on_signals(server: uvicorn.Server) -> None:
+    """End with exit code 0: uvicorn raises the signal again after its own stop, which would kill us before ours."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if server.started:
+        ready = {
+            "url": f"http://{HOST}:{listener.getsockname()[1]}",
+            "catalog": settings.catalog,
+            "token_file": str(settings.token_file),
+            "pid": os.getpid(),
+        }
+        print(json.dumps(ready), flush=True)
+    await serving
+
+
+def _end_with_parent(server: uvicorn.Server) -> None:
+    """Stop when the parent closes our stdin, which it also does by dying."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        _log.info("stdin closed, stopping")
+        server.should_exit = True
+
+    threading.Thread(target=watch, name="stdin-watch", daemon=True).start()

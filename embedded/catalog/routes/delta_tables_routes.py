@@ -1,0 +1,115 @@
+"""Tables of the delta/v1 API (unity-catalog-delta-v1.yaml): create, load, update, drop, rename, metrics."""
+
+from starlette.responses import JSONResponse, Response
+
+from embedded.catalog import table_creation
+from embedded.catalog.access_rules import to_place
+from embedded.catalog.api_errors import CommitVersionConflictError, InvalidParameterError
+from embedded.catalog.api_views import load_response, staging_response
+from embedded.catalog.delta_models import (
+    CreateStagingTable,
+    CreateTable,
+    FileSizeHistogram,
+    RenameTable,
+    ReportMetrics,
+    UpdateTable,
+)
+from embedded.catalog.endpoint import Call
+from embedded.catalog.routes.purge import purge_dropped
+from embedded.catalog.store import namespace_store, report_store, table_store, table_updates
+
+
+def create_staging_table(call: Call) -> Response:
+    request = call.parse(CreateStagingTable)
+    with call.write(*_schema(call)) as tx:
+        schema = namespace_store.get_schema(tx, *_schema(call))
+        staging = table_store.create_staging(
+            tx, schema.id, table_creation.managed_root(schema), request.name, call.principal
+        )
+    return JSONResponse(staging_response(staging, call.store.s3.vend(staging.location, "READ_WRITE")))
+
+
+def create_table(call: Call) -> Response:
+    request = call.parse(CreateTable)
+    with call.write(*_schema(call), also=to_place(request.table_type)) as tx:
+        schema = namespace_store.get_schema(tx, *_schema(call))
+        table = table_creation.create_delta_table(tx, schema, request, call.principal)
+    return JSONResponse(load_response(table_updates.Loaded(table, [])))
+
+
+def load_table(call: Call) -> Response:
+    with call.read(*_names(call)) as tx:
+        loaded = table_updates.load(tx, table_store.get_table(tx, *_names(call)))
+    return JSONResponse(load_response(loaded))
+
+
+def update_table(call: Call) -> Response:
+    request = call.parse(UpdateTable)
+    try:
+        with call.write(*_names(call)) as tx:
+            loaded = table_updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
+            # Inside the transaction: what cannot be answered must not be ratified.
+            body = load_response(loaded)
+    except CommitVersionConflictError:
+        call.metrics.commits.labels("conflicted").inc()
+        raise
+    if loaded.outcome:
+        call.metrics.commits.labels(loaded.outcome).inc()
+    return JSONResponse(body)
+
+
+def table_exists(call: Call) -> Response:
+    with call.read(*_names(call)) as tx:
+        table_store.get_table(tx, *_names(call))
+    return Response(status_code=204)
+
+
+def delete_table(call: Call) -> Response:
+    with call.write(*_names(call)) as tx:
+        table_store.drop_table(tx, table_store.get_table(tx, *_names(call)))
+    purge_dropped(call.store)
+    return Response(status_code=204)
+
+
+def rename_table(call: Call) -> Response:
+    request = call.parse(RenameTable)
+    with call.write(*_names(call)) as tx:
+        table_store.rename_table(tx, table_store.get_table(tx, *_names(call)), request.new_name)
+    return Response(status_code=204)
+
+
+def report_metrics(call: Call) -> Response:
+    request = call.parse(ReportMetrics)
+    report = request.report.commit_report if request.report else None
+    if report and report.file_size_histogram:
+        _check_histogram(report.file_size_histogram)
+    with call.write(*_names(call)) as tx:
+        table = table_store.get_table(tx, *_names(call))
+        if str(request.table_id) != table.id:
+            raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
+        if report:
+            report_store.keep(tx, table.id, report.model_dump(by_alias=True, exclude_none=True))
+    return Response(status_code=204)
+
+
+def list_metrics(call: Call) -> Response:
+    """What was reported: the published API has no way to read it."""
+    with call.read(*_names(call)) as tx:
+        found = report_store.newest(tx, table_store.get_table(tx, *_names(call)).id)
+    return JSONResponse({"reports": [{"reported-at-ms": at, "commit-report": report} for at, report in found]})
+
+
+def _check_histogram(histogram: FileSizeHistogram) -> None:
+    bounds = histogram.sorted_bin_boundaries
+    if not bounds or bounds[0] != 0 or bounds != sorted(bounds):
+        raise InvalidParameterError("sorted-bin-boundaries must be sorted and begin with 0.")
+    if not len(bounds) == len(histogram.file_counts) == len(histogram.total_bytes):
+        raise InvalidParameterError("file-counts and total-bytes must be as long as sorted-bin-boundaries.")
+
+
+def _schema(call: Call) -> tuple[str, str]:
+    return call.path["catalog"], call.path["schema"]
+
+
+def _names(call: Call) -> tuple[str, str, str]:
+    return call.path["catalog"], call.path["schema"], call.path["table"]

@@ -1,0 +1,65 @@
+"""/permissions of the 2.1 API: who was granted what on the metastore, a catalog, a schema or a table."""
+
+from starlette.responses import JSONResponse, Response
+
+from embedded.catalog import access_rules
+from embedded.catalog.access_rules import Privilege
+from embedded.catalog.api_errors import InvalidParameterError, NotSupportedError
+from embedded.catalog.api_models import UpdatePermissions
+from embedded.catalog.endpoint import Call
+from embedded.catalog.object_names import split_full_name
+from embedded.catalog.store import grant_store, principal_store
+
+
+def get_permissions(call: Call) -> Response:
+    """The owner sees everybody's grants, and any other principal its own, as from the reference server."""
+    with call.read() as tx:
+        standing = grant_store.standing(tx, call.principal, _names(call))
+        asked = call.query.get("principal")
+        own = None if standing.has(Privilege.OWNER) else call.principal
+        if own is not None and asked not in (None, own):
+            return _answer(call, {})
+        return _answer(call, grant_store.assignments(tx, standing.securable_id, asked or own))
+
+
+def update_permissions(call: Call) -> Response:
+    """All changes, or none; the answer has the grants of the principals that the request names."""
+    request = call.parse(UpdatePermissions)
+    names = _names(call)
+    with call.write(*names) as tx:
+        standing = grant_store.standing(tx, call.principal, names)
+        changed = [principal_store.get_principal(tx, change.principal).name for change in request.changes]
+        for name, change in zip(changed, request.changes, strict=True):
+            grant_store.grant(tx, standing.securable_id, name, _privileges(call, change.add))
+            grant_store.revoke(tx, standing.securable_id, name, _privileges(call, change.remove))
+        found = grant_store.assignments(tx, standing.securable_id, None)
+    return _answer(call, {name: held for name, held in found.items() if name in changed})
+
+
+def _names(call: Call) -> list[str]:
+    """The names of the securable: none for the metastore, whose own name is not looked at, for there is one."""
+    kind = call.path["securable_type"].lower()
+    if kind not in access_rules.KINDS:
+        raise NotSupportedError(f"This server has no grants on a {kind}, but on a {', '.join(access_rules.KINDS)}.")
+    level = access_rules.KINDS.index(kind)
+    return split_full_name(call.path["full_name"], level) if level else []
+
+
+def _privileges(call: Call, names: list[str]) -> list[Privilege]:
+    kind = call.path["securable_type"].lower()
+    known = access_rules.grantable(kind)
+    for name in names:
+        if name not in known:
+            possible = ", ".join(sorted({one.published for one in known.values()}))
+            raise InvalidParameterError(f"{name} cannot be granted on a {kind}; these can: {possible}.")
+    return [known[name] for name in names]
+
+
+def _answer(call: Call, assignments: dict[str, list[str]]) -> Response:
+    # The specification writes USE CATALOG and databricks-sdk USE_CATALOG, and each client drops what it does not know,
+    # so that the other spelling would look like no grant at all.
+    space = "_" if "databricks-sdk" in call.headers.get("user-agent", "") else " "
+    shown = [
+        {"principal": name, "privileges": [one.replace(" ", space) for one in held]} for name, held in assignments.items()
+    ]
+    return JSONResponse({"privilege_assignments": shown})

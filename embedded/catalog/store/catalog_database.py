@@ -1,0 +1,109 @@
+"""The SQLite file: durability settings, and its read and write transactions."""
+
+import threading
+import time
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
+
+from embedded.catalog.managed_storage import S3
+from embedded.catalog.store import database_schema
+from embedded.catalog.store.migrations import migrate
+
+MAX_UNPUBLISHED_COMMITS = 100
+ACCESS_TOKEN_SECONDS = 3600
+
+
+class Store:
+    """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
+
+    `default_root` is the URL under which catalogs without a storage root of their own keep managed tables, `s3` how S3 is
+    reached;
+    `max_unpublished_commits` bounds the ratified commits a table that wait to be published, and
+    `access_token_seconds` the life of a token that an OAuth client is given.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        default_root: str,
+        *,
+        max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS,
+        access_token_seconds: int = ACCESS_TOKEN_SECONDS,
+        s3: S3 | None = None,
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.default_root = default_root
+        self.max_unpublished_commits = max_unpublished_commits
+        self.access_token_seconds = access_token_seconds
+        self.s3 = s3 or S3()
+        self._writer = threading.Lock()
+        self._engine = _engine(path)
+        with self.write() as tx:
+            migrate(tx)
+            self.metastore_id = _metastore_id(tx)
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """One consistent snapshot of the catalog."""
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Generator[Connection]:
+        """A transaction that is durable on return, and never happened if the block raises.
+
+        Writers of this process queue on a lock, for SQLite's own waiting polls with growing sleeps; BEGIN IMMEDIATE
+        keeps out any other process, and a snapshot that goes stale between the read and the write.
+        """
+        with self._writer, self._engine.connect() as connection:
+            connection.execution_options(immediate=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Close every connection; SQLite then folds the write-ahead log into the file."""
+        self._engine.dispose()
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=8, max_overflow=40)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        # Python's sqlite3 begins transactions late and by itself; SQLAlchemy's `begin` event below does it instead.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+def _metastore_id(tx: Connection) -> str:
+    found = tx.execute(select(database_schema.metastore.c.id)).scalar_one_or_none()
+    if found is not None:
+        return str(found)
+    made = new_id()
+    tx.execute(insert(database_schema.metastore).values(id=made))
+    return made
+
+
+def new_id() -> str:
+    """A new random identity, as UUID text."""
+    return str(uuid.uuid4())
+
+
+def now_ms() -> int:
+    """Wall-clock time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000

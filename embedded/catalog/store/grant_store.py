@@ -1,0 +1,141 @@
+"""Grants in the store, and where a principal stands by them. Every function takes the transaction it runs in."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    false,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from embedded.catalog.access_rules import ADMIN, Privilege, Standing
+from embedded.catalog.api_errors import NoSuchCatalogError, NoSuchSchemaError, NoSuchTableError
+from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables, with_parents
+
+METASTORE = "metastore"
+"""The metastore as a securable: there is one."""
+
+
+def standing(tx: Connection, principal: str, names: Sequence[str]) -> Standing:
+    """Where a principal stands before the metastore (no name), a catalog, a schema or a table, by its names.
+
+    Raises NoSuchCatalogError, NoSuchSchemaError (for a missing catalog too, if a schema is asked for) or
+    NoSuchTableError.
+    """
+    if not names:
+        return _standing(tx, principal, names, [])
+    row = tx.execute(_PATHS[len(names) - 1], dict(zip(_LEVELS, names, strict=False))).one_or_none()
+    path = _pairs(row) if row else []
+    found = sum(identity is not None for identity, _ in path)
+    if found == len(names):
+        return _standing(tx, principal, names, path)
+    if found == 0:
+        error = NoSuchCatalogError if len(names) == 1 else NoSuchSchemaError
+        raise error(f"Catalog not found: {names[0]}", error_code=NoSuchCatalogError.error_code)
+    if found == 1:
+        raise NoSuchSchemaError(f"Schema not found: {names[0]}.{names[1]}")
+    raise NoSuchTableError(f"Table not found: {'.'.join(names)}")
+
+
+def standing_by_id(tx: Connection, principal: str, table_id: str) -> Standing:
+    """Where a principal stands before a table or staging table. Raises NoSuchTableError."""
+    for table in (tables, staging_tables):
+        chosen = select(*_columns(catalogs, schemas, table), catalogs.c.name, schemas.c.name, table.c.name)
+        row = tx.execute(chosen.select_from(with_parents(table)).where(table.c.id == table_id)).one_or_none()
+        if row:
+            return _standing(tx, principal, row[6:], _pairs(row[:6]))
+    raise NoSuchTableError(f"No table or staging table has the id {table_id}.")
+
+
+def visible(tx: Connection, principal: str, names: Sequence[str], table: Table, wanted: Privilege) -> ColumnElement[bool]:
+    """The condition on the rows of `table`, all of them directly below `names`, that lists show to a principal."""
+    above = standing(tx, principal, names)
+    if above.lacks(above.reach):
+        return false()
+    if above.has(wanted):
+        return true()
+    held = exists().where(
+        grants.c.principal == principal,
+        grants.c.securable_id == table.c.id,
+        grants.c.privilege.in_([one.published for one in wanted]),
+    )
+    return or_(table.c.owner == principal, held)
+
+
+def assignments(tx: Connection, securable_id: str, principal: str | None) -> dict[str, list[str]]:
+    """The privileges granted on a securable itself, by principal: by all, or by one."""
+    chosen = select(grants.c.principal, grants.c.privilege).where(grants.c.securable_id == securable_id)
+    if principal is not None:
+        chosen = chosen.where(grants.c.principal == principal)
+    found: dict[str, list[str]] = {}
+    for row in tx.execute(chosen.order_by(grants.c.principal, grants.c.privilege)):
+        found.setdefault(row.principal, []).append(row.privilege)
+    return found
+
+
+def grant(tx: Connection, securable_id: str, principal: str, privileges: Iterable[Privilege]) -> None:
+    """Grant what is not granted yet."""
+    for one in privileges:
+        values = {"principal": principal, "securable_id": securable_id, "privilege": one.published}
+        tx.execute(upsert(grants).values(**values).on_conflict_do_nothing())
+
+
+def revoke(tx: Connection, securable_id: str, principal: str, privileges: Iterable[Privilege]) -> None:
+    """Take back what is granted on the securable itself; what is inherited from above stays."""
+    tx.execute(
+        delete(grants).where(
+            grants.c.principal == principal,
+            grants.c.securable_id == securable_id,
+            grants.c.privilege.in_([one.published for one in privileges]),
+        )
+    )
+
+
+def _standing(tx: Connection, principal: str, names: Sequence[str], path: list[tuple[str, str]]) -> Standing:
+    ids = [METASTORE, *(identity for identity, _ in path)]
+    granted = [Privilege(0)] * len(ids)
+    if principal != ADMIN:
+        for row in tx.execute(_HELD, {"by": principal, "on": ids}):
+            granted[ids.index(row.securable_id)] |= Privilege[row.privilege.replace(" ", "_")]
+    return Standing(principal, names, ids[-1], [ADMIN, *(owner for _, owner in path)], granted)
+
+
+def _columns(*path: Table) -> list[ColumnElement[Any]]:
+    return [column for table in path for column in (table.c.id, table.c.owner)]
+
+
+def _pairs(row: Row[Any] | Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(row[::2], row[1::2], strict=True))
+
+
+def _path(depth: int) -> Select[Any]:
+    """One row for any depth: what does not exist is NULL."""
+    joined: Any = catalogs
+    if depth > 1:
+        named = schemas.c.name == bindparam("schema")
+        joined = joined.outerjoin(schemas, and_(schemas.c.catalog_id == catalogs.c.id, named))
+    if depth > 2:
+        named = tables.c.name == bindparam("table")
+        joined = joined.outerjoin(tables, and_(tables.c.schema_id == schemas.c.id, named))
+    chosen = select(*_columns(*(catalogs, schemas, tables)[:depth]))
+    return chosen.select_from(joined).where(catalogs.c.name == bindparam("catalog"))
+
+
+# Built once, for every request runs these: constructing a statement costs more than running it.
+_LEVELS = ("catalog", "schema", "table")
+_PATHS = [_path(depth) for depth in (1, 2, 3)]
+_HELD = select(grants.c.securable_id, grants.c.privilege).where(
+    grants.c.principal == bindparam("by"), grants.c.securable_id.in_(bindparam("on", expanding=True))
+)

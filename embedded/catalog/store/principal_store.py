@@ -1,0 +1,119 @@
+"""Principals and their credentials in the store. Every function takes the transaction it runs in."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass, fields
+
+from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+
+from embedded.catalog.access_rules import ADMIN
+from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchPrincipalError
+from embedded.catalog.store.catalog_database import new_id, now_ms
+from embedded.catalog.store.database_schema import catalogs, credentials, principals, schemas, staging_tables, tables
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A row of `principals`."""
+
+    name: str
+    client_id: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A row of `credentials`, without the digest."""
+
+    id: str
+    principal: str
+    kind: str
+    comment: str | None
+    created_at: int
+    expires_at: int
+
+
+_SHOWN = [credentials.c[field.name] for field in fields(Credential)]
+
+
+def digest_of(value: str | bytes) -> str:
+    """What is kept of a token or secret: no salt, no stretching, for 256 random bits leave nothing to guess."""
+    return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
+
+
+def create_principal(tx: Connection, name: str) -> Principal:
+    """Raises AlreadyExistsError."""
+    if is_principal(tx, name):
+        raise AlreadyExistsError(f"Principal already exists: {name}")
+    made = Principal(name, new_id(), now_ms())
+    tx.execute(insert(principals).values(name=made.name, client_id=made.client_id, created_at=made.created_at))
+    return made
+
+
+def list_principals(tx: Connection) -> list[Principal]:
+    """All but the admin, who has no credentials here, by name."""
+    rows = tx.execute(select(principals).where(principals.c.name != ADMIN).order_by(principals.c.name))
+    return [Principal(*row) for row in rows]
+
+
+def get_principal(tx: Connection, name_or_id: str) -> Principal:
+    """A principal by its name or its client id. Raises NoSuchPrincipalError."""
+    chosen = select(principals).where(or_(principals.c.name == name_or_id, principals.c.client_id == name_or_id))
+    row = tx.execute(chosen).first()
+    if row is None:
+        raise NoSuchPrincipalError(f"Principal not found: {name_or_id}")
+    return Principal(*row)
+
+
+def is_principal(tx: Connection, name: str) -> bool:
+    """Whether there is a principal of that name."""
+    return bool(tx.scalar(select(exists().where(principals.c.name == name))))
+
+
+def delete_principal(tx: Connection, principal: Principal) -> None:
+    """Its credentials and grants go with it, and what it owns becomes the admin's. Raises FailedPreconditionError."""
+    if principal.name == ADMIN:
+        raise FailedPreconditionError("The admin cannot be deleted.")
+    for table in (catalogs, schemas, staging_tables, tables):
+        tx.execute(update(table).where(table.c.owner == principal.name).values(owner=ADMIN))
+    tx.execute(delete(principals).where(principals.c.name == principal.name))
+
+
+def issue(
+    tx: Connection, principal: str, kind: str, seconds: int, *, comment: str | None = None, secret_id: str | None = None
+) -> tuple[Credential, str]:
+    """A new credential and its value, which nothing can show again. Those that have expired are forgotten on the way."""
+    now = now_ms()
+    tx.execute(delete(credentials).where(credentials.c.expires_at <= now))
+    made = Credential(new_id(), principal, kind, comment, now, now + seconds * 1000)
+    value = secrets.token_urlsafe(32)
+    values = {field.name: getattr(made, field.name) for field in fields(Credential)}
+    tx.execute(insert(credentials).values(**values, digest=digest_of(value), secret_id=secret_id))
+    return made, value
+
+
+def find_credential(tx: Connection, digest: str, kinds: tuple[str, ...]) -> Credential | None:
+    """The credential of one of these kinds with that digest, expired or not."""
+    chosen = select(*_SHOWN).where(credentials.c.digest == digest, credentials.c.kind.in_(kinds))
+    return _credential(tx.execute(chosen).first())
+
+
+def list_credentials(tx: Connection, kind: str, principal: str | None = None) -> list[Credential]:
+    """The credentials of a kind, of one principal or of all, the oldest first."""
+    chosen = select(*_SHOWN).where(credentials.c.kind == kind).order_by(credentials.c.created_at, credentials.c.id)
+    if principal is not None:
+        chosen = chosen.where(credentials.c.principal == principal)
+    return [Credential(*row) for row in tx.execute(chosen)]
+
+
+def revoke_credential(tx: Connection, kind: str, identity: str, principal: str | None = None) -> None:
+    """Forget a credential, and the access tokens that a secret was exchanged for. Raises NoSuchPrincipalError."""
+    chosen = delete(credentials).where(credentials.c.id == identity, credentials.c.kind == kind)
+    if principal is not None:
+        chosen = chosen.where(credentials.c.principal == principal)
+    if tx.execute(chosen).rowcount == 0:
+        raise NoSuchPrincipalError(f"There is no {kind} with the id {identity}.")
+
+
+def _credential(row: Row[tuple[object, ...]] | None) -> Credential | None:
+    return Credential(*row) if row else None

@@ -1,0 +1,220 @@
+"""Tables and staging tables in the store. Every function takes the transaction it runs in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exists, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from embedded.catalog.api_errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
+from embedded.catalog.object_names import check_managed
+from embedded.catalog.store.catalog_database import new_id, now_ms
+from embedded.catalog.store.database_schema import (
+    catalogs,
+    commits,
+    grants,
+    purges,
+    schemas,
+    staging_tables,
+    tables,
+    with_parents,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A row of `tables`, with the names of its parents."""
+
+    id: str
+    catalog_name: str
+    schema_name: str
+    schema_id: str
+    name: str
+    table_type: str
+    data_source_format: str
+    location: str
+    comment: str | None
+    columns: Json | None
+    column_infos: list[Json] | None
+    partition_columns: list[str]
+    properties: dict[str, str]
+    protocol: Json | None
+    domains: Json
+    uniform: Json | None
+    etag: str
+    latest_version: int | None
+    backfilled_version: int | None
+    last_update_version: int | None
+    last_commit_timestamp: int | None
+    owner: str
+    created_at: int
+    updated_at: int
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> Self:
+        """The table of a row that `_joined` selected."""
+        return cls(**{str(key): value for key, value in row.items()})
+
+    @property
+    def full_name(self) -> str:
+        """`catalog.schema.table`."""
+        return f"{self.catalog_name}.{self.schema_name}.{self.name}"
+
+    @property
+    def managed(self) -> bool:
+        """Whether the catalog ratifies its commits and owns its files."""
+        return self.table_type == "MANAGED"
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTable:
+    """A row of `staging_tables`: storage that was promised to a table to be."""
+
+    id: str
+    schema_id: str
+    name: str
+    location: str
+    finalized: bool
+    owner: str
+    created_at: int
+
+
+_PARENTS = {"catalog_name", "schema_name"}
+_COLUMNS = [field.name for field in fields(Table) if field.name not in _PARENTS]
+
+
+def _joined() -> Select[Any]:
+    chosen = select(tables, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
+    return chosen.select_from(with_parents(tables))
+
+
+# Built once: constructing these statements costs more than running it.
+_ALL = _joined()
+_NAMED = _ALL.where(
+    catalogs.c.name == bindparam("catalog"), schemas.c.name == bindparam("schema"), tables.c.name == bindparam("table")
+)
+
+
+def get_table(tx: Connection, catalog: str, schema: str, name: str) -> Table:
+    """Raises NoSuchTableError."""
+    row = tx.execute(_NAMED, {"catalog": catalog, "schema": schema, "table": name}).mappings().first()
+    if row is None:
+        raise NoSuchTableError(f"Table not found: {catalog}.{schema}.{name}")
+    return Table.of(row)
+
+
+def list_tables(tx: Connection, schema_id: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Table]:
+    """At most `limit` tables of a schema that are `seen` and whose names sort after `after`."""
+    chosen = _ALL.where(tables.c.schema_id == schema_id, tables.c.name > after, seen)
+    return [Table.of(row) for row in tx.execute(chosen.order_by(tables.c.name).limit(limit)).mappings()]
+
+
+def location_of(tx: Connection, table_id: str) -> str:
+    """The location of a table or staging table. Raises NoSuchTableError."""
+    found = tx.scalar(select(tables.c.location).where(tables.c.id == table_id))
+    return str(found) if found is not None else get_staging(tx, table_id).location
+
+
+def create_staging(tx: Connection, schema_id: str, root: str, name: str, owner: str) -> StagingTable:
+    """Allocate an id and a location under `root`.
+
+    Raises AlreadyExistsError when a table of that name exists, InvalidParameterError when a link leads out of `root`.
+    """
+    refuse_taken(tx, schema_id, name)
+    table_id = new_id()
+    location = f"{root}/tables/{table_id}"
+    check_managed(location)
+    staging = StagingTable(table_id, schema_id, name, location, finalized=False, owner=owner, created_at=now_ms())
+    values = {field.name: getattr(staging, field.name) for field in fields(StagingTable)}
+    tx.execute(insert(staging_tables).values(**values))
+    return staging
+
+
+def get_staging(tx: Connection, table_id: str) -> StagingTable:
+    """Raises NoSuchTableError."""
+    row = tx.execute(select(staging_tables).where(staging_tables.c.id == table_id)).mappings().first()
+    if row is None:
+        raise NoSuchTableError(f"No table or staging table has the id {table_id}.")
+    return StagingTable(**row)
+
+
+def finalize_staging(tx: Connection, schema_id: str, location: str, owner: str) -> StagingTable:
+    """Mark the staging table of `location` as used.
+
+    Raises NoSuchTableError when `owner` made none in this schema there, InvalidParameterError when it was finalized
+    before.
+    """
+    chosen = select(staging_tables).where(
+        staging_tables.c.location == location, staging_tables.c.schema_id == schema_id, staging_tables.c.owner == owner
+    )
+    row = tx.execute(chosen).mappings().first()
+    if row is None:
+        raise NoSuchTableError(f"No staging table of this schema is at {location}; create one, and use its location.")
+    staging = StagingTable(**row)
+    if staging.finalized:
+        raise InvalidParameterError(f"The staging table at {location} was already finalized; load the table instead.")
+    tx.execute(update(staging_tables).where(staging_tables.c.id == staging.id).values(finalized=True))
+    return staging
+
+
+def insert_table(tx: Connection, table: Table) -> None:
+    """Raises AlreadyExistsError when the name is taken."""
+    refuse_taken(tx, table.schema_id, table.name)
+    tx.execute(insert(tables).values(**{name: getattr(table, name) for name in _COLUMNS}))
+
+
+def replace_table(tx: Connection, table: Table) -> None:
+    """Write back every column of a changed table."""
+    tx.execute(update(tables).where(tables.c.id == table.id).values(**{name: getattr(table, name) for name in _COLUMNS}))
+
+
+def rename_table(tx: Connection, table: Table, new_name: str) -> None:
+    """Raises AlreadyExistsError when the new name is taken."""
+    if new_name != table.name:
+        refuse_taken(tx, table.schema_id, new_name)
+        tx.execute(update(tables).where(tables.c.id == table.id).values(name=new_name, updated_at=now_ms()))
+
+
+def drop_table(tx: Connection, table: Table) -> None:
+    """Forget a table, its commits and its staging row; note a managed one's files for deletion."""
+    _note_purges(tx, tables.c.id == table.id)
+    tx.execute(delete(grants).where(grants.c.securable_id == table.id))
+    tx.execute(delete(commits).where(commits.c.table_id == table.id))
+    tx.execute(delete(tables).where(tables.c.id == table.id))
+    tx.execute(delete(staging_tables).where(staging_tables.c.id == table.id))
+
+
+def drop_all(tx: Connection, schema_id: str) -> None:
+    """Forget every table of a schema; note the managed ones' files, and abandoned staging files, for deletion."""
+    _note_purges(tx, tables.c.schema_id == schema_id)
+    abandoned = select(staging_tables.c.location).where(
+        staging_tables.c.schema_id == schema_id, staging_tables.c.finalized.is_(False)
+    )
+    tx.execute(upsert(purges).from_select(["location"], abandoned).on_conflict_do_nothing())
+    dropped = select(tables.c.id).where(tables.c.schema_id == schema_id)
+    tx.execute(delete(grants).where(grants.c.securable_id.in_(dropped)))
+    tx.execute(delete(tables).where(tables.c.schema_id == schema_id))
+
+
+def pending_purges(tx: Connection) -> list[str]:
+    """Locations of dropped managed tables whose files may still be there."""
+    return list(tx.scalars(select(purges.c.location)))
+
+
+def purged(tx: Connection, locations: list[str]) -> None:
+    """Forget locations whose files are gone."""
+    tx.execute(delete(purges).where(purges.c.location.in_(locations)))
+
+
+def refuse_taken(tx: Connection, schema_id: str, name: str) -> None:
+    """Raises AlreadyExistsError when the schema has a table of that name."""
+    if tx.scalar(select(exists().where(tables.c.schema_id == schema_id, tables.c.name == name))):
+        raise AlreadyExistsError(f"Table already exists: {name}", error_code="TABLE_ALREADY_EXISTS")
+
+
+def _note_purges(tx: Connection, condition: Any) -> None:
+    managed = select(tables.c.location).where(condition, tables.c.table_type == "MANAGED")
+    tx.execute(upsert(purges).from_select(["location"], managed).on_conflict_do_nothing())

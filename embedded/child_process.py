@@ -1,0 +1,138 @@
+"""Child processes that end with their parent, and that are started again when they die."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TypeVar
+
+from embedded.embedded_errors import PortTaken, ProcessFailed
+
+LOCALHOST = "127.0.0.1"
+
+T = TypeVar("T")
+# Where `python -m embedded.…` finds this package, installed or not.
+PACKAGE_ROOT = Path(__file__).parents[1]
+
+
+class Child:
+    """A child process on a leash: it watches its standard input, whose other end only this process holds.
+
+    The end of that pipe is the one signal that reaches a child on every operating system when its parent is killed
+    with SIGKILL. It runs in a session of its own, so that Ctrl-C in a terminal reaches the parent only, which then
+    stops its children in order. `environ` is added to this process's environment.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        stdout: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as errors, contextlib.ExitStack() as stack:
+            output: IO[str] = stack.enter_context(stdout.open("w")) if stdout else errors
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+                cwd=PACKAGE_ROOT,
+                env=os.environ | dict(environ or {}),
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def wait_until(self, ready: Callable[[], T | None], timeout: float) -> T:
+        """Return the first answer of `ready` that is not None.
+
+        Raises:
+            ProcessFailed: the process died before, or `timeout` seconds passed.
+        """
+        deadline = time.monotonic() + timeout
+        while (answer := ready()) is None:
+            if self.exit_code is not None:
+                raise ProcessFailed(self.name, f"died at its start with exit code {self.exit_code}", self.log)
+            if time.monotonic() > deadline:
+                raise ProcessFailed(self.name, f"did not answer within {timeout:.0f} s", self.log)
+            time.sleep(0.05)
+        return answer
+
+    def stop(self, grace: float = 10) -> None:
+        """End it: by SIGTERM, and when it is still there `grace` seconds later by SIGKILL."""
+        self._process.terminate()
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdin:
+            self._process.stdin.close()
+
+
+class Restarts:
+    """How often a child may be started again: at most `limit` times a minute, each time after a longer pause."""
+
+    def __init__(self, limit: int = 5, window: float = 60, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._window = window
+        self._clock = clock
+        self._recent: deque[float] = deque()
+
+    def __str__(self) -> str:
+        return f"more than {self._limit} times within {self._window:.0f} s"
+
+    def next_pause(self) -> float | None:
+        """Return the seconds to wait before the next start; None when there have been too many."""
+        now = self._clock()
+        while self._recent and now - self._recent[0] > self._window:
+            self._recent.popleft()
+        if len(self._recent) >= self._limit:
+            return None
+        self._recent.append(now)
+        return 0.25 * 2 ** (len(self._recent) - 1)
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of this machine."""
+    try:
+        with socket.create_connection((LOCALHOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def claim_port(port: int, what: str) -> int:
+    """Return `port` when it is free, or a free one when it is 0.
+
+    Raises:
+        PortTaken: another process listens on it.
+    """
+    with socket.socket() as probe:
+        # Connections of a server that has just stopped linger for a minute; they do not hold its port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCALHOST, port))
+        except OSError as error:
+            raise PortTaken(
+                f"port {port}, asked for by the {what}, cannot be used ({error.strerror}). Choose another one, or 0 "
+                "for any that is free."
+            ) from error
+        return int(probe.getsockname()[1])

@@ -1,0 +1,278 @@
+"""What discovery remembers: each file as it was seen, and the runs that were asked for; an SQLite file of the sensor's own.
+
+It is a memory, not the truth: that a file's rows are loaded once, the table's log alone ensures. When it is lost, files are
+listed and asked for again, and those that are in the table are left out by their run.
+"""
+
+import sqlite3
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from resources.errors import RatifyError
+from resources.landing.file_listing import Listed
+from resources.landing.landing_zone import LandedFile, landed
+
+LAST = "\U0010ffff"
+"""Sorts after every name."""
+
+_SCHEMA = Path(__file__).with_suffix(".sql")
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class IndexLost(RatifyError):
+    """The index cannot be read any more and was removed: the next look lists everything again."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How files are looked at.
+
+    Attributes:
+        now: Seconds since 1970.
+        settle_seconds: A listed file is ready when two looks so far apart, or more, saw it the same.
+        source_of: The source that a path belongs to; None: it is not looked for.
+        existing_before: Files that changed last before this time (seconds since 1970) are seen, and left where they are.
+    """
+
+    now: float
+    settle_seconds: float
+    source_of: Callable[[str], str | None]
+    existing_before: float | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that is asked for: files by source, which attempt it is, and at which tick and time it was asked for last."""
+
+    id: int
+    attempt: int
+    tick: int
+    asked_at: float
+    files: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the listing is.
+
+    Attributes:
+        scope: What it lists; another scope begins from the start.
+        started: When the last one began (seconds since 1970).
+        at: The path up to which it came; None where none is under way.
+        baseline: The area of which one ever came to its end; empty before that.
+    """
+
+    scope: str
+    started: float | None
+    at: str | None
+    baseline: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Files known, files not asked for yet, runs asked for and not known to have succeeded, files given up."""
+
+    known: int
+    waiting: int
+    requests: int
+    given_up: int
+
+
+class FileIndex:
+    """An index, open. Every method is one transaction, or part of one that `transaction` holds."""
+
+    def __init__(self, name: str, connection: sqlite3.Connection) -> None:
+        self.name = name
+        self._con = connection
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, name: str | None) -> Generator["FileIndex"]:
+        """Open the index of a name, or a new one under a new name where there is none.
+
+        A request of a lost index and one of its successor must not have the same id: Dagster runs none twice.
+
+        Raises:
+            IndexLost: it is damaged.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        there = name if name and (folder / f"{name}.sqlite").exists() else None
+        name = there or uuid4().hex[:12]
+        path = folder / f"{name}.sqlite"
+        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                # Not NORMAL: after a power failure the id of a lost request would be given to another.
+                connection.execute("PRAGMA synchronous = FULL")
+                if not there:
+                    connection.executescript(f"BEGIN; {_SCHEMA.read_text()} PRAGMA user_version = 1; COMMIT;")
+                if connection.execute("PRAGMA user_version").fetchone() != (1,):
+                    raise _lost(path)
+                yield cls(name, connection)
+            except sqlite3.DatabaseError as error:
+                # Python's own errors, such as a wrong number of parameters, have no code.
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+                    raise
+                raise _lost(path) from error
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """All or nothing of what the block does."""
+        if self._con.in_transaction:
+            yield
+            return
+        self._con.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._con.execute("ROLLBACK")
+            raise
+        self._con.execute("COMMIT")
+
+    def observe(self, look: Look, page: Sequence[Listed], after: str, through: str) -> None:
+        """Take in all that a listing shows between two paths: what is new or has changed, and what is gone."""
+        between = "path > ? AND path <= ?"
+        rows = self._con.execute(f"SELECT path, size, stamp, NULL FROM seen WHERE {between} ORDER BY path", (after, through))
+        # Nearly always nothing has changed: comparing the lists at once takes a third of the time.
+        changed, gone = ([], []) if (seen := rows.fetchall()) == page else _differences(seen, page)
+        settling = f"{between} AND request IS NULL AND NOT complete AND observed - since < ?"
+        bounds = (after, through, look.settle_seconds)
+        unsettled = look.settle_seconds and self._con.execute(f"SELECT 1 FROM work WHERE {settling}", bounds).fetchone()
+        if not (changed or gone or unsettled):
+            return
+        with self.transaction():
+            self._con.executemany("DELETE FROM seen WHERE path = ?", ((path,) for path in gone))
+            self._con.executemany("DELETE FROM work WHERE path = ?", ((path,) for path in gone))
+            self._con.execute(f"UPDATE work SET observed = ? WHERE {settling}", (look.now, *bounds))
+            for file in changed:
+                if source := look.source_of(file.path):
+                    self._take(look, file, source, complete=False)
+
+    def announce(self, look: Look, file: Listed) -> None:
+        """Take in one file that is known to be complete."""
+        source = look.source_of(file.path)
+        known = self._con.execute("SELECT size, stamp FROM seen WHERE path = ?", (file.path,)).fetchone()
+        if known == (file.size, file.stamp):
+            self._con.execute("UPDATE work SET complete = 1 WHERE path = ? AND NOT complete", (file.path,))
+        elif source:
+            with self.transaction():
+                self._take(look, file, source, complete=True)
+
+    def _take(self, look: Look, file: Listed, source: str, *, complete: bool) -> None:
+        self._con.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", (file.path, file.size, file.stamp))
+        existed = look.existing_before is not None and (file.modified is None or file.modified < look.existing_before)
+        if not existed:
+            fingerprint = landed(file).fingerprint
+            self._con.execute(
+                "INSERT OR REPLACE INTO work (path, source, size, fingerprint, since, observed, complete) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (file.path, source, file.size, fingerprint, look.now, look.now, complete),
+            )
+
+    def ready(self, source: str, settle_seconds: float, limit: int) -> list[LandedFile]:
+        """Return files of a source that are to be asked for, those that were seen first before the others."""
+        rows = self._con.execute(
+            "SELECT path, size, fingerprint FROM work WHERE source = ? AND request IS NULL "
+            "AND (complete OR observed - since >= ?) ORDER BY since, path LIMIT ?",
+            (source, settle_seconds, limit),
+        )
+        return [LandedFile(path, size, fingerprint) for path, size, fingerprint in rows]
+
+    def requests(self) -> list[Request]:
+        """Return the requests whose runs are not known to have succeeded, with those of their files that did not change."""
+        rows = self._con.execute("SELECT id, attempt, tick, asked_at FROM requests ORDER BY id").fetchall()
+        return [Request(*row, files=self._files(row[0])) for row in rows]
+
+    def _files(self, request: int) -> dict[str, list[str]]:
+        files = dict[str, list[str]]()
+        for source, path in self._con.execute("SELECT source, path FROM work WHERE request = ? ORDER BY path", (request,)):
+            files.setdefault(source, []).append(path)
+        return files
+
+    def ask(self, files: Mapping[str, Sequence[LandedFile]], tick: int, now: float) -> Request:
+        """Note that a run is asked for."""
+        with self.transaction():
+            added = self._con.execute("INSERT INTO requests (attempt, tick, asked_at) VALUES (1, ?, ?)", (tick, now))
+            request = added.lastrowid or 0
+            paths = ((request, file.path) for batch in files.values() for file in batch)
+            self._con.executemany("UPDATE work SET request = ? WHERE path = ?", paths)
+        return Request(request, 1, tick, now, {source: [file.path for file in batch] for source, batch in files.items()})
+
+    def ask_again(self, request: Request, attempt: int, tick: int, now: float) -> Request:
+        """Note that a run is asked for again."""
+        self._con.execute(
+            "UPDATE requests SET attempt = ?, tick = ?, asked_at = ? WHERE id = ?", (attempt, tick, now, request.id)
+        )
+        return Request(request.id, attempt, tick, now, request.files)
+
+    def settle(self, request: Request) -> None:
+        """Note that the run succeeded."""
+        with self.transaction():
+            self._con.execute("DELETE FROM work WHERE request = ?", (request.id,))
+            self._con.execute("DELETE FROM requests WHERE id = ?", (request.id,))
+
+    def give_up(self, request: Request) -> None:
+        """Note that the request is not repeated. Its files are taken up again when they change."""
+        with self.transaction():
+            self._con.execute("UPDATE work SET given_up = 1 WHERE request = ?", (request.id,))
+            self._con.execute("DELETE FROM requests WHERE id = ?", (request.id,))
+
+    def counts(self) -> Counts:
+        """Count what is known."""
+        row = self._con.execute(
+            "SELECT (SELECT count(*) FROM seen), (SELECT count(*) FROM work WHERE request IS NULL), "
+            "(SELECT count(*) FROM requests), (SELECT count(*) FROM work WHERE request IS NOT NULL AND given_up)"
+        ).fetchone()
+        return Counts(*row)
+
+    def awaits(self, message: str, receipt: str) -> bool:
+        """Whether the message is known and its files are not settled; a new receipt replaces the old one."""
+        return self._con.execute("UPDATE messages SET receipt = ? WHERE id = ?", (receipt, message)).rowcount > 0
+
+    def await_files(self, message: str, receipt: str, paths: Sequence[str]) -> None:
+        """Keep a message in mind until its files are settled."""
+        with self.transaction():
+            self._con.execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (message, receipt))
+            self._con.executemany("INSERT OR IGNORE INTO message_files VALUES (?, ?)", ((message, path) for path in paths))
+
+    def settled_messages(self) -> list[tuple[str, str]]:
+        """Return the id and receipt of each message whose files are all loaded, given up, or gone."""
+        return self._con.execute(
+            "SELECT id, receipt FROM messages WHERE NOT EXISTS (SELECT 1 FROM message_files AS f JOIN work "
+            "ON work.path = f.path WHERE f.message = messages.id AND NOT work.given_up)"
+        ).fetchall()
+
+    def forget(self, message: str) -> None:
+        """Keep a message in mind no longer."""
+        with self.transaction():
+            self._con.execute("DELETE FROM messages WHERE id = ?", (message,))
+            self._con.execute("DELETE FROM message_files WHERE message = ?", (message,))
+
+    @property
+    def listing(self) -> Progress:
+        """Where the listing is."""
+        scope, started, at, baseline = self._con.execute("SELECT scope, started, at, baseline FROM listing").fetchone()
+        return Progress(scope, started, at, baseline)
+
+    def note(self, listing: Progress) -> None:
+        """Keep where the listing is."""
+        row = (listing.scope, listing.started, listing.at, listing.baseline)
+        self._con.execute("UPDATE listing SET scope = ?, started = ?, at = ?, baseline = ?", row)
+
+
+def _differences(
+    seen: Sequence[tuple[str, int, str | float, None]], page: Sequence[Listed]
+) -> tuple[list[Listed], list[str]]:
+    """Return the files that are new or have changed, and the paths of those that are gone."""
+    known = {path: (size, stamp) for path, size, stamp, _ in seen}
+    changed = [file for file in page if known.pop(file.path, None) != (file.size, file.stamp)]
+    return changed, list(known)
+
+
+def _lost(path: Path) -> IndexLost:
+    for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        part.unlink(missing_ok=True)
+    return IndexLost(f"The index {path} is damaged and was removed; the next look lists the landing zone anew.")

@@ -1,0 +1,173 @@
+"""A kind of landed file: how it is written, and the bronze table that holds its rows as they came."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from resources.declarations import Column, TableDeclaration
+from resources.delta.snapshot import RETENTION
+from resources.errors import UnsafeDeclaration
+
+APPEND = frozenset({"WRITE"})
+
+LOAD_COLUMNS = (
+    Column("_source_file", "string", "Path of the landed file, relative to the landing zone"),
+    Column("_source_row", "bigint", "Number of the record in its file, from 1, header not counted"),
+    Column("_loaded_at", "timestamp", "When the load batch was read (UTC)"),
+    Column("_batch_id", "string", "Load batch: one batch is one commit"),
+)
+"""Columns that bronze adds to what landed."""
+
+
+RESCUED = Column(
+    "_rescued_data",
+    "string",
+    "What the other columns could not take: a JSON object of the values as they came, and _file_path",
+)
+"""A bronze table that has this column keeps a row with a value of the wrong type, or of a column that it lacks."""
+
+RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
+"""Names of columns that no file fills."""
+
+
+KEPT = {RETENTION: "interval 30 days"}
+"""How long a table's log knows what was loaded: a file that is older is looked up in the book."""
+
+
+class Format(StrEnum):
+    """How a landed file is written; any may be compressed as a whole, by gzip or Zstandard."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+class SchemaMode(StrEnum):
+    """Where the columns of a bronze table come from.
+
+    DECLARED: from its declaration. INFERRED: from its first file, and no others ever. EVOLVING: the same, and
+    `Source.new_columns` may add to them.
+    """
+
+    DECLARED = "declared"
+    INFERRED = "inferred"
+    EVOLVING = "evolving"
+
+
+class Rewrite(StrEnum):
+    """What to do with a file that was loaded and now has other content: refuse it, append its rows to those that it brought
+    before, or put them in the place of those."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+class NewColumns(StrEnum):
+    """What to do with a file's columns that the table lacks: add them, rescue their values, or refuse the file."""
+
+    ADD = "add"
+    RESCUE = "rescue"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class CsvDialect:
+    """How a CSV file is written.
+
+    Attributes:
+        delimiter: One character between two values.
+        quote: Character around a value that holds delimiters or line ends; empty: values are never quoted.
+        escape: Character before a quote inside of quotes.
+        header: Whether the first line names the columns; if not, `Source.header` does.
+        nulls: Texts that stand for no value.
+
+    Raises:
+        UnsafeDeclaration: one of the three is not a single character.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = '"'
+    header: bool = True
+    nulls: tuple[str, ...] = ("",)
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or len(self.quote) > 1 or len(self.escape) > 1:
+            raise UnsafeDeclaration("A CSV file's delimiter, quote and escape are single characters; declare them so.")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of landed file.
+
+    Attributes:
+        pattern: Glob on the path relative to the landing zone.
+        header: The header line's columns of a CSV file, just so and in this order. Empty: a file's own header says
+            where its columns are, by names that ignore case; those that it lacks are NULL.
+        table: Bronze table. A value of the wrong type is a row's fault, and must not keep the other rows of its file
+            out: let the table's columns be text, and find it in silver, or give the table the column RESCUED.
+        format: None: the file's name says it (`.csv`, `.jsonl`, `.parquet`, with `.gz` or `.zst` behind or not).
+        csv: How CSV files are written.
+        encoding: Of text, by Python's names (`utf-8`, `utf-16`, `latin-1`, …).
+        schema: Where the table's columns come from.
+        on_rewrite: What to do with new content under a name that was loaded before.
+        new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
+
+    Raises:
+        UnsafeDeclaration: the parts do not fit each other.
+    """
+
+    pattern: str
+    header: tuple[str, ...]
+    table: TableDeclaration
+    format: Format | None = None
+    csv: CsvDialect = field(default_factory=CsvDialect)
+    encoding: str = "utf-8"
+    schema: SchemaMode = SchemaMode.DECLARED
+    new_columns: NewColumns = NewColumns.FAIL
+    on_rewrite: Rewrite = Rewrite.REFUSE
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding)
+        except LookupError as error:
+            raise UnsafeDeclaration(
+                f"{self.pattern}: no encoding is called {self.encoding!r}; see Python's codecs."
+            ) from error
+        if self.new_columns is NewColumns.ADD and self.schema is not SchemaMode.EVOLVING:
+            raise UnsafeDeclaration(
+                f"{self.pattern}: columns are added to an evolving schema only, not to a {self.schema} one."
+            )
+        if self.new_columns is NewColumns.RESCUE and RESCUED.name not in self.table.column_names:
+            raise UnsafeDeclaration(
+                f"{self.pattern}: to rescue new columns, {self.table_name} needs the column {RESCUED.name}."
+            )
+        if not self.csv.header and not self.header:
+            raise UnsafeDeclaration(f"{self.pattern}: CSV files without a header line need a declared header.")
+
+    @property
+    def table_name(self) -> str:
+        """The bronze table as `schema.table`."""
+        return f"{self.table.layer}.{self.table.name}"
+
+    def format_of(self, file: str) -> Format | None:
+        """Return the format of a file by its declaration, or else by its name; None where neither says it."""
+        suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
+        while suffixes and suffixes[-1] in (".gz", ".zst"):
+            suffixes.pop()
+        return self.format or (_SUFFIXES.get(suffixes[-1]) if suffixes else None)
+
+    def inferred_table(self, columns: Sequence[Column]) -> TableDeclaration:
+        """Return the bronze table with the columns of its first file (see files.infer) before its declared ones."""
+        return replace(self.table, columns=(*columns, *self.table.columns))
+
+
+_SUFFIXES = {
+    ".csv": Format.CSV,
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".json": Format.JSONL,
+    ".parquet": Format.PARQUET,
+}

@@ -1,0 +1,121 @@
+"""The fields of a landed file, whichever its format: where their values are, and how they become a column's."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ingest.formats.fitting_values import from_json, from_number, from_text, is_number
+from resources.column_types import SqlType
+from resources.errors import BadFile
+from resources.sql.duckdb_sql import literal
+
+
+class Kind(Enum):
+    """What a field's SQL gives: a text, a JSON value, or a value of the file's own type."""
+
+    TEXT = auto()
+    JSON = auto()
+    TYPED = auto()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a file: its name there, SQL of its value in `Raw.relation`, and that value's own type."""
+
+    name: str
+    sql: str
+    kind: Kind = Kind.TEXT
+    type: str = "VARCHAR"
+
+    @property
+    def text(self) -> str:
+        """SQL of the value as a person reads it."""
+        return f"({self.sql} ->> '$')" if self.kind is Kind.JSON else f"CAST({self.sql} AS VARCHAR)"
+
+    def as_type(self, wanted: SqlType) -> str:
+        """Return SQL of the value as the wanted type, NULL where it cannot be that unchanged."""
+        if self.kind is Kind.JSON:
+            return from_json(self.sql, wanted)
+        if self.kind is Kind.TEXT or self.type == "VARCHAR":
+            return from_text(self.sql, wanted)
+        return self._typed(wanted)
+
+    def always_fits(self, wanted: SqlType) -> bool:
+        """Whether every value is one of the wanted type, so that none need be looked at."""
+        return (wanted.name == "VARCHAR" and self.type != "BLOB") or (self.kind is Kind.TYPED and self._is(wanted))
+
+    def _is(self, wanted: SqlType) -> bool:
+        # DuckDB shows names without quotes where it can.
+        return self.type.replace('"', "") == wanted.sql.replace('"', "")
+
+    def _typed(self, wanted: SqlType) -> str:
+        nested = self.type.endswith(("]", ")")) and not self.type.startswith("DECIMAL")
+        if self._is(wanted):
+            return self.sql
+        if is_number(self.type) and is_number(wanted.name):
+            return from_number(self.sql, self.type, wanted)
+        if nested:
+            return from_json(f"to_json({self.sql})", wanted)
+        if self.type == "BLOB" and wanted.name == "VARCHAR":
+            return f"TRY(decode({self.sql}))"
+        if self.type == "TIMESTAMP" and wanted.name == "TIMESTAMP WITH TIME ZONE":
+            return f"{self.sql} AT TIME ZONE 'UTC'"
+        return from_text(self.text, wanted)
+
+    @property
+    def json(self) -> str:
+        """SQL of the value as JSON text, just as it came; binary in Base64."""
+        if self.kind is Kind.JSON:
+            # DuckDB reads NaN and Infinity, which no other reader of the rescued JSON may.
+            not_json = rf"regexp_matches({self.sql}, '(?i)(^|[:\[,])\s*-?(nan|inf)')"
+            return f"CASE WHEN {not_json} THEN to_json(CAST({self.sql} AS VARCHAR)) ELSE {self.sql} END::VARCHAR"
+        if is_number(self.type) and self.type not in ("FLOAT", "DOUBLE"):
+            return f"CAST({self.sql} AS VARCHAR)"
+        value = f"to_base64({self.sql})" if self.type == "BLOB" else self.sql
+        return f"to_json({value if self.type not in ('FLOAT', 'DOUBLE') else f'CAST({value} AS VARCHAR)'})::VARCHAR"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A landed file, opened by its reader.
+
+    Attributes:
+        relation: What follows FROM.
+        row: SQL of the record's number, from 1.
+        fields: The wanted fields, by their names in lower case, in the file's order.
+        others: Names of the fields that are not wanted.
+        rest: SQL of the other fields' values that are not NULL, as `"name":value` with commas between; empty for none.
+    """
+
+    relation: str
+    row: str
+    fields: Mapping[str, Field]
+    others: tuple[str, ...]
+    rest: str
+
+
+def raw(relation: str, row: str, fields: Iterable[Field], wanted: Collection[str] | None) -> Raw:
+    """Return an opened file of which some fields are wanted: those of these names in lower case, or all."""
+    fields = list(fields)
+    picked = {field.name.lower(): field for field in fields if wanted is None or field.name.lower() in wanted}
+    others = [field for field in fields if field.name.lower() not in picked]
+    pairs = ", ".join(pair(field, f"{field.sql} IS NOT NULL") for field in others)
+    return Raw(relation, row, picked, tuple(field.name for field in others), f"concat_ws(',', {pairs})" if pairs else "''")
+
+
+def pair(field: Field, condition: str) -> str:
+    """Return SQL of a field's `"name":value` in JSON where a condition holds, NULL elsewhere."""
+    return f"CASE WHEN {condition} THEN to_json({literal(field.name)})::VARCHAR || ':' || {field.json} END"
+
+
+def check_names(file: str, names: Iterable[str]) -> None:
+    """Check that no two fields of a file have one name.
+
+    Raises:
+        BadFile: two have, for tables ignore case.
+    """
+    seen = dict[str, str]()
+    for name in names:
+        if name.lower() in seen:
+            raise BadFile(file, f"two columns are called {seen[name.lower()]!r} and {name!r}; names ignore case: rename one")
+        seen[name.lower()] = name

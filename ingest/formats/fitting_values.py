@@ -1,0 +1,130 @@
+"""Which values fit a column: SQL that gives a value as the column's type, or NULL where it cannot be that unchanged.
+
+DuckDB's own casts are too kind for this: '1.5' becomes the integer 2, '1e400' an infinite number, '2024-01-01 10:00' a date
+without its hours, and a struct loses the keys that its type does not name, all without a word. So a text must look
+like a value of the type before it is cast.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+
+from resources.column_types import SqlType
+from resources.sql.duckdb_sql import identifier, literal
+
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_NOT_FINITE = r"(?i)nan|[+-]?inf(inity)?"
+_DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
+_ZONE = " ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
+
+
+def from_text(text: str, wanted: SqlType) -> str:
+    """Return SQL that gives a text as the wanted type; nested types are taken from JSON, binary from Base64.
+
+    Args:
+        text: SQL of type VARCHAR.
+        wanted: Type of the column. A timestamp without a zone is UTC.
+    """
+    if wanted.parts:
+        return from_json(f"TRY_CAST({text} AS JSON)", wanted)
+    cast = f"TRY_CAST({text} AS {wanted.name})"
+    match wanted.name:
+        case "VARCHAR":
+            return text
+        case "BLOB":
+            return f"TRY(from_base64({text}))"
+        case "FLOAT" | "DOUBLE":
+            finite = f"CASE WHEN isfinite({cast}) THEN {cast} END"
+            return f"CASE WHEN {_looks(text, _NUMBER)} THEN {finite} WHEN {_looks(text, _NOT_FINITE)} THEN {cast} END"
+        case "TIMESTAMP WITH TIME ZONE":
+            # By two casts: that to a type with a zone takes the session's for a text that names none, and that to a type
+            # without one forgets the offset which the text names.
+            local = f"TRY_CAST({text} AS TIMESTAMP) AT TIME ZONE 'UTC'"
+            plain = _looks(text, f"{_DATE}([ T]{_TIME})?")
+            return f"CASE WHEN {plain} THEN {local} WHEN {_looks(text, f'{_DATE}[ T]{_TIME}{_ZONE}')} THEN {cast} END"
+    return f"CASE WHEN {_looks(text, _pattern(wanted.name))} THEN {cast} END"
+
+
+def _pattern(name: str) -> str:
+    if decimal := re.match(r"DECIMAL\(\d+,(\d+)\)", name):
+        scale = int(decimal.group(1))
+        return rf"[+-]?([0-9]+(\.[0-9]{{0,{scale}}}0*)?|\.[0-9]{{1,{scale}}}0*)" if scale else r"[+-]?[0-9]+(\.0*)?"
+    return {"BOOLEAN": "(?i)true|false", "DATE": _DATE}.get(name, "[+-]?[0-9]+")
+
+
+def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:
+    """Return SQL that gives a JSON value as the wanted type: a struct may lack keys, but it may not have others.
+
+    Args:
+        value: SQL of type JSON.
+        wanted: Type of the column; text takes any JSON value, as its JSON unless it is a string.
+        depth: How many lambdas the SQL stands in.
+    """
+    match wanted.name:
+        case "LIST":
+            items = f"from_json({value}, '[\"JSON\"]')"
+            fitted, all_fit = _each(items, lambda item: from_json(item, wanted.parts[0][1], depth + 1), depth)
+            return f"CASE WHEN json_type({value}) = 'ARRAY' AND {all_fit} THEN {fitted} END"
+        case "MAP":
+            (_, key), (_, part) = wanted.parts
+            # Keys that stand twice are an error of the cast.
+            entries = f"CASE WHEN {unique_keys(value)} THEN CAST({value} AS MAP(VARCHAR, JSON)) END"
+            keys, all_keys = _each(f"map_keys({entries})", lambda name: from_text(name, key), depth)
+            values, all_values = _each(f"map_values({entries})", lambda item: from_json(item, part, depth + 1), depth)
+            fit = (
+                f"json_type({value}) = 'OBJECT' AND {all_keys} AND {all_values} AND len({keys}) = len(list_distinct({keys}))"
+            )
+            return f"CASE WHEN {fit} THEN map({keys}, {values}) END"
+        case "STRUCT":
+            names = [name for name, _ in wanted.parts]
+            known = ", ".join(literal(name) for name in names)
+            others = f"len(list_filter(json_keys({value}), lambda k{depth}: k{depth} NOT IN ({known})))"
+            tests = [f"json_type({value}) = 'OBJECT'", unique_keys(value), f"{others} = 0"]
+            packed = list[str]()
+            for name, part in wanted.parts:
+                inner = f"({opened(value, names)}).{identifier(name)}"
+                fitted = from_json(inner, part, depth + 1)
+                tests.append(f"({inner} IS NULL OR {fitted} IS NOT NULL)")
+                packed.append(f"{identifier(name)} := {fitted}")
+            return f"CASE WHEN {' AND '.join(tests)} THEN struct_pack({', '.join(packed)}) END"
+    return from_text(f"({value} ->> '$')", wanted)
+
+
+def from_number(value: str, held: str, wanted: SqlType) -> str:
+    """Return SQL that gives a number as another type of number, if it comes back from there as it was.
+
+    Args:
+        value: SQL of a numeric type.
+        held: That type, in DuckDB's SQL.
+        wanted: Type of the column.
+    """
+    cast = f"TRY_CAST({value} AS {wanted.name})"
+    return f"CASE WHEN TRY_CAST({cast} AS {held}) = {value} THEN {cast} END"
+
+
+def opened(value: str, keys: Iterable[str]) -> str:
+    """Return SQL of a struct with those of a JSON object's keys, each with its JSON value, NULL for null."""
+    return f"from_json({value}, {literal(json.dumps(dict.fromkeys(keys, 'JSON')))})"
+
+
+def unique_keys(value: str) -> str:
+    """Return SQL that tells whether no key of a JSON object stands twice."""
+    return f"len(json_keys({value})) = len(list_distinct(json_keys({value})))"
+
+
+def is_number(sql: str) -> bool:
+    """Whether a type of DuckDB's is numeric."""
+    return re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*", sql) is not None
+
+
+def _looks(text: str, pattern: str) -> str:
+    spaced = rf"\s*({pattern})\s*"
+    return f"regexp_full_match({text}, {literal(spaced)})"
+
+
+def _each(items: str, fit: Callable[[str], str], depth: int) -> tuple[str, str]:
+    """SQL of a list's items as another type, and of whether all of them fit it."""
+    at = f"x{depth}"
+    misfits = f"list_filter({items}, lambda {at}: {at} IS NOT NULL AND {fit(at)} IS NULL)"
+    return f"list_transform({items}, lambda {at}: {fit(at)})", f"len({misfits}) = 0"

@@ -1,0 +1,174 @@
+"""The columns of a table that is made from its first file, or that a later file adds: types that every value fits."""
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingest.file_source import RESERVED, Source
+from ingest.formats.file_fields import Field, Kind, Raw
+from ingest.formats.file_readers import reading
+from resources.column_types import sql_type
+from resources.declarations import IDENTIFIER, Column
+from resources.errors import BadFile
+from resources.sql.duckdb_sql import literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SAMPLE_ROWS = 20_480
+_SAMPLE_VALUES = 1_000
+_TEXT_TYPES = ("boolean", "bigint", "double", "date", "timestamp")
+# A number with these is a name made of digits (a postal code, a telephone number, an account), and its zeros count.
+_NO_NUMBER = r"^\s*(\+|-?0[0-9])"
+_TOO_LONG_FOR_DOUBLE = r"^\s*-?[0-9]{16,}\s*$"
+_EXACT_IN_DOUBLE = 2**53
+_TYPED = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "utinyint": "smallint",
+    "usmallint": "int",
+    "uinteger": "bigint",
+    "ubigint": "decimal(20,0)",
+    "float": "float",
+    "double": "double",
+    "varchar": "string",
+    "blob": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp with time zone": "timestamp",
+}
+
+
+def is_plain(name: str) -> bool:
+    """Whether a field can be a column by its own name."""
+    return IDENTIFIER.fullmatch(name) is not None and name.lower() not in RESERVED
+
+
+def infer(
+    con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path, only: Collection[str] | None = None
+) -> tuple[Column, ...]:
+    """Return columns for a file's fields, with types that `resources.declarations` accepts.
+
+    A field that never has a value becomes a string, and so does one of nested JSON unless all its objects have the same
+    keys with the same types. Fields whose names are no plain identifiers, or our own, get no column.
+
+    Args:
+        con: A DuckDB connection.
+        source: What the file must look like.
+        file: The file's name in the landing zone.
+        local: Where its bytes are.
+        only: Names of the fields that are wanted, in lower case, by all of the file; None: all, by its first 20,480 records.
+
+    Raises:
+        BadFile: the file cannot be read, or has no field that can be a column.
+    """
+    sample = None if only else _SAMPLE_ROWS
+    with reading(con, source, file, local, None, only, sample) as raw:
+        fields = [field for field in raw.fields.values() if is_plain(field.name)]
+        if not fields:
+            raise BadFile(file, "it has no field whose name can be a column's; name them by letters, digits and _")
+        candidates = [_candidates(con, raw, field) for field in fields]
+        return tuple(
+            Column(field.name, type_text)
+            for field, type_text in zip(fields, _first_that_fit(con, raw, fields, candidates), strict=True)
+        )
+
+
+def _first_that_fit(
+    con: "duckdb.DuckDBPyConnection", raw: Raw, fields: Sequence[Field], candidates: Sequence[Sequence[str]]
+) -> list[str]:
+    tests = [
+        f"count({field.sql}) > 0 AND count({field.sql}) = count({_plainly(field, type_text)})"
+        for field, types in zip(fields, candidates, strict=True)
+        for type_text in types
+    ]
+    fits = iter(con.execute(f"SELECT {', '.join(['true', *tests])} FROM {raw.relation}").fetchone() or ())
+    next(fits)
+    found = [[type_text for type_text in types if next(fits)] for types in candidates]
+    return [types[0] if types else "string" for types in found]
+
+
+def _plainly(field: Field, type_text: str) -> str:
+    value = field.as_type(sql_type(type_text))
+    if field.kind is not Kind.TEXT or type_text not in ("bigint", "double"):
+        return value
+    name = f"regexp_matches({field.sql}, {literal(_NO_NUMBER)})"
+    if type_text == "double":
+        name += f" OR regexp_matches({field.sql}, {literal(_TOO_LONG_FOR_DOUBLE)})"
+    return f"CASE WHEN NOT ({name}) THEN {value} END"
+
+
+def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Sequence[str]:
+    import duckdb
+
+    match field.kind:
+        case Kind.TEXT:
+            return _TEXT_TYPES
+        case Kind.TYPED:
+            return [_spark(duckdb.sqltype(field.type)) or "string"]
+        case Kind.JSON:
+            some = f"FROM {raw.relation} WHERE {field.sql} IS NOT NULL LIMIT {_SAMPLE_VALUES}"
+            found = con.execute(f"SELECT CAST({field.sql} AS VARCHAR) {some}").fetchall()
+            try:
+                shape = _shape([json.loads(text) for (text,) in found])
+            except (ValueError, RecursionError):
+                return []
+            return ["date", "timestamp"] if shape == "string" else [shape] if shape else []
+
+
+def _shape(values: Sequence[Any]) -> str | None:
+    """The type of JSON values that are plainly of one; None where they are not."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    if kinds == {bool}:
+        return "boolean"
+    if kinds == {int}:
+        return "bigint"
+    if kinds in ({float}, {int, float}):
+        exact = all(abs(value) <= _EXACT_IN_DOUBLE for value in there if isinstance(value, int))
+        return "double" if exact else None
+    if kinds == {str}:
+        return "string"
+    if kinds == {list}:
+        item = _shape([item for value in there for item in value])
+        return f"array<{item}>" if item else None
+    return _struct(there) if kinds == {dict} else None
+
+
+def _struct(values: Sequence[dict[str, Any]]) -> str | None:
+    names = list(values[0])
+    if not names or any(set(value) != set(names) for value in values):
+        return None
+    shapes = {name: _shape([value[name] for value in values]) for name in names}
+    if (
+        len({name.lower() for name in names}) < len(names)
+        or not all(shapes.values())
+        or not all(map(IDENTIFIER.fullmatch, names))
+    ):
+        return None
+    return f"struct<{','.join(f'{name}:{shape}' for name, shape in shapes.items())}>"
+
+
+def _spark(held: Any, *, inside: bool = False) -> str | None:
+    """The column type of a type of DuckDB's; None for one that only text can take, as JSON if it is nested."""
+    match held.id:
+        case "decimal":
+            sizes = dict(held.children)
+            return None if inside else f"decimal({sizes['precision']},{sizes['scale']})"
+        case "list":
+            item = _spark(held.child, inside=inside)
+            return f"array<{item}>" if item else None
+        case "map":
+            key, value = (_spark(part, inside=inside) for _, part in held.children)
+            return f"map<{key},{value}>" if key and value else None
+        case "struct":
+            parts = [(name, _spark(part, inside=True)) for name, part in held.children]
+            plain = all(part and IDENTIFIER.fullmatch(name) for name, part in parts)
+            return f"struct<{','.join(f'{name}:{part}' for name, part in parts)}>" if plain else None
+    found = _TYPED.get(held.id)
+    # A timestamp without a zone is one of another type inside of its struct, which is not what the table would say.
+    return None if inside and held.id in ("ubigint", "timestamp") else found

@@ -1,0 +1,207 @@
+"""One landed file becomes one Parquet file, with just the columns of its bronze table: all of its rows, or none."""
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.file_source import RESCUED, RESERVED, NewColumns, Source
+from ingest.formats.file_fields import Field, Raw, pair
+from ingest.formats.file_readers import MISFIT, reading
+from ingest.formats.inferred_columns import infer, is_plain
+from resources.column_types import SqlType, sql_type
+from resources.declarations import Column
+from resources.duckdb.parquet_files import Written, write_parquet
+from resources.errors import BadFile, RatifyError
+from resources.sql.duckdb_sql import identifier, literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A file with more has data for names, and its columns would be the table's for ever.
+_NEW_COLUMNS_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the load columns get: when the batch was read (with a time zone) and which it is."""
+
+    loaded_at: dt.datetime
+    batch_id: str
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The Parquet file that was written, and how many of its rows have something in `_rescued_data`."""
+
+    written: Written
+    rescued: int
+
+
+class ColumnsToAdd(RatifyError):
+    """A file has columns that its table is to get first.
+
+    Attributes:
+        columns: Those columns, with types that all of the file's values fit.
+    """
+
+    def __init__(self, path: str, columns: Sequence[Column]) -> None:
+        self.columns = tuple(columns)
+        names = ", ".join(f"{column.name} {column.type}" for column in columns)
+        super().__init__(f"{path}: the table lacks columns; add them, and parse the file again: {names}")
+
+
+def parse(
+    con: "duckdb.DuckDBPyConnection",
+    source: Source,
+    columns: Sequence[Column],
+    file: str,
+    local: Path,
+    into: Path,
+    load: Load,
+) -> Parsed:
+    """Write a landed file's records to a Parquet file with the table's columns, in the table's order.
+
+    A value that does not fit its column, and one of a column that the table lacks, goes to `_rescued_data`.
+
+    Args:
+        con: A DuckDB connection.
+        source: What the file must look like.
+        columns: The table's present columns.
+        file: The file's name in the landing zone.
+        local: Where its bytes are.
+        into: Parquet file to write; temporary files are made beside it.
+        load: What the load columns get.
+
+    Raises:
+        BadFile: the file cannot be loaded; `into` is not there.
+        ColumnsToAdd: the source lets its files add columns, and this one has some; `into` is not there.
+    """
+    rescues = any(column.name == RESCUED.name for column in columns)
+    wanted = {column.name.lower() for column in columns} - RESERVED
+    target = literal(str(into))
+    try:
+        with reading(con, source, file, local, into.parent, wanted) as raw:
+            if raw.others:
+                _settle_others(source, file, raw, rescues=rescues)
+            written = write_parquet(con, _select(raw, columns, file, load), into)
+            count = con.execute(f"SELECT count({RESCUED.name}) FROM read_parquet({target})").fetchone() if rescues else None
+    except _NewNames as error:
+        raise ColumnsToAdd(file, infer(con, source, file, local, error.names)) from None
+    except BaseException:
+        into.unlink(missing_ok=True)
+        raise
+    return Parsed(written, int(count[0]) if count else 0)
+
+
+class _NewNames(Exception):
+    """Names, in lower case, of fields that are to become columns."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(names)
+
+
+def _settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> None:
+    """Settle what becomes of a file's fields that are no columns of the table."""
+    shown = ", ".join(raw.others)[:200]
+    if source.new_columns is NewColumns.ADD:
+        new = [name.lower() for name in raw.others if is_plain(name)]
+        if len(new) > _NEW_COLUMNS_LIMIT:
+            raise BadFile(file, f"it has {len(new):,} columns that the table lacks: keep data in values, not in names")
+        if new:
+            raise _NewNames(new)
+    if source.new_columns is NewColumns.FAIL or not rescues:
+        raise BadFile(file, f"the table lacks columns that the file has: {shown}; leave them out, or declare them")
+    if not raw.fields:
+        raise BadFile(file, f"none of its columns is one of the table's: {shown}; is it another source's file?")
+
+
+def _select(raw: Raw, columns: Sequence[Column], file: str, load: Load) -> str:
+    """SQL of the rows as they are written.
+
+    It stands on three floors, so that no value is computed twice: what the file has for each column (`found`), the same as
+    the column's type (`value`), and the columns.
+    """
+    rescues = any(column.name == RESCUED.name for column in columns)
+    filled = [
+        _Filled(column, field)
+        for column in columns
+        if (field := raw.fields.get(column.name.lower())) and column.name not in RESERVED
+    ]
+    found = "".join(f", {part.field.sql} AS {part.found}" for part in filled)
+    values = "".join(f", {part.above.as_type(part.type)} AS {part.value}" for part in filled)
+    outputs = {part.column.name: part.value if rescues else part.or_error for part in filled} | {
+        "_source_file": literal(file),
+        "_source_row": "row",
+        "_loaded_at": f"TIMESTAMPTZ {literal(load.loaded_at.isoformat())}",
+        "_batch_id": literal(load.batch_id),
+        RESCUED.name: _rescued([pair(part.above, part.misfit) for part in filled if not part.always_fits], file),
+    }
+    top = ", ".join(f"{_not_null(column, outputs.get(column.name))} AS {identifier(column.name)}" for column in columns)
+    rest = raw.rest if raw.others and rescues else "''"
+    return f"SELECT {top} FROM (SELECT *{values} FROM (SELECT {raw.row} AS row, {rest} AS rest{found} FROM {raw.relation}))"
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A column of the table, and the file's field for it."""
+
+    column: Column
+    field: Field
+
+    @property
+    def type(self) -> SqlType:
+        return sql_type(self.column.type)
+
+    @property
+    def found(self) -> str:
+        return identifier(f"found {self.column.name}")
+
+    @property
+    def value(self) -> str:
+        return identifier(f"value {self.column.name}")
+
+    @property
+    def above(self) -> Field:
+        """The field, as it is called on the floor above its own."""
+        return replace(self.field, sql=self.found)
+
+    @property
+    def always_fits(self) -> bool:
+        return self.field.always_fits(self.type)
+
+    @property
+    def misfit(self) -> str:
+        return f"{self.found} IS NOT NULL AND {self.value} IS NULL"
+
+    @property
+    def or_error(self) -> str:
+        if self.always_fits:
+            return self.value
+        advice = f"mend it, or add the column {RESCUED.name} to the table"
+        said = f"' is not of type {self.column.type}; {advice}"
+        error = _error(f"column {self.column.name}: '", f"left({self.above.text}, 80) || {literal(said)}")
+        return f"CASE WHEN {self.misfit} THEN {error} ELSE {self.value} END"
+
+
+def _not_null(column: Column, value: str | None) -> str:
+    value = value or f"CAST(NULL AS {sql_type(column.type).sql})"
+    if column.nullable:
+        return value
+    error = _error(f"column {column.name} has no value, and must have one; mend the row", "''")
+    return f"CASE WHEN ({value}) IS NULL THEN {error} ELSE {value} END"
+
+
+def _error(said: str, more: str) -> str:
+    return f"error({literal(f'{MISFIT}row ')} || row || {literal(f': {said}')} || {more})"
+
+
+def _rescued(pairs: Sequence[str], file: str) -> str:
+    """SQL of a row's `_rescued_data`: NULL where everything fits."""
+    parts = ", ".join([*pairs, "nullif(rest, '')"])
+    found = f"concat_ws(',', {parts})"
+    where = literal("," + json.dumps({"_file_path": file}, ensure_ascii=False)[1:])
+    return f"CASE WHEN {found} <> '' THEN '{{' || {found} || {where} END"

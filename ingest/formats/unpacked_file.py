@@ -1,0 +1,206 @@
+"""A landed file's bytes as DuckDB can read them: unpacked, in UTF-8, and whole.
+
+DuckDB reads gzip and Zstandard itself, but takes a file that is cut off, or whose checksum is wrong, for the end of the
+data: half of the rows, and no error. So files are unpacked here.
+"""
+
+import codecs
+import gzip
+import tempfile
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from ingest.file_source import Format, Source
+from resources.errors import BadFile
+
+LINE_LIMIT = 2 * 1024 * 1024
+"""Bytes in a line at most."""
+
+_CHUNK = 1 << 20
+# A few bytes of Zstandard can stand for 128 KiB each, and all that a chunk stands for is unpacked at once.
+_ZSTD_CHUNK = 1 << 12
+_UNPACKED_LIMIT = 16 << 30
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_FOREIGN = (
+    (b"PAR1", "Parquet"),
+    (b"PK\x03\x04", "a zip archive or an Excel workbook"),
+    (b"%PDF", "a PDF document"),
+    (b"Obj\x01", "Avro"),
+    (b"ORC", "ORC"),
+    (b"BZh", "packed by bzip2"),
+    (b"\xfd7zXZ", "packed by xz"),
+    (_GZIP, "packed twice"),
+    (_ZSTD, "packed twice"),
+)
+
+
+@contextmanager
+def unpacked(source: Source, file: str, local: Path, scratch: Path | None) -> Generator[tuple[Format, Path]]:
+    """Give the format of a landed file and a file with its bytes unpacked and in UTF-8, which is often the file itself.
+
+    Whether it is compressed is seen by its bytes, for on their way files are unpacked, or packed, and keep their names.
+
+    Args:
+        source: What the file must look like.
+        file: Its name in the landing zone.
+        local: Where its bytes are.
+        scratch: Folder for a temporary file; None: that of the system.
+
+    Raises:
+        BadFile: its format is not known, it is empty, cut off, of another format or encoding, or has too long a line.
+    """
+    form = source.format_of(file)
+    if form is None:
+        raise BadFile(file, "its name does not say its format; name it .csv, .jsonl or .parquet, or declare the format")
+    with ExitStack() as stack:
+
+        def written(chunks: Iterable[bytes]) -> Path:
+            made = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ratify-unpacked-", dir=scratch))
+            _write(file, chunks, made)
+            return Path(made.name)
+
+        plain = _plain(file, local, written)
+        if form is Format.PARQUET:
+            _check_parquet(file, plain)
+        else:
+            plain = _text(source, form, file, plain, written)
+        yield form, plain
+
+
+def _plain(file: str, local: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
+    """The file itself, or what it was compressed from."""
+    head = _head(local, 4)
+    packings = ((_GZIP, "gzip", _gunzipped), (_ZSTD, "Zstandard", _unzstd))
+    plain, found = local, next(((name, chunks) for magic, name, chunks in packings if head.startswith(magic)), None)
+    if found:
+        name, chunks = found
+        try:
+            plain = written(chunks(local))
+        except EOFError as error:
+            raise BadFile(file, f"the {name} file is cut off; land the whole file again") from error
+        except ValueError as error:
+            raise BadFile(file, f"the {name} file is damaged ({error}); land it again") from error
+    if plain.stat().st_size == 0:
+        raise BadFile(file, "the file has zero bytes; land it again")
+    return plain
+
+
+def _gunzipped(local: Path) -> Iterator[bytes]:
+    with gzip.open(local) as stream:
+        try:
+            while chunk := stream.read(_CHUNK):
+                yield chunk
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(str(error)) from error
+
+
+def _unzstd(local: Path) -> Iterator[bytes]:
+    import zstandard
+
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    begun = False
+    with local.open("rb") as stream:
+        while chunk := stream.read(_ZSTD_CHUNK):
+            while chunk:
+                try:
+                    yield frame.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    raise ValueError(str(error)) from error
+                begun, chunk = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+    if begun:
+        raise EOFError
+
+
+def _write(file: str, chunks: Iterable[bytes], into: IO[bytes]) -> None:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _UNPACKED_LIMIT:
+            raise BadFile(file, f"unpacked, the file has more than {_UNPACKED_LIMIT:,} bytes; land it in parts")
+        into.write(chunk)
+    into.flush()
+
+
+def _check_parquet(file: str, plain: Path) -> None:
+    head = _head(plain, 4)
+    if head == b"PARE":
+        raise BadFile(file, "the Parquet file is encrypted; land it without encryption")
+    if head != b"PAR1":
+        raise BadFile(file, "the file is not Parquet, whatever its name says; land it in the format that is declared")
+    with plain.open("rb") as stream:
+        stream.seek(-4, 2)
+        if stream.read() != b"PAR1" or stream.tell() < 12:
+            raise BadFile(file, "the Parquet file is cut off: its footer is missing; land the whole file again")
+
+
+def _text(source: Source, form: Format, file: str, plain: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
+    head = _head(plain, 8)
+    if foreign := next((name for magic, name in _FOREIGN if head.startswith(magic)), None):
+        raise BadFile(file, f"the file is {foreign}, not {form}; land it as {form}, or under the name of what it is")
+    encoding = codecs.lookup(source.encoding).name
+    if encoding == "utf-8":
+        if head.startswith(_UTF16) or head[1:2] == b"\0" or head[:1] == b"\0":
+            raise BadFile(file, "the file is UTF-16; land it as UTF-8, or declare its encoding")
+        # DuckDB skips a byte order mark before CSV, and refuses it before JSON.
+        encoding = "utf-8-sig" if form is Format.JSONL and head.startswith(codecs.BOM_UTF8) else ""
+    if encoding:
+        plain = written(_as_utf8(file, plain, encoding))
+    _check_lines(file, plain)
+    if form is Format.CSV:
+        _check_end(file, plain)
+    return plain
+
+
+def _as_utf8(file: str, plain: Path, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with plain.open("rb") as stream:
+        while True:
+            chunk = stream.read(_CHUNK)
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeError as error:
+                raise BadFile(file, f"the file is not {encoding} ({error}); declare the encoding that it has") from error
+            yield text.encode()
+            if not chunk:
+                return
+
+
+def _check_end(file: str, plain: Path) -> None:
+    with plain.open("rb") as stream:
+        stream.seek(0, 2)
+        if stream.tell():
+            stream.seek(-1, 2)
+        if stream.read(1) != b"\n":
+            raise BadFile(file, "the last line is cut off: it has no line end; land the whole file again")
+
+
+def _check_lines(file: str, plain: Path) -> None:
+    # DuckDB's own bound on a line does not hold where the line is longer than its read buffer. A line over the limit
+    # covers one of these chunks, so that of most files only a few bytes in each are looked at.
+    chunk = LINE_LIMIT // 2
+    with plain.open("rb", buffering=0) as stream:
+        for start in range(0, plain.stat().st_size - chunk + 1, chunk):
+            stream.seek(start)
+            if b"\n" in stream.read(4096):
+                continue
+            stream.seek(start)
+            if b"\n" not in stream.read(chunk):
+                break
+        else:
+            return
+    with plain.open("rb") as stream:
+        for number, line in enumerate(iter(lambda: stream.readline(LINE_LIMIT + 1), b""), 1):
+            if len(line) > LINE_LIMIT:
+                raise BadFile(file, f"line {number}: a line is longer than {LINE_LIMIT:,} bytes; is its end missing?")
+
+
+def _head(local: Path, size: int) -> bytes:
+    with local.open("rb") as stream:
+        return stream.read(size)

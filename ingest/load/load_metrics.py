@@ -1,0 +1,69 @@
+"""How loading goes, in numbers: for the run's log, and for the plots of the asset pages."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ingest.ledger.file_ledger import FileOutcome, Status, Total
+from ingest.load.batch_loading import BatchOutcome
+from resources.landing.landing_zone import LandedFile
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A batch that was loaded: when it was done (UTC), and the seconds that it took."""
+
+    outcome: BatchOutcome
+    at: dt.datetime
+    seconds: float
+
+    @property
+    def lags(self) -> list[float]:
+        """Seconds from each file's last change to the commit of its rows, where the store tells the time."""
+        files = (file for file in self.outcome.files if file.status is Status.LOADED and not file.recovered)
+        return [(self.at - file.landed_at).total_seconds() for file in files if file.landed_at]
+
+    def said(self, number: int, done: int, total: int) -> str:
+        """One line for the log: this batch, and how far all are."""
+        outcome = self.outcome
+        fates = ", ".join(f"{count} {status}" for status in Status if (count := outcome.count(status)))
+        return (
+            f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {fates or 'no files'}, {outcome.rows:,} rows; "
+            f"{done:,} of {total:,} files are done"
+        )
+
+
+def numbers(batches: Sequence[Loaded]) -> dict[str, int | float]:
+    """Return what a materialization did, by the names that its plots have. Times are in seconds."""
+    files = [file for batch in batches for file in batch.outcome.files]
+    loaded: dict[str, int | float] = {
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
+        "files refused": _count(files, Status.QUARANTINED),
+        **{f"files {status}": _count(files, status) for status in Status},
+    }
+    if batches:
+        loaded["seconds per batch"] = round(sum(batch.seconds for batch in batches) / len(batches), 3)
+    if lags := [lag for batch in batches for lag in batch.lags]:
+        loaded |= {"lag p50 (s)": round(median(lags), 3), "lag max (s)": round(max(lags), 3)}
+    return loaded
+
+
+def book_numbers(
+    totals: Mapping[Status, Total], table: str, waiting: Sequence[LandedFile], now: dt.datetime
+) -> dict[str, int | float]:
+    """Return the sums of the book, and what still waits for one table. The oldest's age is in seconds."""
+    ages = [(now - file.modified_at).total_seconds() for file in waiting if file.modified_at]
+    return {
+        "files": sum(total.files for total in totals.values()),
+        **{f"files {status}": total.files for status, total in totals.items()},
+        **{f"rows {status}": total.rows for status, total in totals.items() if total.rows},
+        "bytes": sum(total.size for total in totals.values()),
+        f"files waiting for {table}": len(waiting),
+        f"oldest waiting for {table} (s)": round(max(ages, default=0.0), 3),
+    }
+
+
+def _count(files: Sequence[FileOutcome], status: Status) -> int:
+    return sum(file.status is status for file in files)

@@ -1,0 +1,31 @@
+"""What is done with the files of a load batch once their fate is in the book."""
+
+from collections import Counter
+
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.load.batch_loading import BatchOutcome
+from resources.landing.file_moves import Moved, archive, dead_letter, delete
+from resources.landing.landing_zone import LandingZone
+from resources.settings import Discovery
+
+
+def dispose(landing: LandingZone, options: Discovery, outcome: BatchOutcome) -> Counter[Moved]:
+    """Archive or delete the files that are in bronze, as the options say, and put aside those that cannot be loaded.
+
+    To be called after `load_batch`; made again after a crash, it does what is left to do. Returns how many moves ended how.
+
+    Raises:
+        LandingUnavailable: a file cannot be moved.
+    """
+    moves = (_disposed(landing, options, file) for file in outcome.files)
+    return Counter(moved for moved in moves if moved)
+
+
+def _disposed(landing: LandingZone, options: Discovery, file: FileOutcome) -> Moved | None:
+    if file.status is Status.QUARANTINED:
+        if not options.dead_letter:
+            return None
+        return dead_letter(landing, file.path, file.fingerprint, options.dead_letter, file.reason)
+    if options.after_success == "archive":
+        return archive(landing, file.path, file.fingerprint, options.archive)
+    return delete(landing, file.path, file.fingerprint) if options.after_success == "delete" else None

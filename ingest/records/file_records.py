@@ -1,0 +1,171 @@
+"""Records in files that another service lands from a stream: Kafka Connect's sinks, Kinesis Firehose, `kcat -J`.
+
+A file is read whole, in one micro-batch and so in one commit. Its path in the folder is the topic and the number of the line
+the offset: what was read once is known by its name, in whatever folder it lies then.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from ingest.records import event_time
+from ingest.records.record_source import News, Reached, RecordSource, StreamOptions, Target, refused
+from resources.declarations import TableDeclaration
+from resources.errors import FileUnreadable, NotConfigured, StreamError
+from resources.landing.landing_zone import LandingZone
+from resources.spark.spark_engine import Spark
+from resources.spark.streaming_query import RECORDS, Course, StreamRun, failure
+from resources.sql.spark_sql import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LISTED = "files listed"
+"""Metadata key: a digest of the names that were in the folder when the run began."""
+
+_SQL = Path(__file__).parent
+_TOPIC = "files:"
+_UNFINISHED = r"[.](tmp|crc|part)$"
+_TOO_LARGE = "RATIFY_FILE_TOO_LARGE"
+# What Spark's source would take for a pattern.
+_GLOB = re.compile(r"[][*?{}\\]")
+_SCHEME = r"^[A-Za-z0-9+.-]+:/*"
+# Spark passes over a file that is so much older than the newest one. One that was copied with its date may be of any age.
+_MAX_AGE = "36500d"
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files that were in a folder, in bounded size: their number, and a digest of their names."""
+
+    files: int
+    digest: str
+
+
+class FileSource(RecordSource):
+    """A folder, local or in an object store that Spark and this machine both reach."""
+
+    def __init__(self, config: StreamOptions) -> None:
+        """Raise NotConfigured where the settings name no folder, or one that Spark would take for a pattern."""
+        self._config = config
+        self._settings = config.tracker
+        if not self._settings.files:
+            raise NotConfigured("The source is files: set TRACKER_FILES to the folder or URL where they land.")
+        folder = self._settings.files.rstrip("/")
+        self._folder = folder if "://" in folder else str(Path(folder).expanduser().resolve())
+        if _GLOB.search(self._folder):
+            raise NotConfigured(f"{self._folder}: Spark takes []{{}}*?\\ for a pattern. Give the folder another name.")
+        self._zone = LandingZone(url=self._folder, setting="TRACKER_FILES")
+        # Another folder is another stream.
+        self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
+
+    def news(self, told: Mapping[str, Any]) -> News:
+        listing = self._listing()
+        if not listing.files:
+            return News(False, f"No files in {self._folder}.")
+        if told.get(LISTED) == listing.digest:
+            return News(False, f"Nothing new in {self._folder}.")
+        return News(True, f"{listing.files} files in {self._folder}, others than at the last run")
+
+    def look(self) -> None:
+        self._seen = self._listing()
+
+    def refusal(self, spark: Spark, table: TableDeclaration) -> str:
+        query = f"SELECT DISTINCT substring(topic, {len(_TOPIC) + 1}) AS path FROM {{raw}} WHERE {_ours()}"
+        held = {row["path"] for row in spark.rows(spark.sql(query, raw=spark.table(table)))}
+        gone = sorted(held.difference(self._names()))
+        shown = ", ".join(gone[:_SHOWN]) + (f", and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else "")
+        lost = f"{len(gone):,} of the {len(held):,} files that it holds are no longer in {self._folder}"
+        return refused(spark.full_name(table), f"{lost}: {shown}" if gone else lost, "the folder")
+
+    def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
+        config, settings = self._config, self._settings
+        options = {
+            "wholetext": "true",
+            "recursiveFileLookup": "true",
+            "maxFilesPerTrigger": str(config.max_files),
+            "maxFileAge": _MAX_AGE,
+        }
+        given = {
+            "root": literal(re.sub(_SCHEME, "", self._folder).lstrip("/")),
+            "scheme": literal(_SCHEME),
+            "topic": literal(_TOPIC),
+            "key": _field(settings.key),
+            "time": _field(settings.time),
+            "made": event_time.from_text("given_time"),
+        }
+        lines = Template((_SQL / "file_lines.sql").read_text()).substitute(given)
+        records = Template((_SQL / f"file_{settings.format}.sql").read_text()).substitute(given, lines=f"(\n{lines})")
+
+        def read() -> "DataFrame":
+            from pyspark.sql.functions import count, lit
+
+            session = target.spark.session
+            # The checkpoint may be new, or older than another folder's by which the same names were read.
+            held = target.noted(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", anew=True)
+            url = self._folder if "://" in self._folder else f"file://{self._folder}"
+            files = session.readStream.format("text").schema("value string").options(**options).load(url)
+            # Spark judges both from the listing, before it opens a file.
+            files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(
+                _small(settings.max_file_bytes)
+            )
+            files = files.selectExpr("value", "_metadata.file_path AS path", "_metadata.file_modification_time AS modified")
+            # To Spark each file is one row.
+            return target.spark.sql(records, files=files, held=held).observe(RECORDS, count(lit(1)).alias("n"))
+
+        return read
+
+    def progressed(self, position: Any) -> None:
+        """Nobody else asks for it."""
+
+    def explained(self, said: str) -> StreamError:
+        if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
+            return FileUnreadable(
+                f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
+                "counts ten times): a file is held in memory whole. Split it, or raise the bound, and start it again."
+            )
+        if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", said):
+            return FileUnreadable(
+                f"{found[1]} cannot be read: it is broken, was not whole yet, or is gone. Put a whole one in its place, or "
+                "take it out of the folder, and start the stream again: it goes on."
+            )
+        return failure(said)
+
+    def failed(self, target: Target, error: StreamError) -> None:
+        """Nothing more can be known of it."""
+
+    def reached(self, target: Target, run: StreamRun, course: Course) -> Reached:
+        return Reached(more={"files": self._seen.files, LISTED: self._seen.digest})
+
+    def _names(self) -> Iterator[str]:
+        """The files that are read: those that have something in them."""
+        unfinished = re.compile(_UNFINISHED)
+        for page in self._zone.pages():
+            yield from (file.path for file in page if file.size and not unfinished.search(file.path))
+
+    def _listing(self) -> Listing:
+        digest, number = hashlib.sha256(), 0
+        for number, name in enumerate(self._names(), 1):  # noqa: B007 the last one is their count
+            digest.update(name.encode() + b"\n")
+        return Listing(number, digest.hexdigest()[:16])
+
+
+def _ours() -> str:
+    return f"startswith(topic, {literal(_TOPIC)})"
+
+
+def _field(path: str) -> str:
+    """The expression for a field of the value in JSON, by its name or path; NULL where none is named."""
+    if not path:
+        return "CAST(NULL AS STRING)"
+    return f"get_json_object(text, {literal(path if path.startswith('$') else f'$.{path}')})"
+
+
+def _small(bound: int) -> str:
+    size = "_metadata.file_size * IF(_metadata.file_path RLIKE '[.](gz|bz2)$', 10, 1)"
+    return f"IF({size} > {bound}, raise_error(concat('{_TOO_LARGE} ', _metadata.file_path)) IS NULL, true)"

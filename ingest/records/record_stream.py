@@ -1,0 +1,138 @@
+"""Records in a bronze table as they came: each exactly once, whatever dies meanwhile, whatever they are read from.
+
+A micro-batch is one commit, which carries the query's id and the batch's number: repeated, it changes nothing. Where the
+checkpoint is lost, the stream goes on after what the table holds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ingest.records.file_records import FileSource
+from ingest.records.kafka_records import KafkaSource
+from ingest.records.rate_records import RateSource
+from ingest.records.record_source import SOURCE, Reached, RecordSource, StreamOptions, Target
+from resources.declarations import TableDeclaration
+from resources.delta.commit_history import Commit
+from resources.errors import NotConfigured, ResetRefused, StreamError
+from resources.kafka.kafka_client import Kafka
+from resources.spark import stream_checkpoints
+from resources.spark.spark_engine import Spark
+from resources.spark.streaming_query import Course, StreamRun, follow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingested(Reached):
+    """What a run of the stream did.
+
+    Attributes:
+        removed: Rows that a full refresh took out before.
+    """
+
+    run: StreamRun
+    created: bool
+    removed: int
+    refreshed: Commit | None
+
+
+def source_of(config: StreamOptions, kafka: Kafka) -> RecordSource:
+    """Return what is read from, by configuration or settings.
+
+    Raises:
+        NotConfigured: there is no such source.
+    """
+    sources: dict[str, Callable[[], RecordSource]] = {
+        "kafka": lambda: KafkaSource(kafka, config),
+        "files": lambda: FileSource(config),
+        "rate": lambda: RateSource(config),
+    }
+    name = config.tracker.source
+    if name not in sources:
+        raise NotConfigured(
+            f"There is no source {name!r}: set TRACKER_SOURCE, or `source` in the run's configuration, to one of "
+            f"{', '.join(sources)}. Azure Event Hubs is read as kafka, by its Kafka endpoint. Kinesis has no reader here: "
+            "let Firehose land its records in a folder, and read that as files. See docs/streaming.md."
+        )
+    return sources[name]()
+
+
+def ingest(
+    kafka: Kafka,
+    spark: Spark,
+    table: TableDeclaration,
+    config: StreamOptions,
+    course: Course | None = None,
+) -> Ingested:
+    """Stream records into bronze: all that are there, or as `course` says.
+
+    Args:
+        kafka: Is asked for nothing where the records come from elsewhere.
+        spark: Reads and writes.
+        table: Has the columns `RECORD`.
+        config: Says where the records come from.
+        course: How the stream is run.
+
+    Raises:
+        BrokerUnavailable, BrokerDenied, TopicMissing, LandingUnavailable, NotConfigured: nothing was read.
+        OffsetsExpired: records are gone that were not read, and `on_data_loss` is "fail".
+        FileUnreadable: a file is too large, or broken.
+        ResetRefused: a full refresh that is not forced.
+        StreamBusy: another process of this home runs it.
+        StreamFailed: the stream ended before it was done; started again, it goes on.
+    """
+    source = source_of(config, kafka)
+    with stream_checkpoints.alone(table):
+        return _ingest(source, spark, table, config, course or Course())
+
+
+def _ingest(source: RecordSource, spark: Spark, table: TableDeclaration, config: StreamOptions, course: Course) -> Ingested:
+    source.look()
+    created = spark.ensure_table(table)
+    removed, refreshed = _refresh(source, spark, table, config) if config.full_refresh else (0, None)
+    checkpoint = "/".join(filter(None, (stream_checkpoints.folder(spark, table), source.checkpoint)))
+    stream_checkpoints.sweep(checkpoint)
+    target = Target(spark, table, checkpoint, stream_checkpoints.has_begun(checkpoint))
+    query = _query(target, source.reader(target, course), config, course)
+    try:
+        run = follow(spark, query, replace(course, on_progress=source.progressed), explain=source.explained)
+    except StreamError as error:
+        source.failed(target, error)
+        raise
+    reached = source.reached(target, run, course)
+    return Ingested(**vars(reached), run=run, created=created, removed=removed, refreshed=refreshed)
+
+
+def _query(target: Target, reader: Callable[[], Any], config: StreamOptions, course: Course) -> Callable[[], Any]:
+    spark, table = target.spark, target.table
+
+    def query() -> Any:
+        # Else each task, one a partition, would write a small file.
+        spark.session.conf.set("spark.databricks.delta.optimizeWrite.binSize", f"{config.min_file_bytes}b")
+        writer = reader().writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
+        writer = writer.option("checkpointLocation", target.checkpoint).trigger(**course.trigger)
+        return writer.toTable(spark.full_name(table))
+
+    return query
+
+
+def _refresh(
+    source: RecordSource, spark: Spark, table: TableDeclaration, config: StreamOptions
+) -> tuple[int, Commit | None]:
+    """Empty the table and forget how far its streams were; return how many rows it had, and the commit.
+
+    Raises:
+        ResetRefused: `force` is not set.
+    """
+    rows = spark.count(table)
+    if rows and not config.force:
+        raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.tracker.source))
+    # In this order: with the checkpoints gone and the rows there, a stream goes on after them.
+    stream_checkpoints.forget(spark, table)
+    return rows, spark.emptied(spark.full_name(table)) if rows else None
+
+
+def _others(spark: Spark, table: TableDeclaration, name: str) -> str:
+    query = f"SELECT {SOURCE} AS source, count(*) AS rows FROM {{raw}} GROUP BY ALL ORDER BY ALL"
+    others = [row for row in spark.rows(spark.sql(query, raw=spark.table(table))) if row["source"] != name]
+    shown = ", ".join(f"{row['source']} ({row['rows']:,} rows)" for row in others)
+    return f" The table has records of other sources, too, which this one cannot give: {shown}." if others else ""

@@ -1,0 +1,226 @@
+"""`ratify principal …`, `grant`, `revoke` and `grants`: who may come in, and what they may do.
+
+All of it goes through databricks-sdk, and so works on Databricks too (there, name a service principal by its application
+id). On the embedded stack it is done as the admin.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli import cli_session
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import RatifyError, TableMissing
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.service.iam import ServicePrincipal
+
+principal_app = typer.Typer(no_args_is_help=True, help="Service principals, their tokens and their OAuth secrets.")
+
+Name = Annotated[str, typer.Argument(help="Name of the service principal.")]
+Days = Annotated[int, typer.Option(min=1, max=730, help="Days until it expires.")]
+Words = Annotated[list[str], typer.Argument(metavar="PRIVILEGE[,PRIVILEGE…] on SECURABLE to|from PRINCIPAL")]
+
+_DAY_S = 24 * 60 * 60
+_KINDS = ("catalog", "schema", "table")
+_SENTENCE = re.compile(
+    r"(?P<what>.+?) +on +((?P<kind>metastore|catalog|schema|table)\b *)?(?P<name>\S*) +(?P<word>to|from) +(?P<whom>\S+)",
+    re.I,
+)
+
+
+class NotUnderstood(RatifyError):
+    """What was asked for is not a sentence that this command understands."""
+
+
+class NotThere(RatifyError):
+    """No principal, credential or securable of that name."""
+
+
+@principal_app.command("create")
+def create(name: Name, as_json: cli_session.Json = False) -> None:
+    """Make a service principal. It can do nothing until it has a token or secret, and grants."""
+    made = _asked(f"make the principal {name}", lambda client: client.service_principals.create(display_name=name))
+    cli_session.show("Made", [_principal(made)], as_json=as_json)
+
+
+@principal_app.command("list")
+def list_all(as_json: cli_session.Json = False) -> None:
+    """List the service principals."""
+    found = _asked("list the principals", lambda client: list(client.service_principals.list()))
+    cli_session.show("Service principals", [_principal(item) for item in found], as_json=as_json)
+
+
+@principal_app.command("delete")
+def delete(name: Name) -> None:
+    """Delete one, with its tokens, secrets and grants; what it owns becomes the admin's."""
+    identity = str(_found(name).id)
+    _asked(f"delete the principal {name}", lambda client: client.service_principals.delete(identity))
+    cli_session.out.print(f"deleted {name}", highlight=False)
+
+
+@principal_app.command("token")
+def token(name: Name, days: Days = 90, comment: str | None = None, as_json: cli_session.Json = False) -> None:
+    """Make a bearer token and print it, this once: for UNITY_TOKEN."""
+    application = str(_found(name).application_id)
+    made = _asked(
+        f"make a token of {name}",
+        lambda client: client.token_management.create_obo_token(
+            application, comment=comment, lifetime_seconds=days * _DAY_S
+        ),
+    )
+    identity = made.token_info.token_id if made.token_info else None
+    _show_secret({"id": identity, "token": made.token_value}, "token", as_json=as_json)
+
+
+@principal_app.command("secret")
+def secret(name: Name, days: Days = 730, as_json: cli_session.Json = False) -> None:
+    """Make an OAuth client id and secret and print them, this once: for UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."""
+    found = _found(name)
+    made = _asked(
+        f"make a secret of {name}",
+        lambda client: client.service_principal_secrets_proxy.create(str(found.id), lifetime=f"{days * _DAY_S}s"),
+    )
+    shown = {"id": made.id, "client_id": found.application_id, "client_secret": made.secret}
+    _show_secret(shown, "client_secret", as_json=as_json)
+
+
+@principal_app.command("credentials")
+def credentials(name: Name, as_json: cli_session.Json = False) -> None:
+    """List the tokens and secrets of a principal: their ids, and when they expire."""
+    found = _found(name)
+    tokens = _asked("list the tokens", lambda client: list(client.token_management.list()))
+    secrets = _asked(
+        f"list the secrets of {name}", lambda client: list(client.service_principal_secrets_proxy.list(str(found.id)))
+    )
+    rows = [
+        {"kind": "token", "id": item.token_id, "expires": _time(item.expiry_time), "comment": item.comment or ""}
+        for item in tokens
+        if item.created_by_username in (found.display_name, found.application_id)
+    ]
+    rows += [{"kind": "secret", "id": item.id, "expires": item.expire_time, "comment": ""} for item in secrets]
+    cli_session.show(f"Credentials of {name}", rows, as_json=as_json)
+
+
+@principal_app.command("revoke")
+def revoke_credential(
+    name: Name, credential: Annotated[str, typer.Argument(help="Its id: `ratify principal credentials NAME`.")]
+) -> None:
+    """Revoke a token, or a secret with all that it was exchanged for, at once."""
+    from databricks.sdk.errors import NotFound
+
+    identity = str(_found(name).id)
+
+    def take_back(client: "WorkspaceClient") -> None:
+        try:
+            client.service_principal_secrets_proxy.delete(identity, credential)
+        except NotFound:
+            client.token_management.delete(credential)
+
+    _asked(f"revoke {credential}", take_back)
+    cli_session.out.print(f"revoked {credential}", highlight=False)
+
+
+def grant(words: Words, as_json: cli_session.Json = False) -> None:
+    """Grant privileges on a catalog, schema, table or the metastore: `ratify grant SELECT on ratify.bronze to bob`."""
+    _change("add", "to", words, as_json=as_json)
+
+
+def revoke(words: Words, as_json: cli_session.Json = False) -> None:
+    """Take privileges back: `ratify revoke SELECT on ratify.bronze from bob`."""
+    _change("remove", "from", words, as_json=as_json)
+
+
+def grants(
+    securable: Annotated[str, typer.Argument(help="catalog, catalog.schema, catalog.schema.table, or metastore.")],
+    as_json: cli_session.Json = False,
+) -> None:
+    """Show who was granted what on a catalog, schema, table or the metastore itself."""
+    kind, name = _securable(None, securable)
+    found = _asked(f"show the grants on {securable}", lambda client: client.grants.get(kind, name or _metastore(client)))
+    _show_grants(securable, found, as_json=as_json)
+
+
+def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
+    from databricks.sdk.service.catalog import PermissionsChange, Privilege
+
+    said = _SENTENCE.fullmatch(" ".join(words))
+    if said is None or said["word"].lower() != word:
+        raise NotUnderstood(
+            f"{' '.join(words)!r} is not of the form PRIVILEGE[,PRIVILEGE…] on SECURABLE {word} PRINCIPAL. "
+            f"For instance: USE CATALOG, SELECT on ratify {word} bob"
+        )
+    kind, name = _securable(said["kind"], said["name"])
+    try:
+        privileges = [Privilege[one.strip().upper().replace(" ", "_")] for one in said["what"].split(",")]
+    except KeyError as error:
+        raise NotUnderstood(f"There is no privilege {error}. SELECT, MODIFY and USE SCHEMA are some.") from error
+    change = PermissionsChange(principal=said["whom"])
+    setattr(change, verb, privileges)
+    found = _asked(
+        f"change the grants on {name or kind}",
+        lambda client: client.grants.update(kind, name or _metastore(client), changes=[change]),
+    )
+    _show_grants(name or kind, found, as_json=as_json)
+
+
+def _securable(kind: str | None, name: str) -> tuple[str, str]:
+    """Kind and full name; the metastore's name is empty."""
+    if (kind or name).lower() == "metastore":
+        return "metastore", ""
+    dots = name.count(".")
+    if not name or dots >= len(_KINDS) or (kind and kind.lower() != _KINDS[dots]):
+        raise NotUnderstood(f"{kind or ''} {name!r} is not a catalog, catalog.schema, catalog.schema.table or metastore.")
+    return _KINDS[dots], name
+
+
+def _metastore(client: "WorkspaceClient") -> str:
+    return str(client.metastores.summary().metastore_id)
+
+
+def _found(name: str) -> "ServicePrincipal":
+    found = _asked("list the principals", lambda client: list(client.service_principals.list()))
+    for item in found:
+        if name in (item.display_name, item.application_id):
+            return item
+    raise NotThere(f"There is no principal {name}: `ratify principal create {name}` makes it, `… list` shows all.")
+
+
+def _asked(what: str, ask: "Callable[[WorkspaceClient], Any]") -> Any:
+    catalog = UnityCatalog(admin=True)
+    try:
+        return catalog.ask(what, lambda: ask(catalog.client))
+    except TableMissing as error:
+        raise NotThere(f"{error} `ratify principal list` shows the principals.") from error
+
+
+def _principal(item: "ServicePrincipal") -> dict[str, Any]:
+    return {"name": item.display_name, "client id": item.application_id}
+
+
+def _time(milliseconds: int | None) -> str:
+    return datetime.fromtimestamp((milliseconds or 0) / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _show_secret(made: dict[str, Any], value: str, *, as_json: bool) -> None:
+    """The one time that it is shown; without --json the bare value on stdout, so that a script can take it from there."""
+    if as_json:
+        cli_session.show("Made", [made], as_json=True)
+        return
+    for name, text in made.items():
+        if name != value:
+            cli_session.progress(f"{name}: {text}")
+    cli_session.progress(f"{value}, which is not shown again:")
+    cli_session.out.print(str(made[value]), highlight=False, soft_wrap=True, markup=False)
+
+
+def _show_grants(name: str, found: Any, *, as_json: bool) -> None:
+    rows = [
+        {"principal": item.principal, "privileges": ", ".join(one.value.replace("_", " ") for one in item.privileges or [])}
+        for item in found.privilege_assignments or []
+    ]
+    cli_session.show(f"Grants on {name}", rows, as_json=as_json)

@@ -1,0 +1,50 @@
+"""`ratify catalog export`: the way from this catalog to another."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.cli import cli_session
+from resources.catalog.catalog_export import Export, Part
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import RatifyError
+
+catalog_app = typer.Typer(no_args_is_help=True, help="The catalog as a whole.")
+
+
+class NotANamePair(RatifyError):
+    """A principal's two names are not written as OLD=NEW."""
+
+
+@catalog_app.callback()
+def _group() -> None:
+    """Typer makes a group of one command only where there is a callback."""
+
+
+@catalog_app.command("export")
+def export(
+    name: Annotated[str | None, typer.Option("--as", help="Name that the catalog is to have there.")] = None,
+    only: Annotated[list[Part] | None, typer.Option(help="A part; may be given again. All, when none is.")] = None,
+    principal: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="A principal's name there; may be given again.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; stdout, when none is named.")] = None,
+) -> None:
+    """Write the catalog's tables (DDL), owners and grants as SQL. docs/catalog.md says how to run it elsewhere."""
+    source = UnityCatalog(admin=True)
+    exported = Export(source, name or source.connection.name, dict(_pair(text) for text in principal or []))
+    statements = list(exported.statements(only or tuple(Part)))
+    text = "".join(statement + ("\n\n" if statement.startswith("--") else ";\n\n") for statement in statements)
+    if output is None:
+        cli_session.out.print(text, end="", highlight=False, soft_wrap=True, markup=False)
+        return
+    output.write_text(text, encoding="utf-8")
+    cli_session.out.print(f"{len(statements)} statements in {output}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, separator, new = text.partition("=")
+    if not (old and separator and new):
+        raise NotANamePair(f"--principal {text!r} is not of the form OLD=NEW, as in etl=1f6c0d2e-….")
+    return old, new

@@ -1,0 +1,144 @@
+"""`ratify demo --streaming`: events of a tracker through Kafka, bronze, silver and gold, and an account of every one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from assets.silver.tracker_stream import ensure_tables
+from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from components.checks.check_definitions import FROM_KAFKA
+from components.checks.stream_reconciliation import count_records
+from components.expectations.expectation_rules import Unique
+from components.table_asset import asset_key
+from ingest.records.kafka_records import held_offsets
+from ingest.records.record_source import IN_KAFKA
+from orchestration.cli import cli_session
+from orchestration.cli.demo_command import Demo, show_checks, show_tables
+from orchestration.cli.simulate_command import PARTITIONS, TOPIC, Kind, Sent, Simulation, send
+from orchestration.jobs import events_job
+from resources.duckdb.duckdb_engine import ALIAS
+from resources.kafka.kafka_client import Kafka
+
+_BAD = 0.01
+_USERS = 100
+FATES = ("silver", "dropped", "quarantine", "duplicates", "late")
+"""What can become of a record; the names of `count_records`."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What was sent, and by how much each number of `count_records` grew."""
+
+    sent: Sent
+    grew: Mapping[str, int]
+
+    def faults(self) -> list[str]:
+        """Return what did not come out as what was sent."""
+        kinds = self.sent.kinds
+        wanted = {
+            "bronze": self.sent.records,
+            "records": self.sent.records,
+            "silver": self.sent.accepted,
+            "dropped": 0,
+            "quarantine": kinds[Kind.MALFORMED] + kinds[Kind.WRONG_TYPE] + kinds[Kind.FUTURE],
+            "duplicates": kinds[Kind.DUPLICATE],
+            "late": kinds[Kind.LATE],
+        }
+        return [
+            f"{name}: {self.grew[name]:,} records, but {count:,} such were sent"
+            for name, count in wanted.items()
+            if self.grew[name] != count
+        ]
+
+    def equation(self) -> str:
+        """Return the equation that accounts for every record."""
+        return f"produced {self.sent.records:,} = " + " + ".join(f"{fate} {self.grew[fate]:,}" for fate in FATES)
+
+
+def run_streaming_demo(events: int) -> bool:
+    """Run the demo; return whether every record, step and check went as it should."""
+    kafka = Kafka()
+    with cli_session.engines() as engines, cli_session.dagster_instance() as instance:
+        cli_session.close_dead_runs(instance)
+        ensure_tables(engines.spark)
+        demo = Demo(instance)
+        kafka.ensure_topic(TOPIC, PARTITIONS)
+        if kafka.extent([TOPIC]).behind(held_offsets(engines.spark, TRACKER_EVENTS_RAW)):
+            demo.run(events_job.name, "what was sent before", [asset_key(table) for table in FROM_KAFKA])
+        rounds = [_round(kafka, engines, demo, number, events) for number in (1, 2)]
+        _show_offsets(kafka, engines)
+        _show_expectations(demo)
+        show_tables(engines, (*FROM_KAFKA, STREAM_BATCHES))
+        show_checks(demo)
+    for number, each in enumerate(rounds, 1):
+        cli_session.out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
+    faults = [f"step failed: {step}" for step in demo.failed_steps]
+    faults += [fault for each in rounds for fault in each.faults()]
+    faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo).items()]
+    for fault in faults:
+        cli_session.err.print(f"[red]{fault}[/red]", highlight=False)
+    if not faults:
+        cli_session.out.print(
+            "[green]Every record is accounted for, and every step passed.[/green] See it in the Dagster UI: ratify dev",
+            highlight=False,
+        )
+    return not faults
+
+
+def _round(kafka: Kafka, engines: cli_session.Engines, demo: Demo, number: int, events: int) -> Round:
+    before = _counts(engines)
+    sent = send(kafka, Simulation(events, _USERS, _BAD, seed=number))
+    faults = ", ".join(f"{count:,} {kind}" for kind, count in sent.kinds.items())
+    cli_session.out.print(
+        f"[bold]{number}. Sent {sent.records:,} records[/bold], {sent.records / sent.seconds:,.0f}/s: {faults}",
+        highlight=False,
+    )
+    demo.run(events_job.name, "the events, bronze to gold", [asset_key(table) for table in FROM_KAFKA])
+    after = _counts(engines)
+    return Round(sent, {name: after[name] - before[name] for name in after})
+
+
+def _counts(engines: cli_session.Engines) -> dict[str, int]:
+    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
+    with engines.duckdb.session() as opened:
+        opened.attach()
+        return count_records(opened, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+
+
+def _failed_checks(demo: Demo) -> dict[str, dg.AssetCheckEvaluation]:
+    """Checks that failed, but for the expectations: that some records fail them is what the demo is to show."""
+    expected = {rule.name for rule in EXPECTATIONS.all}
+    return {
+        f"{table}.{name}": found for (table, name), found in demo.checks.items() if not found.passed and name not in expected
+    }
+
+
+def _show_offsets(kafka: Kafka, engines: cli_session.Engines) -> None:
+    raw = engines.spark.table(TRACKER_EVENTS_RAW)
+    held = engines.spark.rows(
+        engines.spark.sql(
+            "SELECT topic, partition, count(*) AS records, min(offset) AS first, max(offset) AS last FROM {raw} "
+            f"WHERE {IN_KAFKA} GROUP BY topic, partition ORDER BY topic, partition",
+            raw=raw,
+        )
+    )
+    extent = kafka.extent(sorted({row["topic"] for row in held}))
+    behind = [extent.latest[row["topic"]][row["partition"]] - row["last"] - 1 for row in held]
+    cli_session.show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
+
+
+def _show_expectations(demo: Demo) -> None:
+    """The expectations with what they found in the second round."""
+    rows = list[dict[str, object]]()
+    for rule in EXPECTATIONS.all:
+        found = demo.checks.get((TRACKER_EVENTS.name, rule.name))
+        if found:
+            judged, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
+            rate = f"{failed / judged:.2%}" if judged else ""
+            text = f"one row for each {', '.join(rule.keys)}" if isinstance(rule, Unique) else rule.predicate
+            rows.append(
+                {"expectation": rule.name, "action": rule.action.value, "failed": failed, "rate": rate, "predicate": text}
+            )
+    cli_session.show("Expectations, on the second round's records", rows)

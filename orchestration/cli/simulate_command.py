@@ -1,0 +1,223 @@
+"""`ratify simulate tracker`: heart-rate events into Kafka, with all that goes wrong in such a stream, and how much of each.
+
+The counts are the truth that what is made of the events is held against. The same seed and start give the same records.
+"""
+
+import datetime as dt
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli import cli_session
+from resources.kafka.kafka_client import Kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+TOPIC = "tracker-events"
+VERSIONS = ("1.8.2", "1.9.0", "2.0.1")
+MODELS = ("pulse-1", "pulse-2", "pulse-2-pro", "band-lite")
+
+_US = 1_000_000
+_CHUNK = 2_000
+PARTITIONS = 4
+
+simulate_app = typer.Typer(no_args_is_help=True, help="Send made-up events into Kafka.")
+
+
+class Kind(StrEnum):
+    """What an event is: as it should be, or one of the ways in which such streams go wrong."""
+
+    GOOD = "good"
+    OUT_OF_ORDER = "out of order"
+    DUPLICATE = "duplicate"
+    LATE = "late"
+    FUTURE = "future-dated"
+    MALFORMED = "malformed"
+    WRONG_TYPE = "wrong type"
+
+
+BAD = tuple(kind for kind in Kind if kind is not Kind.GOOD)
+"""What `bad` is shared out among, evenly. Events out of order are not wrong: their place in the stream is."""
+
+# Seconds from an event to its record, where it is not at once. A microsecond for each of them keeps all times apart:
+# user and time are the key of an event.
+_DELAYS = {Kind.OUT_OF_ORDER: 30, Kind.LATE: 2 * 3600, Kind.FUTURE: -600}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is to be sent.
+
+    Attributes:
+        rate: Events a second, in the events' own time and, if it is not 0, in ours; with 0 as fast as can be.
+        bad: Share of the events that are not good.
+        start: Time of the first event.
+    """
+
+    events: int
+    users: int = 100
+    bad: float = 0.01
+    seed: int = 0
+    rate: float = 0
+    start: dt.datetime | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was sent: how many records, how many of each kind, and in how many seconds."""
+
+    records: int
+    kinds: dict[str, int]
+    seconds: float
+
+    @property
+    def accepted(self) -> int:
+        """Events that are to be in silver."""
+        return self.kinds[Kind.GOOD] + self.kinds[Kind.OUT_OF_ORDER]
+
+
+Record = tuple[str, str, int, Kind]
+"""Key, value, timestamp (milliseconds since 1970) and kind."""
+
+
+@simulate_app.command()
+def tracker(
+    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as can be.")] = 1000,
+    users: Annotated[int, typer.Option(min=1, help="How many users send.")] = 100,
+    bad: Annotated[str, typer.Option(help="Share of events that are not good, such as 1% or 0.01.")] = "1%",
+    events: Annotated[int, typer.Option(min=1, help="How many events in all.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same users, numbers and faults.")] = 0,
+    topic: Annotated[str, typer.Option(help="Topic to send to; it is made where it is missing.")] = TOPIC,
+    as_json: cli_session.Json = False,
+) -> None:
+    """Send heart-rate events of a tracker into Kafka, and say how many of each kind there were."""
+    sent = send(Kafka(), Simulation(events, users, share(bad), seed, rate), topic)
+    if as_json:
+        cli_session.out.print_json(json.dumps({"topic": topic, **asdict(sent), "accepted": sent.accepted}))
+        return
+    cli_session.show(f"Sent to {topic}", [{"kind": kind, "records": count} for kind, count in sent.kinds.items()])
+    asked = f" of {rate:,.0f} asked for" if rate else ""
+    cli_session.out.print(
+        f"{sent.records:,} records in {sent.seconds:.1f} s, {sent.records / sent.seconds:,.0f}/s{asked}", highlight=False
+    )
+
+
+def share(text: str) -> float:
+    """Return a share that is given as 1% or as 0.01.
+
+    Raises:
+        typer.BadParameter: it is neither, or not between 0 and 1.
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1:
+        raise typer.BadParameter(f"{text!r} is no share between 0% and 100%, such as 1% or 0.01.")
+    return value
+
+
+def records(simulation: Simulation) -> Iterator[list[Record]]:
+    """Yield the records in chunks, the same ones for the same simulation."""
+    chance = random.Random(simulation.seed)  # noqa: S311 made-up events, no secrets
+    users = [f"user-{number:06d}" for number in range(simulation.users)]
+    # An event has four microseconds of its own, one for each delay. Nobody sends so fast: the next simulation begins later.
+    step = max(1, round(_US / simulation.rate / 4)) * 4 if simulation.rate else 4
+    began = int((simulation.start or dt.datetime.now(dt.UTC)).timestamp() * _US) // 4 * 4
+    tags = [f'"version":"{version}","model":"{model}"' for version in VERSIONS for model in MODELS]
+    second = _seconds()
+    last: Record | None = None
+    # Ten times a second, so that a record comes when its timestamp says.
+    size = min(_CHUNK, max(1, round(simulation.rate / 10))) if simulation.rate else _CHUNK
+    for first in range(0, simulation.events, size):
+        count = min(size, simulation.events - first)
+        keys = chance.choices(users, k=count)
+        described = chance.choices(tags, k=count)
+        numbers = chance.choices(range(48, 190), k=count)
+        kinds = _kinds(chance, simulation.bad, count)
+        chunk = list[Record]()
+        for at, (key, tag, bpm, kind) in enumerate(zip(keys, described, numbers, kinds, strict=True), first):
+            stamp = began + at * step
+            if kind is Kind.GOOD:
+                whole, micros = divmod(stamp, _US)
+                value = f'{{"time":"{second(whole)}.{micros:06d}Z",{tag},"heart_bpm":{bpm},"kcal":{bpm // 12}}}'
+                last = (key, value, stamp // 1000, kind)
+                chunk.append(last)
+            else:
+                chunk.append(_bad(kind, key, tag, bpm, stamp, second, last))
+        yield chunk
+
+
+def send(kafka: Kafka, simulation: Simulation, topic: str = TOPIC) -> Sent:
+    """Send the events of a simulation, and return what they were when all have arrived.
+
+    Raises:
+        BrokerUnavailable, BrokerDenied: they did not.
+    """
+    kafka.ensure_topic(topic, PARTITIONS)
+    counted = Counter[Kind]()
+    began = time.monotonic()
+    with kafka.producer(**{"queue.buffering.max.messages": 200_000, "linger.ms": 50}) as producer:
+        for chunk in records(simulation):
+            _produce(producer, topic, chunk)
+            counted.update(kind for _, _, _, kind in chunk)
+            if simulation.rate:
+                due = began + counted.total() / simulation.rate
+                time.sleep(max(0.0, due - time.monotonic()))
+    return Sent(counted.total(), {kind.value: counted[kind] for kind in Kind}, time.monotonic() - began)
+
+
+def _produce(producer: "Producer", topic: str, chunk: list[Record]) -> None:
+    produce = producer.produce
+    for key, value, stamp, _ in chunk:
+        while True:
+            try:
+                produce(topic, value, key, timestamp=stamp)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.poll(0)
+
+
+def _kinds(chance: random.Random, bad: float, count: int) -> list[Kind]:
+    kinds = [Kind.GOOD] * count
+    for at in range(count) if bad else ():
+        if chance.random() < bad:
+            kinds[at] = chance.choice(BAD)
+    return kinds
+
+
+def _bad(kind: Kind, key: str, tag: str, bpm: int, stamp: int, second: Callable[[int], str], last: Record | None) -> Record:
+    """Return an event that is not as it should be; the first can be no duplicate, and is a malformed one."""
+    if kind is Kind.DUPLICATE and last:
+        return (last[0], last[1], stamp // 1000, kind)
+    tell = 1 + list(_DELAYS).index(kind) if kind in _DELAYS else 0
+    whole, micros = divmod(stamp - _DELAYS.get(kind, 0) * _US + tell, _US)
+    shown: Any = '"fast"' if kind is Kind.WRONG_TYPE else bpm
+    value = f'{{"time":"{second(whole)}.{micros:06d}Z",{tag},"heart_bpm":{shown},"kcal":{bpm // 12}}}'
+    if kind in {Kind.MALFORMED, Kind.DUPLICATE}:
+        return (key, value[: len(value) // 2], stamp // 1000, Kind.MALFORMED)
+    return (key, value, stamp // 1000, kind)
+
+
+def _seconds() -> Callable[[int], str]:
+    """A function that writes seconds since 1970 as ISO 8601; most events are of the same second as the one before."""
+    known = dict[int, str]()
+
+    def second(whole: int) -> str:
+        text = known.get(whole)
+        if text is None:
+            if len(known) > 100:
+                known.clear()
+            text = known[whole] = dt.datetime.fromtimestamp(whole, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return text
+
+    return second

@@ -1,0 +1,54 @@
+"""The sensor that asks Kafka, or looks into the folder, whether there is something new."""
+
+import time
+
+import dagster as dg
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, last_told
+from components.table_asset import asset_key
+from ingest.records.record_source import StreamOptions
+from ingest.records.record_stream import source_of
+from orchestration import continuous_mode
+from resources.errors import LandingUnavailable, NotConfigured, StreamError
+from resources.kafka.kafka_client import Kafka
+
+STREAM_TAG = "ratify/stream"
+
+RETRY_SECONDS = 300.0
+"""A run that failed is not asked for again before: it would most likely fail again."""
+
+
+@dg.sensor(
+    target=dg.AssetSelection.assets(asset_key(TRACKER_EVENTS_RAW)),
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Asks the source whether there is something new (Kafka for its offsets), and then for a run.",
+)
+def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
+    """Ask for one run at a time, for as long as bronze is behind its source."""
+    if continuous_mode.state():
+        return dg.SkipReason("The stream runs (`ratify stream status`).")
+    if reason := _busy(context.instance):
+        return dg.SkipReason(reason)
+    try:
+        news = source_of(StreamOptions(), kafka).news(last_told(context.instance))
+    except (LandingUnavailable, NotConfigured, StreamError) as error:
+        return dg.SkipReason(str(error))
+    if not news.any:
+        return dg.SkipReason(news.text)
+    context.log.info(news.text)
+    return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})
+
+
+def _busy(instance: dg.DagsterInstance) -> str | None:
+    """Why no run is to be asked for now: two of one stream would stop each other."""
+    records = instance.get_run_records(dg.RunsFilter(tags={STREAM_TAG: TRACKER_EVENTS_RAW.name}), limit=1)
+    if not records:
+        return None
+    run, ended = records[0].dagster_run, records[0].end_time
+    if not run.is_finished:
+        return f"Run {run.run_id[:8]} is reading."
+    left = (ended or 0) + RETRY_SECONDS - time.time()
+    if run.status is dg.DagsterRunStatus.FAILURE and left > 0:
+        return f"Run {run.run_id[:8]} failed; the next one is asked for in {left:.0f} s."
+    return None

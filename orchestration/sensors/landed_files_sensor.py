@@ -1,0 +1,113 @@
+"""The sensor that finds new files in the landing zone."""
+
+import time
+from pathlib import Path
+
+import dagster as dg
+
+from assets.bronze.landed_tables import SOURCES
+from components.table_asset import asset_key
+from ingest.discovery.discover_files import discover
+from ingest.discovery.file_index import Counts, FileIndex, IndexLost, Request
+from ingest.discovery.notifications import QueueUnavailable, queue_of
+from ingest.discovery.run_planning import Cursor, Limits, Outcome, plan
+from ingest.load.batch_loading import MAX_BYTES, MAX_FILES
+from resources.errors import LandingUnavailable
+from resources.landing.landing_zone import LandingZone
+from resources.settings import Settings
+
+REQUEST_TAG = "ratify/request"
+ATTEMPT_TAG = "ratify/attempt"
+
+LIMITS = Limits(files=MAX_FILES, size=MAX_BYTES, requests=10, open=50)
+LOOK_SECONDS = 25.0
+"""A tick is ended by Dagster after 60 s; the rest is for its requests."""
+
+LOST_AFTER_SECONDS = 3600.0
+"""A request that has no run by then never gets one: its process died in between, or the run was deleted."""
+
+_SOURCES = {source.table.name: source for source in SOURCES}
+
+
+@dg.sensor(
+    target=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
+    minimum_interval_seconds=15,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Finds files that landed or changed, and asks for load batches of bounded size.",
+)
+def landed_files_sensor(context: dg.SensorEvaluationContext, landing: LandingZone) -> dg.SensorResult | dg.SkipReason:
+    """Ask for a run for each load batch of new files, and again for those whose run failed."""
+    home = Settings().home / "discovery"
+    cursor = Cursor.model_validate_json(context.cursor) if context.cursor else Cursor()
+    try:
+        with FileIndex.opened(home, cursor.index) as index:
+            return _tick(context.instance, landing, index, cursor, home)
+    except IndexLost as error:
+        return dg.SkipReason(str(error))
+
+
+def _tick(
+    instance: dg.DagsterInstance, landing: LandingZone, index: FileIndex, cursor: Cursor, home: Path
+) -> dg.SensorResult:
+    settings = Settings()
+    options = settings.discovery
+    patterns = {name: source.pattern for name, source in _SOURCES.items()}
+    now = time.time()
+    cursor = cursor.model_copy(update={"index": index.name, "started_at": cursor.started_at or now})
+    try:
+        queue = queue_of(settings.queue) if options.mode == "notification" else None
+        discover(index, landing, options, patterns, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
+    except (LandingUnavailable, QueueUnavailable) as error:
+        # Not "no files": what is known stays so, and the tick does not count.
+        return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor.model_dump_json())
+    asked = plan(
+        index,
+        list(_SOURCES),
+        lambda request: _outcome(instance, index.name, request),
+        LIMITS,
+        handed_over=cursor.tick,
+        settle_seconds=options.settle_seconds,
+        now=now,
+    )
+    return dg.SensorResult(
+        run_requests=[_run_request(index.name, request) for request in asked],
+        skip_reason=None if asked else dg.SkipReason(_why_nothing(index.counts())),
+        cursor=cursor.model_copy(update={"tick": cursor.tick + 1}).model_dump_json(),
+    )
+
+
+def _tags(index: str, request: Request) -> dict[str, str]:
+    return {REQUEST_TAG: f"{index}-{request.id}", ATTEMPT_TAG: str(request.attempt)}
+
+
+def _run_request(index: str, request: Request) -> dg.RunRequest:
+    tags = _tags(index, request)
+    return dg.RunRequest(
+        run_key=":".join(tags.values()),
+        asset_selection=[asset_key(_SOURCES[name].table) for name in request.files],
+        run_config={"ops": {name: {"config": {"files": files}} for name, files in request.files.items()}},
+        tags=tags,
+    )
+
+
+def _outcome(instance: dg.DagsterInstance, index: str, request: Request) -> Outcome:
+    runs = instance.get_runs(dg.RunsFilter(tags=_tags(index, request)))
+    if any(run.status is dg.DagsterRunStatus.SUCCESS for run in runs):
+        return Outcome.SUCCEEDED
+    if any(not run.is_finished for run in runs):
+        return Outcome.RUNNING
+    return Outcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else Outcome.RUNNING
+
+
+def _why_nothing(counts: Counts) -> str:
+    said = [f"No new files; {counts.known} are known."]
+    if counts.waiting:
+        said.append(f"{counts.waiting} wait until they have settled, or until other runs have ended.")
+    if counts.requests:
+        said.append(f"{counts.requests} requested runs are not finished.")
+    if counts.given_up:
+        said.append(
+            f"{counts.given_up} files were given up after failed runs: mend the cause, then materialize their bronze "
+            "tables, which loads all files that are waiting."
+        )
+    return " ".join(said)

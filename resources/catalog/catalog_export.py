@@ -1,0 +1,153 @@
+"""A catalog as SQL: what it takes to have the same tables, owners and grants on another Unity Catalog server.
+
+Data is not in it, and neither is where managed tables are kept: that is for the other server to choose.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import TYPE_CHECKING
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.sql.spark_sql import literal
+
+if TYPE_CHECKING:
+    from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
+
+
+class Part(StrEnum):
+    """What to export, in the order in which it is run: the catalog itself, what is in it, who may do what."""
+
+    CATALOG = auto()
+    TABLES = auto()
+    ACCESS = auto()
+
+
+# What catalogs and engines write there themselves, and refuse or take wrongly from others.
+_DERIVED = re.compile(
+    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|last.*|clusteringColumns|columnMapping\.maxColumnId"
+    r"|rowTracking\..*|inCommitTimestampEnablement.*)|io\.unitycatalog\..*"
+)
+# The only privilege on the metastore that is one there, too; the others are external locations' on Databricks.
+_METASTORE = frozenset({"CREATE CATALOG"})
+
+
+@dataclass(frozen=True)
+class Export:
+    """The statements of one catalog, under the name `name` that it is to have.
+
+    Attributes:
+        source: The catalog to read; only what its principal may see is exported.
+        name: Name of the catalog in the statements.
+        principals: The names that principals have on the other server, by their names on this one, where they differ.
+    """
+
+    source: UnityCatalog
+    name: str
+    principals: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def statements(self, parts: Collection[Part] = tuple(Part)) -> Iterator[str]:
+        """Yield statements without their semicolons, in an order in which they can be run, and comments.
+
+        Raises:
+            CatalogUnavailable, CatalogDenied, TableMissing: the catalog cannot be read.
+        """
+        catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
+        if Part.CATALOG in parts:
+            yield f"CREATE CATALOG IF NOT EXISTS {_quoted(self.name)}{_comment(catalog.comment)}"
+        if Part.TABLES not in parts and Part.ACCESS not in parts:
+            return
+        schemas = [schema for schema in self._schemas() if schema.name != "information_schema"]
+        tables = [table for schema in schemas for table in self._tables(schema)]
+        if Part.TABLES in parts:
+            for schema in schemas:
+                yield f"CREATE SCHEMA IF NOT EXISTS {self._at(schema.name)}{_comment(schema.comment)}"
+            for table in tables:
+                yield self._create(table)
+        if Part.ACCESS in parts:
+            yield from self._access(catalog, schemas, tables)
+
+    @property
+    def _old(self) -> str:
+        return self.source.connection.name
+
+    def _schemas(self) -> "list[SchemaInfo]":
+        return self.source.ask("list the schemas", lambda: list(self.source.client.schemas.list(self._old)))
+
+    def _tables(self, schema: "SchemaInfo") -> "list[TableInfo]":
+        name = schema.name or ""
+        return self.source.ask(f"list the tables of {name}", lambda: list(self.source.client.tables.list(self._old, name)))
+
+    def _who(self, principal: str | None) -> str:
+        return _quoted(self.principals.get(principal or "", principal or ""))
+
+    def _at(self, *names: str | None) -> str:
+        return ".".join(_quoted(name or "") for name in (self.name, *names))
+
+    def _create(self, table: "TableInfo") -> str:
+        kind = table.table_type.value if table.table_type else ""
+        if kind not in {"MANAGED", "EXTERNAL"}:
+            return f"-- {table.full_name or table.name} is a {kind or 'table of no type'} and not exported"
+        columns = sorted(table.columns or [], key=lambda column: column.position or 0)
+        properties = table.properties or {}
+        form = table.data_source_format.value if table.data_source_format else "DELTA"
+        lines = [f"CREATE TABLE IF NOT EXISTS {self._at(table.schema_name, table.name)}"]
+        if columns:
+            lines[0] += " (\n  " + ",\n  ".join(_column(column) for column in columns) + "\n)"
+        lines[0] += f" USING {form}"
+        partitions = [column for column in columns if column.partition_index is not None]
+        if partitions:
+            partitions.sort(key=lambda column: column.partition_index or 0)
+            lines.append(f"PARTITIONED BY ({', '.join(_quoted(column.name or '') for column in partitions)})")
+        if clustering := json.loads(properties.get("delta.clusteringColumns", "[]")):
+            paths = (".".join(_quoted(part) for part in path) for path in clustering)
+            lines.append(f"CLUSTER BY ({', '.join(paths)})")
+        if kind == "EXTERNAL":
+            lines.append(f"LOCATION {literal(table.storage_location or '')}")
+        if table.comment:
+            lines.append(_comment(table.comment).strip())
+        if kept := {key: value for key, value in sorted(properties.items()) if not _DERIVED.fullmatch(key)}:
+            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in kept.items())
+            lines.append(f"TBLPROPERTIES ({pairs})")
+        return "\n".join(lines)
+
+    def _access(self, catalog: "CatalogInfo", schemas: "list[SchemaInfo]", tables: "list[TableInfo]") -> Iterator[str]:
+        metastore = self.source.ask("read the metastore", self.source.client.metastores.summary)
+        yield from self._granted("metastore", metastore.metastore_id or "", "")
+        yield from self._granted("catalog", self._old, self._at())
+        for schema in schemas:
+            yield from self._granted("schema", f"{self._old}.{schema.name}", self._at(schema.name))
+        for table in tables:
+            full_name = f"{self._old}.{table.schema_name}.{table.name}"
+            yield from self._granted("table", full_name, self._at(table.schema_name, table.name))
+        # Last and from below: who runs this may do nothing more to what it has given away.
+        owned = [("TABLE", self._at(table.schema_name, table.name), table.owner) for table in tables]
+        owned += [("SCHEMA", self._at(schema.name), schema.owner) for schema in schemas]
+        for kind, name, owner in [*owned, ("CATALOG", self._at(), catalog.owner)]:
+            if owner:
+                yield f"ALTER {kind} {name} SET OWNER TO {self._who(owner)}"
+
+    def _granted(self, kind: str, old: str, new: str) -> Iterator[str]:
+        found = self.source.ask(f"read the grants on {old}", lambda: self.source.client.grants.get(kind, old))
+        for assignment in sorted(found.privilege_assignments or [], key=lambda item: item.principal or ""):
+            names = sorted(privilege.value.replace("_", " ") for privilege in assignment.privileges or [])
+            other = [name for name in names if kind == "metastore" and name not in _METASTORE]
+            if same := [name for name in names if name not in other]:
+                yield f"GRANT {', '.join(same)} ON {f'{kind.upper()} {new}'.strip()} TO {self._who(assignment.principal)}"
+            if other:
+                yield f"-- {assignment.principal} has {', '.join(other)} on the metastore: grant it on external locations"
+
+
+def _column(column: "ColumnInfo") -> str:
+    null = " NOT NULL" if column.nullable is False else ""
+    return f"{_quoted(column.name or '')} {column.type_text}{null}{_comment(column.comment)}"
+
+
+def _comment(text: str | None) -> str:
+    return f" COMMENT {literal(text)}" if text else ""
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

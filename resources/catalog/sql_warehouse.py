@@ -1,0 +1,99 @@
+"""SQL on a Databricks workspace, run by one of its warehouses: the Statement Execution API, through databricks-sdk."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import CatalogError, NotConfigured, StatementFailed
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from databricks.sdk.service.sql import StatementResponse, StatementState
+
+logger = logging.getLogger(__name__)
+
+_FIRST_POLL_S = 0.2
+_POLL_S = 5.0
+
+
+class SqlWarehouse(dg.ConfigurableResource[Any]):
+    """A SQL warehouse of a Databricks workspace."""
+
+    catalog: dg.ResourceDependency[UnityCatalog]
+    warehouse_id: str = Field(default="", description="Empty: UNITY_WAREHOUSE_ID")
+    patience: float = Field(default=1800, description="Seconds for one statement, with the start of the warehouse")
+
+    def run(self, statements: Sequence[str]) -> None:
+        """Run statements one after the other.
+
+        Each must be safe to run again, for one whose reply is lost is sent anew. Whatever ends the wait for a statement
+        before it has ended, Ctrl-C too, cancels it.
+
+        Raises:
+            StatementFailed: one failed, was cancelled or took longer than `patience`; those after it were not run.
+            NotConfigured: no warehouse is named.
+            CatalogDenied, CatalogUnavailable, CatalogBusy: as for every call of the workspace.
+        """
+        warehouse = self.warehouse_id or Settings().warehouse
+        if not warehouse:
+            raise NotConfigured("No SQL warehouse: set UNITY_WAREHOUSE_ID to the id of one in the workspace.")
+        for number, statement in enumerate(statements, 1):
+            place = f"statement {number} of {len(statements)} ({statement.strip().splitlines()[0][:100]})"
+            self._run(warehouse, statement, place)
+
+    def _run(self, warehouse: str, statement: str, place: str) -> None:
+        from databricks.sdk.service.sql import StatementState
+
+        api = self.catalog.client.statement_execution
+        # Not to wait for the end gives us the id at once, without which nothing can be cancelled.
+        begun = self.catalog.ask(f"begin {place}", lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"))
+        try:
+            ended = self._ended(begun, place)
+        except BaseException:
+            self._cancel(begun.statement_id or "", place)
+            raise
+        # CLOSED is a success whose rows are gone.
+        if _state(ended) not in {StatementState.SUCCEEDED, StatementState.CLOSED}:
+            raise StatementFailed(f"The workspace could not run {place}: {_reason(ended)}")
+
+    def _ended(self, said: "StatementResponse", place: str) -> "StatementResponse":
+        from databricks.sdk.service.sql import StatementState
+
+        api, id_ = self.catalog.client.statement_execution, said.statement_id or ""
+        pause, deadline = _FIRST_POLL_S, time.monotonic() + self.patience
+        while _state(said) in {StatementState.PENDING, StatementState.RUNNING}:
+            if time.monotonic() > deadline:
+                raise StatementFailed(
+                    f"The workspace did not end {place} within {self.patience:g} s, so it was cancelled. The warehouse's "
+                    f"query history has it as {id_}."
+                )
+            time.sleep(pause)
+            pause = min(_POLL_S, 1.5 * pause)
+            said = self.catalog.ask(f"follow {place}", lambda: api.get_statement(id_))
+        return said
+
+    def _cancel(self, id_: str, place: str) -> None:
+        api = self.catalog.client.statement_execution
+        try:
+            self.catalog.ask(f"cancel {place}", lambda: api.cancel_execution(id_))
+        except CatalogError as error:
+            # What ended the wait is the error to be told; this one says that the statement may go on.
+            logger.warning("%s", error)
+
+
+def _state(said: "StatementResponse") -> "StatementState | None":
+    return said.status.state if said.status else None
+
+
+def _reason(said: "StatementResponse") -> str:
+    state, status = _state(said), said.status
+    if status is None or status.error is None:
+        return f"it ended as {state.value if state else 'unknown'}."
+    code = status.error.error_code.value if status.error.error_code else "no error code"
+    sql_state = f", SQLSTATE {status.sql_state}" if status.sql_state else ""
+    return f"{status.error.message} ({code}{sql_state})"

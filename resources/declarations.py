@@ -1,0 +1,200 @@
+"""Table declarations: what a table is, said once, in terms that every engine reads alike.
+
+The refusals come from engines' measured limits (docs/compatibility.md): one TIMESTAMP_NTZ or VARIANT column, or a DECIMAL
+directly in a struct or map, makes every table of its schema unreadable in DuckDB; a table with column mapping that DuckDB
+writes to reads as NULL in every engine; DuckDB cannot insert into tables with CHECK constraints, generated, identity or
+default columns.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
+from resources.errors import UnsafeDeclaration
+from resources.settings import LAYERS, TPCH
+from resources.sql.spark_sql import literal
+
+IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+SAFE_PROPERTIES: Mapping[str, str] = {
+    # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
+    "delta.columnMapping.mode": "none",
+}
+OWNER = "ratify.owner"
+"""Property of every table that is made from a declaration."""
+
+
+class Engine(StrEnum):
+    """An engine that commits, by the name that Delta's `engineInfo` starts with."""
+
+    SPARK = "Spark"
+    DATABRICKS = "Databricks Runtime"
+    DUCKDB = "DuckDB"
+    FLINK = "Flink"
+    OTHER = "other"
+
+    @property
+    def declared(self) -> "Engine":
+        """The engine by which a declaration names it: Databricks Runtime is the Spark of a workspace."""
+        return Engine.SPARK if self is Engine.DATABRICKS else self
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
+
+    `sources` names the columns that it is computed from, as `layer.table.column`, for the column lineage.
+    """
+
+    name: str
+    type: str
+    comment: str = ""
+    sources: tuple[str, ...] = ()
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """A table of the lakehouse.
+
+    Attributes:
+        layer: Schema that holds it: bronze, silver, gold, ops, or tpch for the cross-engine proof.
+        keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
+        writer: Engine that commits rows to it.
+        operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
+        owner: Team that answers for it, shown in the UI and kept as a table property.
+
+    Raises:
+        UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
+    """
+
+    layer: str
+    name: str
+    columns: tuple[Column, ...]
+    comment: str
+    writer: Engine
+    operations: frozenset[str]
+    owner: str = "data-platform"
+    keys: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        for column in self.columns:
+            _check_type(self._where(column.name), column.type)
+        for key, value in self.properties.items():
+            self._check_property(key, value)
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """Types of the columns by name, as `sql_type` spells them."""
+        return {column.name: sql_type(column.type).spark for column in self.columns}
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns, in table order."""
+        return tuple(column.name for column in self.columns)
+
+    def full_name(self, catalog: str) -> str:
+        """Return the three-part name, `catalog.schema.table`."""
+        return f"{catalog}.{self.layer}.{self.name}"
+
+    def key_path(self, catalog: str) -> list[str]:
+        """Return the asset key's path, which is the table's full name."""
+        return [catalog, self.layer, self.name]
+
+    def ddl(self, catalog: str) -> str:
+        """Return the Spark DDL that creates the table where it is missing."""
+        columns = ",\n  ".join(_column_ddl(column) for column in self.columns)
+        properties = {**SAFE_PROPERTIES, **self.properties, OWNER: self.owner}
+        if self.keys:
+            # Only under this level may Delta skip a MERGE's empty commit; elsewhere than open-source Delta it is not
+            # the default.
+            properties["delta.isolationLevel"] = "Serializable"
+        shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(properties.items()))
+        cluster = f"\nCLUSTER BY ({', '.join(self.cluster_by)})" if self.cluster_by else ""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA{cluster}\n"
+            f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
+        )
+
+    def ddl_for_missing(self, catalog: str, there: Sequence[str]) -> str | None:
+        """Return the Spark DDL that adds the columns that are not `there`, or None where all are."""
+        known = {name.lower() for name in there}
+        missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
+        return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
+
+    def _where(self, column: str) -> str:
+        return f"{self.layer}.{self.name}, column {column!r}"
+
+    def _check_names(self) -> None:
+        where = f"{self.layer}.{self.name}"
+        if self.layer not in (*LAYERS, TPCH):
+            raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join((*LAYERS, TPCH))}.")
+        for name in (self.name, *self.column_names):
+            if not IDENTIFIER.fullmatch(name):
+                raise UnsafeDeclaration(
+                    f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
+                    "wrong; use letters, digits and _."
+                )
+        folded = [name.lower() for name in self.column_names]
+        if not folded:
+            raise UnsafeDeclaration(f"{where}: a table without columns cannot be read by DuckDB; declare them.")
+        if doubled := sorted({name for name in folded if folded.count(name) > 1}):
+            raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).")
+        for name in (*self.keys, *self.cluster_by):
+            if name not in self.column_names:
+                raise UnsafeDeclaration(f"{where}: {name!r} is a key or clustering column but not a column.")
+
+    def _check_property(self, key: str, value: str) -> None:
+        where = f"{self.layer}.{self.name}"
+        if key == "delta.columnMapping.mode" and value != "none":
+            raise UnsafeDeclaration(
+                f"{where}: column mapping {value!r} makes DuckDB write columns that every engine reads as NULL; "
+                "leave delta.columnMapping.mode at none."
+            )
+        if key.startswith(("delta.constraints.", "delta.generationExpression", "delta.identity")):
+            raise UnsafeDeclaration(
+                f"{where}: DuckDB cannot insert into a table with {key}; check the rule before writing instead."
+            )
+
+
+def _column_ddl(column: Column) -> str:
+    null = "" if column.nullable else " NOT NULL"
+    comment = f" COMMENT {literal(column.comment)}" if column.comment else ""
+    return f"{column.name} {column.type}{null}{comment}"
+
+
+def _check_type(where: str, type_text: str, *, inside: str = "") -> None:
+    text = type_text.strip().lower()
+    if text.startswith(("timestamp_ntz", "timestamp without")):
+        raise UnsafeDeclaration(f"{where}: TIMESTAMP_NTZ hides its whole schema from DuckDB; use timestamp (UTC).")
+    if text == "variant":
+        raise UnsafeDeclaration(f"{where}: VARIANT hides its whole schema from DuckDB; keep the JSON as string.")
+    if DECIMAL.match(text):
+        # DuckDB splits a struct or map at each comma, also at that of decimal(10,2); the brackets of an array hide it.
+        if inside in {"struct", "map"}:
+            raise UnsafeDeclaration(
+                f"{where}: a DECIMAL inside a {inside} hides its whole schema from DuckDB; move it to a column of its own."
+            )
+        return
+    if text in PLAIN_TYPES:
+        return
+    if nested := NESTED.match(text):
+        kind, inner = nested.groups()
+        for part in split_parts(inner):
+            name, part_type = "", part
+            if kind == "struct":
+                name, _, part_type = re.sub(r"\s*[:\s]\s*", ":", part.strip(), count=1).partition(":")
+                if not IDENTIFIER.fullmatch(name):
+                    raise UnsafeDeclaration(
+                        f"{where}: the field {name!r} is not a plain identifier; use letters, digits and _."
+                    )
+            _check_type(where, part_type, inside=kind)
+        return
+    raise UnsafeDeclaration(
+        f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "
+        f"{', '.join(sorted(PLAIN_TYPES))}, decimal(p,s), array<…>, map<…>, struct<…>."
+    )

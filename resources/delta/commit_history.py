@@ -1,0 +1,67 @@
+"""One table's commits, as its Delta history tells them."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from resources.declarations import Engine
+
+_ENGINE_INFO = (
+    (re.compile(r"^Apache-Spark/"), Engine.SPARK),
+    (re.compile(r"^Databricks-Runtime/"), Engine.DATABRICKS),
+    (re.compile(r"^DuckDB"), Engine.DUCKDB),
+    (re.compile(r"^Kernel-\S+/DeltaSink"), Engine.FLINK),
+)
+
+
+def engine_of(engine_info: str | None) -> Engine:
+    """Return the engine behind a commit's `engineInfo`."""
+    for pattern, engine in _ENGINE_INFO:
+        if pattern.match(engine_info or ""):
+            return engine
+    return Engine.OTHER
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One ratified version of a table (a row of DESCRIBE HISTORY).
+
+    `metrics` is Delta's operationMetrics with integer values where they are integers, `parameters` its operationParameters;
+    DuckDB's own commits have neither.
+    """
+
+    version: int
+    timestamp: dt.datetime
+    operation: str
+    engine: Engine
+    engine_info: str
+    metrics: Mapping[str, int] = field(default_factory=dict[str, int])
+    user_metadata: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def rows_added(self) -> int | None:
+        """Rows that this commit added, or None where the engine did not say."""
+        for key in ("numOutputRows", "numTargetRowsInserted"):
+            if key in self.metrics:
+                return self.metrics[key]
+        return None
+
+
+def commit_from_row(row: Mapping[str, Any]) -> Commit:
+    """Turn one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
+    said = cast("Mapping[str, str]", row.get("operationMetrics") or {})
+    metrics = {name: int(value) for name, value in said.items() if value.isdigit()}
+    return Commit(
+        version=int(row["version"]),
+        # PySpark gives timestamps without a zone, in the local time of this process.
+        timestamp=row["timestamp"].astimezone(dt.UTC),
+        operation=row["operation"],
+        engine=engine_of(row.get("engineInfo")),
+        engine_info=row.get("engineInfo") or "",
+        metrics=metrics,
+        user_metadata=row.get("userMetadata"),
+        parameters=row.get("operationParameters") or {},
+    )

@@ -1,0 +1,45 @@
+"""Checkpoints of a Delta log, of all kinds that PROTOCOL.md knows: in JSON or Parquet, whole or in parts, with sidecars."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from resources.delta.snapshot import Json
+from resources.delta.table_storage import TableStorage
+from resources.sql.duckdb_sql import literal
+
+LOG = "_delta_log"
+SIDECARS = f"{LOG}/_sidecars"
+
+_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
+
+
+def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str]]:
+    """Return the version of the newest checkpoint up to `latest`, and its files; version -1 where there is none."""
+    found = dict[int, list[tuple[str, int]]]()
+    for name in storage.names(LOG):
+        if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
+            found.setdefault(int(match[1]), []).append((name, int(match[3] or 1)))
+    for version, names in sorted(found.items(), reverse=True):
+        parts = max(parts for _, parts in names)
+        if len(names) < parts:
+            continue
+        return version, [f"{LOG}/{name}" for name, _ in (names if parts > 1 else names[:1])]
+    return -1, []
+
+
+def checkpoint_actions(storage: TableStorage, path: str, kinds: Sequence[str]) -> list[Json]:
+    """Return the actions of these kinds in one file of a checkpoint. One in JSON gives all that it has."""
+    if path.endswith(".json"):
+        return [json.loads(line) for line in storage.read(path).splitlines()]
+    import duckdb
+
+    with storage.downloaded(path) as local, duckdb.connect() as con:
+        file = f"read_parquet({literal(str(local))})"
+        there = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
+        return [
+            {name: {key: value for key, value in action.items() if value is not None}}
+            for name in kinds
+            if name in there
+            for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
+        ]

@@ -1,0 +1,206 @@
+"""Tables whose files are gone: what is missing, and the commit that makes such a table readable again.
+
+A table is unreadable for every engine once its log names a file that its storage does not have. DuckDB's own INSERT does
+this: it deletes its file when it never learns the outcome of a commit, even of one that the catalog accepted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from posixpath import dirname
+
+from resources.declarations import Engine
+from resources.delta.commit_history import engine_of
+from resources.delta.delta_log import DeltaLog, NothingToCommit, Proposal
+from resources.delta.load_ids import loads_in
+from resources.delta.snapshot import LiveFile, Snapshot
+from resources.errors import UnsafeTable
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A file of the snapshot that is not in storage.
+
+    Attributes:
+        path: Relative to the table's location.
+        rows: How many it had, or None where its writer did not say.
+        version: The commit that wrote it, or None where the log no longer tells.
+        writer: The engine that made that commit, as it calls itself; empty where the log no longer tells.
+    """
+
+    path: str
+    rows: int | None
+    version: int | None
+    writer: str
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A repair.
+
+    Attributes:
+        version: The one that it made; None where it was only planned.
+        missing: Files that are gone.
+        removed: Paths of the files that the table no longer names: the missing ones, and those that came with them in a
+            commit whose loads can be loaded again.
+        loads: Loads that can be loaded again: none of their rows is left in the table.
+        lost: Missing files whose rows no load brings back.
+    """
+
+    version: int | None
+    missing: tuple[Missing, ...]
+    removed: tuple[str, ...]
+    loads: tuple[str, ...]
+    lost: tuple[Missing, ...]
+
+
+def missing_files(log: DeltaLog, files: Iterable[LiveFile]) -> list[LiveFile]:
+    """Return those of the files that are not in the table's storage.
+
+    Raises:
+        StorageUnavailable.
+    """
+    folders = dict[str, set[str]]()
+    gone = list[LiveFile]()
+    for file in files:
+        folder = dirname(file.path)
+        there = folders.get(folder)
+        if there is None:
+            there = folders[folder] = set(log.storage.names(folder))
+        if file.path.removeprefix(f"{folder}/") not in there:
+            gone.append(file)
+    # A listing may be older than the log; what is removed for being gone must be gone.
+    return [file for file in gone if not log.storage.exists(file.path)]
+
+
+def planned_repair(log: DeltaLog) -> Repaired | None:
+    """Return what `repair` would do now, if the table lets it; None where no file is missing.
+
+    Raises:
+        StorageUnavailable, LogUnreadable, and what `DeltaLog.refresh` raises.
+    """
+    found = _Damage.of(log, log.refresh())
+    return found.repaired(None) if found else None
+
+
+def repair(log: DeltaLog) -> Repaired | None:
+    """Remove the missing files from a table's snapshot, in one version; None where no file is missing.
+
+    Where all that a commit of loads brought is still as it brought it, all of that goes, and the loads' ids say so: the
+    same loads can then be loaded again, exactly once. Where some of their rows were changed or deleted since, where the
+    commit was not one of loads, or where the log no longer has it, only the missing files go, and their rows are lost.
+
+    Raises:
+        UnsafeTable: the table forbids to remove rows, or keeps a change data feed.
+        StorageUnavailable, LogUnreadable, and what `DeltaLog.commit` raises.
+    """
+    made = list[_Damage]()
+
+    def plan(snapshot: Snapshot) -> Proposal:
+        found = _Damage.of(log, snapshot)
+        if found is None:
+            raise NothingToCommit
+        refuse_removes(snapshot, found.removed)
+        made.append(found)
+        return found.proposal()
+
+    if planned_repair(log) is None:
+        return None
+    try:
+        committed = log.commit(plan)
+    except NothingToCommit:
+        # Somebody else repaired it at the same time.
+        return None
+    return made[-1].repaired(committed.version)
+
+
+@dataclass(frozen=True)
+class _Damage:
+    """What is wrong at one version of a table, and how it is mended."""
+
+    missing: tuple[Missing, ...]
+    removed: tuple[LiveFile, ...]
+    txns: Mapping[str, int]
+    lost: tuple[Missing, ...]
+
+    @classmethod
+    def of(cls, log: DeltaLog, snapshot: Snapshot) -> "_Damage | None":
+        files = log.files(snapshot)
+        gone = missing_files(log, files)
+        if not gone:
+            return None
+        live = {file.key: file for file in files}
+        removed = {file.key: file for file in gone}
+        missing, lost, txns = list[Missing](), list[Missing](), dict[str, int]()
+        origins = {version: _Origin.of(log, snapshot, version) for version in {file.version for file in gone}}
+        for file in gone:
+            origin = origins[file.version]
+            found = Missing(file.path, file.rows, file.version, origin.writer)
+            missing.append(found)
+            if origin.txns and origin.brought <= live.keys() and file.key in origin.brought:
+                removed |= {key: live[key] for key in origin.brought}
+                txns |= {load: version + 1 for load, version in origin.txns.items()}
+            else:
+                lost.append(found)
+        return cls(tuple(missing), tuple(removed.values()), txns, tuple(lost))
+
+    def proposal(self) -> Proposal:
+        return Proposal(removes=self.removed, txns=self.txns, operation="FSCK", parameters={"dryRun": "false"})
+
+    def repaired(self, version: int | None) -> Repaired:
+        removed = tuple(file.path for file in self.removed)
+        return Repaired(version, self.missing, removed, tuple(sorted(self.txns)), self.lost)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The commit that wrote a file.
+
+    Attributes:
+        brought: Keys of all files that it brought.
+        txns: Loads whose rows are just these files, with their versions; empty where that cannot be said.
+    """
+
+    writer: str = ""
+    brought: frozenset[tuple[str, str]] = frozenset()
+    txns: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @classmethod
+    def of(cls, log: DeltaLog, snapshot: Snapshot, version: int | None) -> "_Origin":
+        try:
+            actions = log.actions(version) if version is not None else []
+        except FileNotFoundError:
+            return cls()
+        infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        writer: str = (infos[0].get("engineInfo") if infos else None) or ""
+        # Other engines count their batches by it: Spark would leave one out if we changed its number. And a commit that also
+        # removes files has rewritten rows of other loads.
+        if engine_of(writer) is not Engine.DUCKDB or any("remove" in action for action in actions):
+            return cls(writer)
+        txns = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
+        brought = {load: txns[load] for load in loads_in(txns)}
+        # What has since been taken out, or replaced, is not ours to change; what the log forgot may be loaded again anyway.
+        if any(now != brought[load] for load, now in snapshot.txn_versions(brought).items()):
+            return cls(writer)
+        adds = (LiveFile(action["add"], version) for action in actions if "add" in action)
+        return cls(writer, frozenset(file.key for file in adds), brought)
+
+
+def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
+    """Refuse to remove files from a table where that is not allowed, or would say what is not so.
+
+    Raises:
+        UnsafeTable: it is append-only, or keeps a change data feed.
+    """
+    shown = f"{len(files):,} of its files" if len(files) > 1 else files[0].path
+    if snapshot.properties.get("delta.appendOnly") == "true":
+        raise UnsafeTable(
+            f"{snapshot.full_name} is append-only, so {shown} may not be removed from it. Run ALTER TABLE "
+            f"{snapshot.full_name} SET TBLPROPERTIES ('delta.appendOnly' = 'false') in Spark, call again, and set it back."
+        )
+    if snapshot.properties.get("delta.enableChangeDataFeed") == "true":
+        raise UnsafeTable(
+            f"{snapshot.full_name} keeps a change data feed, and its readers would take every row of {shown} as deleted, by "
+            "reading a file that is gone or whose rows are only moved. RESTORE the table in Spark to the version before, or "
+            f"run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false') there, and "
+            "call again."
+        )

@@ -1,0 +1,159 @@
+"""Where the files of one table are: on a local disk, or in an object store by credentials that the catalog vends."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from resources.durable_files import sync, write_durably
+from resources.errors import StorageUnavailable
+
+# Credentials are fetched anew before they end, for an upload may take this long.
+_RENEW_BEFORE_S = 120
+
+Credentials = Callable[[], list[dict[str, Any]]]
+"""Gives the catalog's storage credentials for a table (`DeltaStorageCredential`)."""
+
+
+class TableStorage:
+    """Files below a table's location; paths are relative to it, with `/`."""
+
+    def __init__(self, location: str, credentials: Credentials) -> None:
+        self._url = urlsplit(location)
+        self._location = location
+        self._credentials = credentials
+        self._fs: Any = None
+        self._renew_at = float("inf")
+
+    @property
+    def local(self) -> Path | None:
+        """The table's folder, where it is on a local disk."""
+        return Path(unquote(self._url.path)) if self._url.scheme in {"", "file"} else None
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageUnavailable: the store cannot be read.
+        """
+        if self.local:
+            return (self.local / path).read_bytes()
+        with self._store("read", path) as (fs, name):
+            return bytes(fs.cat_file(name))
+
+    @contextmanager
+    def downloaded(self, path: str) -> Generator[Path]:
+        """Give a local copy of a file, or the file itself where it is local."""
+        if self.local:
+            yield self.local / path
+            return
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+            file.write(self.read(path))
+            file.flush()
+            yield Path(file.name)
+
+    def names(self, folder: str, prefix: str = "") -> list[str]:
+        """Return the names of the files in a folder that begin so, in any order; none where there is no such folder.
+
+        A store is asked for these alone: a folder of the log may have a hundred thousand others.
+        """
+        with suppress(FileNotFoundError):
+            if self.local:
+                return [path.name for path in (self.local / folder).iterdir() if path.name.startswith(prefix)]
+            with self._store("list", folder) as (fs, name):
+                fs.invalidate_cache(name)
+                paths = fs.find(name, prefix=prefix) if prefix else fs.ls(name, detail=False)
+                return [path.rsplit("/", 1)[-1] for path in paths]
+        return []
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file that is there whole, and stays there when the machine fails, or is not there."""
+        if self.local:
+            # As every engine leaves its files: other users of the machine may read them.
+            write_durably(self.local / path, content, mode=0o644)
+            return
+        with self._store("write", path) as (fs, name):
+            fs.pipe_file(name, content)
+
+    def put(self, source: Path, path: str) -> None:
+        """Bring a local file in; it stays where it was too."""
+        if self.local:
+            target = self.local / path
+            try:
+                os.link(source, target)
+            except OSError:
+                # Another disk.
+                shutil.copyfile(source, target)
+            sync(target)
+            sync(target.parent)
+            return
+        with self._store("write", path) as (fs, name):
+            fs.put_file(str(source), name)
+
+    def copy(self, path: str, to: str) -> None:
+        """Copy a file under a second name; one that is there already is left as it is."""
+        if self.local:
+            with suppress(FileExistsError):
+                os.link(self.local / path, self.local / to)
+                sync((self.local / to).parent)
+            return
+        with self._store("write", to) as (fs, name):
+            if not fs.exists(name):
+                fs.pipe_file(name, self.read(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with suppress(FileNotFoundError):
+            if self.local:
+                (self.local / path).unlink()
+                return
+            with self._store("delete", path) as (fs, name):
+                fs.rm_file(name)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        if self.local:
+            return (self.local / path).exists()
+        with self._store("look for", path) as (fs, name):
+            return bool(fs.exists(name))
+
+    @contextmanager
+    def _store(self, what: str, path: str) -> Generator[tuple[Any, str]]:
+        try:
+            yield self._opened(), f"{self._url.netloc}{self._url.path}/{path}"
+        except (FileNotFoundError, StorageUnavailable):
+            raise
+        except ImportError as error:
+            raise StorageUnavailable(f"{self._location}: {error} (for S3, install ratify[s3]).") from error
+        except Exception as error:
+            raise StorageUnavailable(
+                f"Could not {what} {path} at {self._location}: {type(error).__name__}: {error}. Check the network, and "
+                "the grants of the principal that the catalog vends credentials to."
+            ) from error
+
+    def _opened(self) -> Any:
+        if self._fs is None or time.time() > self._renew_at:
+            if self._url.scheme not in {"s3", "s3a"}:
+                raise StorageUnavailable(
+                    f"{self._location}: tables are written on local disks and on S3; another store needs Spark."
+                )
+            import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+            vended = max(self._credentials(), key=lambda credential: len(credential["prefix"]), default=None)
+            config = cast("dict[str, str | None]", (vended or {}).get("config") or {})
+            ends = (vended or {}).get("expiration-time-ms")
+            self._renew_at = ends / 1000 - _RENEW_BEFORE_S if ends else float("inf")
+            self._fs = fsspec.filesystem(  # pyright: ignore[reportUnknownMemberType]
+                "s3",
+                key=config.get("s3.access-key-id"),
+                secret=config.get("s3.secret-access-key"),
+                token=config.get("s3.session-token"),
+                skip_instance_cache=True,
+            )
+        return self._fs

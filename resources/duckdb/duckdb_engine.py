@@ -1,0 +1,416 @@
+"""DuckDB with the catalog attached for what is read, and the appends of its rows, which are safe beside other writers.
+
+DuckDB makes the rows and writes them as Parquet; the commit is ours (see `resources.delta.delta_log`). DuckDB's own fails
+whenever anyone else committed meanwhile, and deletes its data file where the reply is lost, even if the catalog accepted it.
+Each append writes a Delta `txn` action per load, with compare-and-set, so that a load is in the table once however often it
+is tried. What the processes of one machine append to a table at the same time shares a version (see
+`resources.duckdb.group_commit`).
+"""
+
+import ctypes
+import hashlib
+import logging
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.column_types import sql_type, type_of_delta
+from resources.declarations import Column, TableDeclaration
+from resources.delta.delta_log import Committed, DeltaLog, NothingToCommit, columns_added
+from resources.delta.load_ids import loads_in
+from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, Turn
+from resources.duckdb.parquet_files import write_parquet
+from resources.duckdb.pending_append import CommittedByOther, Incoming
+from resources.errors import (
+    AlreadyLoaded,
+    AppendFailed,
+    CatalogBusy,
+    CatalogDenied,
+    CatalogError,
+    CatalogUnavailable,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    RatifyError,
+    UnsafeTable,
+)
+from resources.settings import Settings
+from resources.sql.duckdb_sql import identifier, literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+logger = logging.getLogger(__name__)
+
+ALIAS = "uc"
+"""The name under which the catalog is attached."""
+
+_CHECKPOINT_EVERY = 20
+_EXTENSIONS = ("httpfs", "delta", "unity_catalog")
+_RETRY_WAIT_MS = 200
+# Time for a catalog to restart.
+_READ_PATIENCE_S = 6
+
+
+class DuckDB(dg.ConfigurableResource[Any]):
+    """An in-memory DuckDB, opened at first use, closed with the run."""
+
+    catalog: dg.ResourceDependency[UnityCatalog]
+    memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
+    threads: int = Field(default=0, description="0: one for each core")
+    attempts: int = Field(default=50, description="How often a commit that met another is made again")
+    commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
+    aws_region: str = Field(default="", description="Of the object store; empty: RATIFY_S3_REGION, or us-east-1")
+
+    _con: Any = PrivateAttr(default=None)
+    _extended: bool = PrivateAttr(default=False)
+    _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Close the engine, whatever happened in the run."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the engine if it was opened."""
+        con, self._con = self._con, None
+        self._extended = False
+        if con is not None:
+            con.close()
+
+    @contextmanager
+    def session(self) -> Generator["DuckDBSession"]:
+        """Give a session, to which the catalog is attached afresh when it is first asked for rows; local temporary tables
+        end with it.
+
+        Raises:
+            CatalogUnavailable, CatalogDenied: the catalog does not answer, or refuses the token.
+        """
+        session = DuckDBSession(self._engine().cursor(), self)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    @property
+    def region(self) -> str:
+        """Region of the object store behind the catalog."""
+        return self.aws_region or Settings().ratify_s3_region or "us-east-1"
+
+    def log(self, full_name: str) -> DeltaLog:
+        """Return the log of a table, of which the parts that were read are kept."""
+        return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
+
+    def _engine(self) -> "DuckDBPyConnection":
+        if self._con is None:
+            self._con = self._open()
+        return cast("DuckDBPyConnection", self._con)
+
+    def _open(self) -> "DuckDBPyConnection":
+        import duckdb
+
+        self.catalog.default_schema()
+        settings = Settings()
+        config: dict[str, str | bool | int | float | list[str]] = {
+            # Landed files and staged ones are read once: kept, they only grow in memory.
+            "enable_external_file_cache": False,
+            "extension_directory": str(settings.duckdb_extensions),
+            "temp_directory": str(settings.home / "duckdb" / "temp"),
+        }
+        if self.memory_limit:
+            config["memory_limit"] = self.memory_limit
+        if self.threads:
+            config["threads"] = self.threads
+        con = duckdb.connect(config=config)
+        con.execute("SET GLOBAL TimeZone = 'UTC'")
+        return con
+
+    def load_extensions(self, con: "DuckDBPyConnection") -> None:
+        """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
+        if self._extended:
+            return
+        _keep_memory_together()
+        for name in _EXTENSIONS:
+            _load_extension(con, name)
+        _ask_again_for(con, _READ_PATIENCE_S)
+        self._extended = True
+
+
+class DuckDBSession:
+    """One unit of work."""
+
+    def __init__(self, con: "DuckDBPyConnection", engine: DuckDB) -> None:
+        self.con = con
+        self._engine = engine
+        self._catalog = engine.catalog
+        self._attached = False
+        self._token = ""
+
+    def attach(self) -> None:
+        """(Re)attach the catalog, which is the only way to see other writers' commits."""
+        to = self._catalog.connection
+        name = to.name
+        schema = literal(self._catalog.default_schema())
+        self._engine.load_extensions(self.con)
+        self._detach()
+        # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        self._token = self._catalog.bearer_token()
+        self.con.execute(
+            f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
+        )
+        with understood(f"attach the catalog {name}"):
+            self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
+        self._attached = True
+
+    def close(self) -> None:
+        """End the session."""
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.con.execute("ROLLBACK")
+        self._detach()
+        self.con.close()
+
+    def load_extension(self, name: str) -> None:
+        """Load an extension of which the wheel is installed."""
+        _load_extension(self.con, name)
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
+        with self._reading():
+            return self.con.execute(sql, list(parameters)).fetchall()
+
+    def records(self, sql: str) -> list[dict[str, Any]]:
+        """Run a statement and return its rows by column name."""
+        with self._reading():
+            cursor = self.con.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def count(self, declaration: TableDeclaration) -> int:
+        """Return the number of rows in a table."""
+        return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
+
+    def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
+        """Return those of the loads whose rows are in the table, by its log."""
+        snapshot = self.log(declaration).refresh()
+        return loads_in(snapshot.txn_versions(loads))
+
+    def log(self, declaration: TableDeclaration) -> DeltaLog:
+        """Return the log of a table."""
+        return self._engine.log(self._full_name(declaration))
+
+    def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
+        """Return the columns that a table has now, in its order."""
+        snapshot = self.log(declaration).refresh()
+        return tuple(
+            Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
+            for field in snapshot.fields
+        )
+
+    def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
+        """Add those columns that a table lacks, after its own, and return all that it has then.
+
+        Raises:
+            UnsafeTable: it has one of them, with another type.
+            As `append`.
+        """
+        log = self.log(declaration)
+        with suppress(NothingToCommit):
+            log.commit(lambda snapshot: columns_added(snapshot, columns))
+        return self.columns(declaration)
+
+    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str], out: Sequence[str] = ()) -> Ratified:
+        """Append the rows of a query to a table in one version, exactly once for each load.
+
+        Args:
+            declaration: The table. The query gives its columns in its order.
+            select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
+            loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
+            out: Ids of which the table says from then on that they are not in it.
+
+        Raises:
+            AlreadyLoaded: the table holds one of the loads; nothing was committed.
+            UnsafeTable: the table is not as declared, or asks for what DuckDB does not know.
+            AppendFailed: the rows do not go into the table.
+            CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
+            CommitOutcomeUnknown: the catalog stopped answering; the same append may be made again, by its loads.
+        """
+        staged = self.stage(declaration, select, loads, self._spool(declaration))
+        try:
+            return self.commit_staged(declaration, replace(staged, out=tuple(out)))
+        finally:
+            staged.parquet.unlink(missing_ok=True)
+
+    def stage(self, declaration: TableDeclaration, select: str, loads: Sequence[str], folder: Path) -> Staged:
+        """Write the rows of a query over local tables to a Parquet file in `folder`, for `commit_staged`."""
+        if not loads:
+            raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
+        names = ", ".join(identifier(column.name) for column in declaration.columns)
+        typed = ", ".join(
+            f"CAST({identifier(column.name)} AS {sql_type(column.type).sql}) AS {identifier(column.name)}"
+            for column in declaration.columns
+        )
+        parquet = folder / f"{uuid4().hex}.parquet"
+        with understood("write rows"):
+            written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
+        return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
+
+    def commit_staged(self, declaration: TableDeclaration, staged: Staged) -> Ratified:
+        """Append staged rows to a table, in one version with what other writers of this machine have staged for it.
+
+        Raises:
+            As `append`.
+        """
+        made = list[int]()
+
+        def append(group: Sequence[Staged]) -> tuple[int, int]:
+            version, attempts = self._append_group(declaration, group)
+            made.append(version)
+            return version, attempts
+
+        def give_way(last: Turn) -> Turn:
+            log = self.log(declaration)
+            with suppress(RatifyError):
+                if (lost := log.loser(last.lost)) > last.lost:
+                    seconds = last.next_seconds
+                    return Turn(lost, seconds, log.await_other(seconds))
+            return last
+
+        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, give_way)
+        # What is attached shows the table as it was.
+        self._attached = False
+        # Whoever made the version does it, when nobody waits for it any more.
+        if any(version % _CHECKPOINT_EVERY == 0 for version in made):
+            self._checkpoint(declaration)
+        return ratified
+
+    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
+        log = self.log(declaration)
+        incoming = Incoming(self.con, log, group)
+        try:
+            committed = log.commit(incoming.proposal)
+        except CommittedByOther as other:
+            committed = Committed(other.version, incoming.attempts)
+        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied) as error:
+            incoming.withdraw()
+            if incoming.handed_over and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
+                raise CommitOutcomeUnknown(
+                    f"{error} But other writers know of it, and one may yet commit it: repeat the load, its id tells."
+                ) from error
+            raise
+        incoming.clear()
+        return committed.version, committed.attempts
+
+    def _checkpoint(self, declaration: TableDeclaration) -> None:
+        """Sum up the table's log, for every reader and writer reads all of it that came after the last checkpoint."""
+        import duckdb
+
+        try:
+            self.attach()
+            self.con.execute(f"CALL unity_catalog_checkpoint_table('{ALIAS}.{declaration.layer}.{declaration.name}')")
+        except (duckdb.Error, RatifyError) as error:
+            # The rows are committed, and the next to come by makes one.
+            logger.warning("no checkpoint of %s: %s", declaration.name, error)
+
+    def _full_name(self, declaration: TableDeclaration) -> str:
+        return declaration.full_name(self._catalog.connection.name)
+
+    def _spool(self, declaration: TableDeclaration) -> Path:
+        """Where the writers of this machine meet that append to this table as this principal."""
+        to = self._catalog.connection
+        secret = to.token.get_secret_value() if to.token else ""
+        who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
+        folder = Settings().home / "spool" / f"{self._full_name(declaration)}-{who}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        if not self._attached or self._token != self._catalog.bearer_token():
+            self.attach()
+        with understood("run a query"):
+            yield
+
+    def _detach(self) -> None:
+        import duckdb
+
+        # DETACH may complain about its internal catalogs and has still taken effect.
+        with suppress(duckdb.Error):
+            self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
+
+
+def _keep_memory_together() -> None:
+    """Let this process have no more than two of glibc's arenas. The Delta extension works in many threads, and what they
+    leave in an arena each adds up: 60 KB with every commit, without end."""
+    m_arena_max = -8
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
+
+
+def _load_extension(con: "DuckDBPyConnection", name: str) -> None:
+    """Load an extension from its wheel: nothing is downloaded."""
+    import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+    Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
+    duckdb_extensions.import_extension(name, con=con)
+    con.execute(f"LOAD {name}")
+
+
+def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
+    """How long a request that gets no answer is sent again, by every connection of this engine."""
+    con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
+    con.execute("SET GLOBAL http_retry_backoff = 1.0")
+    con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")
+
+
+@contextmanager
+def understood(what: str) -> Generator[None]:
+    """Turn DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
+    import duckdb
+
+    try:
+        yield
+    except RatifyError:
+        raise
+    except duckdb.Error as error:
+        raise _translated(error, what) from error
+
+
+def _translated(error: Exception, what: str) -> Exception:
+    text = str(error)
+    line = " ".join(text.split())[:1000]
+    for marks, kind, advice in _KINDS:
+        if marks.search(text):
+            return kind(f"DuckDB could not {what}: {line} {advice}")
+    return error
+
+
+def _says(*words: str, status: str | None = None) -> re.Pattern[str]:
+    """Match an error that holds one of the words, or one of the HTTP statuses as a number of its own: the texts also hold
+    ports, ids and file names, in which any digits may be found."""
+    number = [rf"(?<![\w:./-])({status})(?!\w|[./-]\w)"] if status else []
+    return re.compile("|".join([*map(re.escape, words), *number]))
+
+
+_KINDS: tuple[tuple[re.Pattern[str], type[CatalogError], str], ...] = (
+    (_says("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
+    (
+        _says("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
+        CatalogDenied,
+        "Check UNITY_TOKEN and the grants of the principal behind it.",
+    ),
+    (_says("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
+    (
+        _says("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
+        CatalogUnavailable,
+        "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
+    ),
+)

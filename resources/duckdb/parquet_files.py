@@ -1,0 +1,119 @@
+"""Parquet files written by DuckDB, with the statistics that Delta keeps of them."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.errors import AppendFailed
+from resources.sql.duckdb_sql import identifier, literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# Delta's readers skip files by these; of longer strings a prefix would do, which is not worth the care that it needs.
+_LONGEST_STRING = 32
+_MOST_COLUMNS = 32
+_INFINITE = frozenset({"infinity", "-infinity"})
+# Delta Kernel, which reads the log for DuckDB, takes the JSON escapes of characters from here on for others.
+_MISREAD = "\U00100000"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A Parquet file: rows, bytes, and Delta's statistics of it (numRecords, nullCount, minValues, maxValues)."""
+
+    rows: int
+    size: int
+    stats: dict[str, Any]
+
+
+def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written:
+    """Write the rows of a query to a Parquet file, which is not there if this fails.
+
+    Raises:
+        AppendFailed: a date or timestamp is infinite, which is a day in the year 5881580 or 294247 for other engines.
+        duckdb.Error: as the query does.
+    """
+    try:
+        target = literal(str(path))
+        told = con.execute(f"COPY ({select}) TO {target} (FORMAT parquet, RETURN_STATS)").fetchall()
+        if not told:
+            # An empty result, of which DuckDB tells nothing.
+            return Written(0, path.stat().st_size, {"numRecords": 0})
+        _, rows, size, _, columns, _ = told[0]
+        _refuse_infinite(con, target, columns)
+        types = {name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE FROM {target}").fetchall()}
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return Written(rows, size, _stats(rows, columns, types))
+
+
+def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[str, Mapping[str, str]]) -> None:
+    # Most files need no further look: only a date, a timestamp or a text can have such a bound.
+    if not any({said.get("min"), said.get("max")} & _INFINITE for said in columns.values()):
+        return
+    found = con.execute(
+        f"SELECT path_in_schema FROM parquet_metadata({target}) WHERE type <> 'BYTE_ARRAY' "
+        "AND (list_contains($1, stats_min_value) OR list_contains($1, stats_max_value))",
+        [sorted(_INFINITE)],
+    ).fetchone()
+    if found:
+        raise AppendFailed(f"Column {found[0]}: an infinite date or timestamp is one to DuckDB alone; write NULL instead.")
+
+
+def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Any]:
+    nulls, least, most = dict[str, int](), dict[str, Any](), dict[str, Any]()
+    for name, type_ in list(types.items())[:_MOST_COLUMNS]:
+        said = columns.get(identifier(name))
+        if said is None or "null_count" not in said:
+            continue
+        nulls[name] = int(said["null_count"])
+        bounds = [_bound(type_, said.get(side)) for side in ("min", "max")]
+        if said.get("has_nan") != "true" and None not in bounds:
+            # Readers may take -0.0 for less than 0.0, to which it is equal in SQL: both zeros are within.
+            least[name], most[name] = (
+                zero if bound == 0.0 and isinstance(bound, float) else bound
+                for bound, zero in zip(bounds, (-0.0, 0.0), strict=True)
+            )
+    return {"numRecords": rows, "nullCount": nulls, "minValues": least, "maxValues": most, "tightBounds": True}
+
+
+def _bound(type_: str, text: str | None) -> Any:
+    """A bound as Delta's JSON has it, or None where none can be said."""
+    reader = _BOUNDS.get(type_)
+    return reader(text) if reader and text is not None else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if isfinite(float(text)) else None
+
+
+def _short(text: str) -> str | None:
+    return text if len(text) <= _LONGEST_STRING and max(text, default="") < _MISREAD else None
+
+
+def _moment(text: str) -> str | None:
+    # Not by strftime, whose %Y has fewer than four digits before the year 1000.
+    return _date(text) and dt.datetime.fromisoformat(text).astimezone(dt.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def _date(text: str) -> str | None:
+    """The text, unless its year is one that other readers may not understand (infinity, BC, beyond 9999)."""
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return text
+
+
+_BOUNDS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), int),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), _number),
+    "DATE": _date,
+    "TIMESTAMP WITH TIME ZONE": _moment,
+    "VARCHAR": _short,
+}

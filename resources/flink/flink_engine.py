@@ -1,0 +1,194 @@
+"""Apache Flink: jobs of its SQL client, on a cluster of their own that lives for as long as they do.
+
+The client and its cluster are one JVM in a process of its own.
+Secrets are in the SQL alone, which goes to it through a pipe: they are in no file, in no list of processes, and in nothing
+that is logged or raised.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import FlinkFailed, FlinkUnavailable
+from resources.flink.flink_jars import ADVICE, check_whole, listed
+from resources.flink.flink_output import FlinkRun, understood
+from resources.flink.flink_sql import Insert, job_text, unity_catalog
+from resources.redaction import redacted
+from resources.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# What the leash gives Ctrl-C and SIGTERM before it kills (see embedded.leash), and a little more.
+_GRACE_S = 20
+_TAIL = 2000
+
+
+class Flink(dg.ConfigurableResource[Any]):
+    """Flink with Delta's sink, whose every checkpoint is a commit that the catalog ratifies."""
+
+    catalog: dg.ResourceDependency[UnityCatalog]
+    checkpoint_seconds: float = Field(default=2, gt=0, description="Time between two checkpoints, which are commits")
+    restarts: int = Field(default=20, ge=0, description="How often a job that failed begins again at its last checkpoint")
+    restart_seconds: float = Field(default=1, ge=0, description="Pause before that")
+    timeout_seconds: float = Field(default=900, gt=0, description="How long all jobs of a run may take together")
+
+    def connector(self) -> tuple[Path, ...]:
+        """Return the jars of Delta's connector, all of them.
+
+        Raises:
+            FlinkUnavailable: it was not given, cannot be downloaded, or is not whole.
+        """
+        settings = Settings()
+        if settings.flink_delta_jars:
+            found, where = listed(settings.flink_delta_jars), f"FLINK_DELTA_JARS ({settings.flink_delta_jars})"
+        elif settings.flink_delta_package:
+            found, where = self._downloaded(settings.flink_delta_package), f"{settings.flink_delta_package}"
+        else:
+            raise FlinkUnavailable(f"Delta's connector for Flink was not given. {ADVICE}", ("delta-flink",))
+        check_whole(found, where)
+        return found
+
+    def insert(self, inserts: Sequence[Insert]) -> FlinkRun:
+        """Append generated rows to tables that are there, each by a job of its own, one after the other.
+
+        Raises:
+            FlinkUnavailable: Flink or Delta's connector is not there, or not whole; nothing was started.
+            FlinkFailed: a job failed.
+            CatalogUnavailable, CatalogDenied: no token could be had.
+        """
+        jars = self.connector()
+        to, token = self.catalog.connection, self.catalog.bearer_token()
+        target = unity_catalog(to.name, inserts[0].table.layer, to.host, token, jars)
+        # Beside other writers a job fails on conflicts now and then: it goes on at its last checkpoint, and comes out exact.
+        settings = {
+            "execution.checkpointing.interval": _milliseconds(self.checkpoint_seconds),
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": str(self.restarts),
+            "restart-strategy.fixed-delay.delay": _milliseconds(self.restart_seconds),
+        }
+        return self.execute(job_text(target, inserts, settings), secrets=[token])
+
+    def execute(self, sql: str, secrets: Sequence[str] = ()) -> FlinkRun:
+        """Run statements until they are done, or one of them is not.
+
+        Args:
+            sql: Statements of Flink's SQL client, each with a semicolon.
+            secrets: What is in it that nobody is to read.
+
+        Raises:
+            FlinkUnavailable: Flink is not installed, or there is no Java for it.
+            FlinkFailed: a statement or a job failed, or all took too long.
+        """
+        with tempfile.TemporaryDirectory(prefix="ratify-flink-") as folder:
+            pipe = Path(folder) / "job.sql"
+            os.mkfifo(pipe, 0o600)
+            said, log, code = self._run(["run", str(pipe)], pipe, sql)
+        said, log = redacted(said, secrets), redacted(log, secrets)
+        run = understood(said, log)
+        if code == os.EX_UNAVAILABLE:
+            raise FlinkUnavailable(log.strip())
+        for job in run.jobs:
+            logger.info("Flink job %s (%s): %s, %d checkpoints, %d restarts", *vars(job).values())
+        if failed := next((job for job in run.jobs if job.status != "FINISHED"), None):
+            raise FlinkFailed(
+                f"Flink's job into {failed.name} ended as {failed.status} after {failed.restarts} restarts: "
+                f"{failed.error or run.error}"
+            )
+        if run.error:
+            raise FlinkFailed(f"Flink could not run a statement: {run.error}")
+        if code:
+            raise FlinkFailed(f"Flink's SQL client ended with {code}: {(log or said).strip()[-_TAIL:]}")
+        return run
+
+    def _downloaded(self, coordinates: str) -> tuple[Path, ...]:
+        said, log, code = self._run(["connector", coordinates])
+        if code:
+            raise FlinkUnavailable(f"Delta's connector for Flink could not be had: {log.strip()[-_TAIL:]} {ADVICE}")
+        return tuple(map(Path, said.splitlines()))
+
+    def _run(self, arguments: Sequence[str], pipe: Path | None = None, sql: str = "") -> tuple[str, str, int]:
+        """Run the command; return what it wrote to its output and to its log, and its exit code."""
+        settings = Settings()
+        java = ["--java-home", str(settings.ratify_java_home)] if settings.ratify_java_home else []
+        command = [
+            _flink_command(settings.flink_command),
+            "--jars-dir",
+            str(settings.home / "jars"),
+            *java,
+            *arguments,
+        ]
+        # A session of its own: Ctrl-C in a terminal reaches this process only, which then ends it. Its standard input is
+        # the leash that it ends by, should this process be killed.
+        with (
+            ThreadPoolExecutor(3) as threads,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            ) as process,
+        ):
+            fed = threads.submit(_feed, pipe, sql) if pipe else None
+            said, log = (threads.submit(stream.read) for stream in (process.stdout, process.stderr) if stream)
+            try:
+                code = process.wait(self.timeout_seconds)
+            except subprocess.TimeoutExpired as error:
+                raise FlinkFailed(f"Flink's jobs took longer than {self.timeout_seconds:.0f} s and were stopped.") from error
+            finally:
+                _stop(process)
+                if pipe and fed:
+                    _let_go(pipe, fed)
+            return said.result(), log.result(), code
+
+
+def _flink_command(name: str) -> str:
+    # A command that pip installed beside this Python is found also where the environment was not activated.
+    found = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
+    if not found:
+        raise FlinkUnavailable(
+            f"The command {name} is not there: pip install 'ratify[embedded,flink]' brings ratify-flink, or name another "
+            "one by FLINK_COMMAND."
+        )
+    return found
+
+
+def _feed(pipe: Path, sql: str) -> None:
+    # Where the client ends before it has read all, it says why itself.
+    with suppress(BrokenPipeError):
+        pipe.write_text(sql)
+
+
+def _let_go(pipe: Path, fed: "Future[None]") -> None:
+    """End the wait for a reader, where there will be none any more."""
+    while not fed.done():
+        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        time.sleep(0.01)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"

@@ -1,0 +1,131 @@
+"""The text of a Flink job: generated rows into tables of the catalog, by Delta's sink.
+
+What Delta's connector asks for (delta-flink 4.4): Flink's catalog has the name of Unity Catalog's, the catalog and each sink
+want the endpoint and a bearer token, and a sink that is to be restored from a checkpoint wants a `uid` that stays the same,
+which only a table that is declared here can have. Columns are known by position. Flink's TIMESTAMP becomes TIMESTAMP_NTZ,
+which hides a whole schema from DuckDB: a timestamp is TIMESTAMP_LTZ here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources.column_types import SqlType, sql_type
+from resources.declarations import TableDeclaration
+from resources.sql.duckdb_sql import literal
+
+_TYPES = {"VARCHAR": "STRING", "INTEGER": "INT", "BLOB": "BYTES", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ(6)"}
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Rows that Flink makes and appends to a table.
+
+    Attributes:
+        uid: Of the sink, the same in every run.
+        rows: How many, numbered `seq` from 1 on.
+        rows_per_second: As the source gives them.
+        columns: The table's columns in its order, as Flink's SQL over `seq`.
+    """
+
+    table: TableDeclaration
+    uid: str
+    rows: int
+    rows_per_second: int
+    columns: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the tables are.
+
+    Attributes:
+        catalog: Its name, in Unity Catalog and in Flink.
+        database: The schema that the catalog is opened with.
+        catalog_options: What CREATE CATALOG is given, as it is for a catalog of any type.
+        sink_options: What a sink is given, by its uid.
+        jars: What to load before.
+    """
+
+    catalog: str
+    database: str
+    catalog_options: Mapping[str, str] = field(repr=False)
+    sink_options: Callable[[str], Mapping[str, str]] = field(repr=False)
+    jars: Sequence[Path] = ()
+
+
+def unity_catalog(name: str, database: str, endpoint: str, token: str, jars: Sequence[Path]) -> Target:
+    """Return a Unity Catalog as Delta's connector comes to it; OAuth has no place in Flink's SQL but as a bearer token."""
+    to = {"endpoint": endpoint.rstrip("/") + "/", "token": token}
+    return Target(name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid}, jars)
+
+
+def job_text(target: Target, inserts: Sequence[Insert], settings: Mapping[str, str]) -> str:
+    """Return the SQL that runs the inserts one after the other, each a job of the name `schema.table`."""
+    catalog = {**target.catalog_options, "default-database": target.database}
+    statements = [
+        *(f"SET {literal(key)} = {literal(value)}" for key, value in {**_SETTINGS, **settings}.items()),
+        *(f"ADD JAR {literal(str(jar))}" for jar in target.jars),
+        f"CREATE CATALOG {quoted(target.catalog)} WITH ({_options(catalog)})",
+    ]
+    for number, insert in enumerate(inserts, 1):
+        statements += _insert(target, insert, f"generated_{number}")
+    return ";\n".join(statements) + ";\n"
+
+
+_SETTINGS = {
+    "execution.runtime-mode": "streaming",
+    # The client waits for each job, and stops at the first that fails.
+    "table.dml-sync": "true",
+    "table.local-time-zone": "UTC",
+}
+
+
+def _insert(target: Target, insert: Insert, source: str) -> list[str]:
+    table = insert.table
+    sink = ".".join(map(quoted, (target.catalog, table.layer, table.name)))
+    columns = ", ".join(f"{quoted(column.name)} {flink_type(column.type)}" for column in table.columns)
+    rows = ", ".join(
+        f"CAST({expression} AS {flink_type(column.type)}) AS {quoted(column.name)}"
+        for expression, column in zip(insert.columns, table.columns, strict=True)
+    )
+    generated = {
+        "connector": "datagen",
+        "rows-per-second": str(insert.rows_per_second),
+        "fields.seq.kind": "sequence",
+        "fields.seq.start": "1",
+        "fields.seq.end": str(insert.rows),
+    }
+    # Where the generator is in its sequence is part of a checkpoint, as is what the sink has committed.
+    return [
+        f"SET 'pipeline.name' = {literal(f'{table.layer}.{table.name}')}",
+        f"CREATE TEMPORARY TABLE default_catalog.default_database.{source} (seq BIGINT) WITH ({_options(generated)})",
+        f"CREATE TEMPORARY TABLE {sink} ({columns}) WITH ({_options(target.sink_options(insert.uid))})",
+        f"INSERT INTO {sink} SELECT {rows} FROM default_catalog.default_database.{source}",
+    ]
+
+
+def flink_type(spark: str) -> str:
+    """Return a type that is given in Spark SQL's words, in Flink's."""
+    return _flink(sql_type(spark))
+
+
+def _flink(type_: SqlType) -> str:
+    match type_.name:
+        case "LIST":
+            return f"ARRAY<{_flink(type_.parts[0][1])}>"
+        case "MAP":
+            return f"MAP<{_flink(type_.parts[0][1])}, {_flink(type_.parts[1][1])}>"
+        case "STRUCT":
+            return f"ROW<{', '.join(f'{quoted(name)} {_flink(part)}' for name, part in type_.parts)}>"
+        case plain:
+            return _TYPES.get(plain, plain)
+
+
+def quoted(name: str) -> str:
+    """Return a quoted identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _options(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in options.items())

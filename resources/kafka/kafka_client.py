@@ -1,0 +1,359 @@
+"""Kafka: where the brokers are and who asks, for Spark and for ourselves; offsets, topics, producers.
+
+Passwords come from the environment, and go into the settings of clients only: never into a message, a log or the UI.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from resources.errors import BrokerDenied, BrokerUnavailable, RatifyError, StreamError, TopicMissing
+from resources.redaction import redacted
+from resources.settings import KafkaConnection, Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+Ask = Callable[[Callable[[], Mapping[Any, "Future[Any]"]]], dict[Any, Any]]
+"""Asks an admin client, again while nobody leads yet, and returns the answers by the keys of what it was asked."""
+
+Offsets = dict[str, dict[int, int]]
+"""An offset for each partition of each topic."""
+
+_JAAS_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# Names of librdkafka's and the broker's error codes, by what they mean to whoever asks.
+_DENIED = frozenset(
+    {
+        "_AUTHENTICATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "UNSUPPORTED_SASL_MECHANISM",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    }
+)
+_MISSING = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
+_UNAVAILABLE = frozenset(
+    {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_NOENT",
+        "_TIMED_OUT",
+        "_MSG_TIMED_OUT",
+        "_RESOLVE",
+        "_WAIT_COORD",
+        "_SSL",
+        "REQUEST_TIMED_OUT",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "COORDINATOR_NOT_AVAILABLE",
+    }
+)
+# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads, and all know who.
+_UNSETTLED = frozenset(
+    {
+        "_NOENT",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "UNKNOWN_LEADER_EPOCH",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What topics hold: the offset of the first record still there, and the one that the next record will get."""
+
+    earliest: Offsets
+    latest: Offsets
+
+    def behind(self, position: Offsets) -> int:
+        """Return how many records a reader has before it that stands at `position`, or knows nothing of a partition yet."""
+        return sum(
+            max(0, end - max(position.get(topic, {}).get(partition, 0), self.earliest[topic][partition]))
+            for topic, ends in self.latest.items()
+            for partition, end in ends.items()
+        )
+
+
+class Kafka(dg.ConfigurableResource[Any]):
+    """The Kafka that KAFKA_BOOTSTRAP and its companions name, else the broker of the running stack."""
+
+    bootstrap: str = Field(default="", description="host:port, with commas; empty: KAFKA_BOOTSTRAP or the stack's broker")
+    timeout_seconds: float = Field(default=10, gt=0, description="How long brokers may take to answer")
+
+    @property
+    def connection(self) -> KafkaConnection:
+        """Where to connect to.
+
+        Raises:
+            NotConfigured: no broker is named, or a password is missing.
+        """
+        settings = Settings()
+        if self.bootstrap:
+            settings = settings.model_copy(update={"kafka_bootstrap": self.bootstrap})
+        return settings.kafka_connection()
+
+    def source_options(self) -> dict[str, str]:
+        """Return the options by which Spark's source and sink connect; they hold the password."""
+        to = self.connection
+        options = {"kafka.bootstrap.servers": to.bootstrap, "kafka.security.protocol": to.protocol}
+        if to.protocol.startswith("SASL"):
+            options |= {"kafka.sasl.mechanism": to.mechanism, "kafka.sasl.jaas.config": _jaas(to)}
+        if to.ca:
+            # The text itself: Spark's servers need not have the file.
+            options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": to.ca.read_text()}
+        return options
+
+    def redacted(self, text: str) -> str:
+        """Return a text, such as one of Spark's errors, without the password."""
+        password = self.connection.password
+        secret = password.get_secret_value() if password else ""
+        return redacted(text, (secret, _quoted(secret)))
+
+    def extent(self, topics: Sequence[str]) -> Extent:
+        """Return which offsets the topics hold.
+
+        Raises:
+            TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
+        """
+        from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
+
+        with self._admin() as (admin, ask):
+            partitions = self._partitions(admin, ask, topics)
+            found: list[Offsets] = []
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+                wanted = dict.fromkeys(partitions, spec)
+                asked = ask(partial(admin.list_offsets, wanted, request_timeout=self.timeout_seconds))
+                offsets: Offsets = {topic: {} for topic in topics}
+                for at, info in asked.items():
+                    offsets[at.topic][at.partition] = info.offset
+                found.append(offsets)
+        return Extent(*found)
+
+    def ensure_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
+        """Create a topic where it is missing, with as many copies as the broker gives by default; return whether it was."""
+        from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
+
+        with self._admin() as (admin, ask):
+            try:
+                self._partitions(admin, ask, [topic])
+            except TopicMissing:
+                ask(partial(admin.create_topics, [NewTopic(topic, num_partitions=partitions, config=dict(config or {}))]))
+                return True
+        return False
+
+    def delete_records(self, before: Offsets) -> None:
+        """Delete the records before the given offsets, as retention does when they have expired."""
+        from confluent_kafka import TopicPartition
+
+        with self._admin() as (admin, ask):
+            until = [TopicPartition(*at) for at in _flat(before)]
+            ask(partial(admin.delete_records, until, request_timeout=self.timeout_seconds))
+
+    @contextmanager
+    def producer(self, **settings: Any) -> "Generator[Producer]":
+        """A producer that writes each record once, in order; all have arrived when the block has ended.
+
+        Raises:
+            BrokerUnavailable, BrokerDenied, TopicMissing: a record did not arrive.
+        """
+        from confluent_kafka import Producer
+
+        met, failed = list[Any](), list[Any]()
+        with self._understood(met):
+
+            def arrived(error: Any, _record: Any) -> None:
+                if error:
+                    failed.append(error)
+
+            conf: dict[str, Any] = {
+                # What it meets on the way, such as a broker that is down for a while, is no failure: it goes on trying.
+                **self._client(met),
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                # No call into Python for each record that arrived.
+                "delivery.report.only.error": True,
+                "on_delivery": arrived,
+                "delivery.timeout.ms": 120_000,
+                **settings,
+            }
+            producer = Producer(conf)
+            try:
+                yield producer
+            finally:
+                left = producer.flush(self.timeout_seconds * 3)
+        if lost := failed or [error for error in met if left and error.name() in _DENIED]:
+            raise self._translated(lost[0])
+        if left:
+            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {_CHECK}")
+
+    def show_progress(self, group: str, offsets: Offsets) -> None:
+        """Commit offsets to a consumer group, where Kafka's own tools then show how far a stream is; it is never read."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        # Not a consumer's commit, which may wait for a broker that has died for as long as that is away.
+        with self._admin() as (admin, ask):
+            standing = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])]
+            ask(partial(admin.alter_consumer_group_offsets, standing, request_timeout=self.timeout_seconds))
+
+    def progress(self, group: str, topics: Sequence[str]) -> Offsets:
+        """Return the offsets that a consumer group has committed; without the partitions for which it has none."""
+        from confluent_kafka import Consumer
+
+        failed = list[Any]()
+        with self._admin() as (admin, ask):
+            partitions = self._partitions(admin, ask, topics)
+        # An admin client that asks for them ends the process where the group's coordinator has just moved.
+        with self._understood(failed):
+            consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False})
+            try:
+                committed = self._settling()(consumer.committed, partitions, timeout=self.timeout_seconds)
+            finally:
+                consumer.close()
+        offsets: Offsets = {topic: {} for topic in topics}
+        for at in committed:
+            if at.offset >= 0:
+                offsets[at.topic][at.partition] = at.offset
+        return offsets
+
+    @contextmanager
+    def _admin(self) -> Generator[tuple[Any, Ask]]:
+        """An admin client, and the function that waits for its answers."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        failed = list[Any]()
+        # Closed here: one that Python's collector finds within the client's own thread ends the process.
+        with self._understood(failed), AdminClient(self._client(failed)) as admin:
+
+            def answered(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+                futures = send()
+                # A refused password is no answer to librdkafka, which tries it again until time is up.
+                deadline = time.monotonic() + self.timeout_seconds + 5
+                while time.monotonic() < deadline and wait(futures.values(), timeout=0.05).not_done:
+                    admin.poll(0)
+                    if denied := [error for error in failed if error.name() in _DENIED]:
+                        raise self._translated(denied[0])
+                answers = {key: future.result(timeout=1) for key, future in futures.items()}
+                # What a group is asked for has an error for each partition.
+                for at in (at for answer in answers.values() for at in getattr(answer, "topic_partitions", ())):
+                    if at.error:
+                        raise KafkaException(at.error)
+                return answers
+
+            def ask(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+                return self._settling()(answered, send)
+
+            yield admin, ask
+
+    def _settling(self) -> Retrying:
+        """Asks again while nobody leads yet."""
+        return Retrying(
+            retry=retry_if_exception(_is_unsettled),
+            stop=stop_after_delay(self.timeout_seconds),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
+
+    def _partitions(self, admin: Any, ask: Ask, topics: Iterable[str]) -> list[Any]:
+        from confluent_kafka import TopicCollection, TopicPartition
+
+        described = dict[str, Any]()
+        for topic in topics:
+            with self._understood([], topic):
+                one = TopicCollection([topic])
+                described |= ask(partial(admin.describe_topics, one, request_timeout=self.timeout_seconds))
+        return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
+
+    def _client(self, failed: list[Any]) -> dict[str, Any]:
+        """The settings of a client of librdkafka; it adds to `failed` what it meets on its own."""
+        to = self.connection
+        settings: dict[str, Any] = {
+            "bootstrap.servers": to.bootstrap,
+            "security.protocol": to.protocol,
+            "socket.connection.setup.timeout.ms": int(self.timeout_seconds * 1000),
+            "error_cb": failed.append,
+            # It would say four times a second that nobody listens; the error that we raise says it once.
+            "log_level": 2,
+        }
+        if to.protocol.startswith("SASL"):
+            password = to.password.get_secret_value() if to.password else ""
+            settings |= {"sasl.mechanism": to.mechanism, "sasl.username": to.username, "sasl.password": password}
+        if to.ca:
+            settings["ssl.ca.location"] = str(to.ca)
+        return settings
+
+    @contextmanager
+    def _understood(self, failed: list[Any], topic: str = "") -> Generator[None]:
+        """Turn what librdkafka raises into our errors; what it met before is what it failed of."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except RatifyError:
+            raise
+        except KafkaException as error:
+            causes = [*(cause for cause in failed if cause.name() in _DENIED), error.args[0]]
+            raise self._translated(causes[0], topic) from error
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {_CHECK}") from error
+
+    def _translated(self, error: Any, topic: str = "") -> StreamError:
+        where, said = self.connection.bootstrap, self.redacted(error.str())
+        if error.name() in _DENIED:
+            return BrokerDenied(
+                f"Kafka at {where} refused us: {said}. Check KAFKA_USERNAME, KAFKA_PASSWORD, KAFKA_SASL_MECHANISM and "
+                "what this user may do."
+            )
+        if error.name() in _MISSING:
+            return TopicMissing(
+                f"Kafka at {where} has no topic {topic or 'of that name'}: create it, or check its name. For the tracker's "
+                "events: ratify simulate tracker."
+            )
+        if error.name() in _UNAVAILABLE:
+            return BrokerUnavailable(f"Kafka at {where} did not answer: {said}. {_CHECK}")
+        return StreamError(f"Kafka at {where} did not do it: {said}")
+
+
+_CHECK = (
+    "Check that it runs (`ratify status`), that KAFKA_BOOTSTRAP and KAFKA_SECURITY_PROTOCOL are right, and for SSL that "
+    "KAFKA_CA names the certificates."
+)
+
+
+def _is_unsettled(error: BaseException) -> bool:
+    from confluent_kafka import KafkaException
+
+    return isinstance(error, KafkaException) and error.args[0].name() in _UNSETTLED
+
+
+def _flat(offsets: Offsets) -> list[tuple[str, int, int]]:
+    return [(topic, partition, offset) for topic, by in offsets.items() for partition, offset in by.items()]
+
+
+def _jaas(to: KafkaConnection) -> str:
+    password = to.password.get_secret_value() if to.password else ""
+    who = f'username="{_quoted(to.username or "")}" password="{_quoted(password)}"'
+    return f"{_JAAS_MODULES[to.mechanism]} required {who};"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

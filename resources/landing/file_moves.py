@@ -1,0 +1,147 @@
+"""What is done with landed files afterwards: archived, deleted, or put aside with the reason.
+
+A move is a copy, a look at the copy, and the deletion: after a crash in between there are both, and the same call made again
+ends it. A file that was rewritten since is left alone. Between the last look and the deletion are milliseconds, in which
+not every store can hold writers off: files should land under new names.
+"""
+
+import hashlib
+import json
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from resources.durable_files import sync
+from resources.landing.file_listing import Listed, is_local, look
+from resources.landing.landing_zone import LandedFile, LandingZone, landed
+
+_CHUNK = 1 << 20
+
+
+class Moved(StrEnum):
+    """What came of a move."""
+
+    DONE = "done"
+    GONE = "gone before"
+    CHANGED = "changed since"
+
+
+def archive(landing: LandingZone, path: str, fingerprint: str, folder: str) -> Moved:
+    """Move a file into a folder of the landing zone.
+
+    There it keeps its path; beside another version of that path that is there already, its fingerprint is in its name.
+
+    Args:
+        landing: The landing zone.
+        path: Of the file, in the landing zone.
+        fingerprint: Of the version that is meant; any other is left alone.
+        folder: In the landing zone; hidden (see `listing.is_data`), so that the file is not found again.
+
+    Raises:
+        LandingUnavailable: the file cannot be moved.
+    """
+    with landing.opened() as (fs, root):
+        return _move(fs, root, path, fingerprint, folder, None)
+
+
+def dead_letter(landing: LandingZone, path: str, fingerprint: str, folder: str, reason: str) -> Moved:
+    """Move a file as `archive` does, with the reason in `<name>.reason.json` beside it.
+
+    Raises:
+        LandingUnavailable: the file cannot be moved.
+    """
+    with landing.opened() as (fs, root):
+        return _move(fs, root, path, fingerprint, folder, reason)
+
+
+def delete(landing: LandingZone, path: str, fingerprint: str) -> Moved:
+    """Delete a file, in the version that is meant.
+
+    Raises:
+        LandingUnavailable: the file cannot be deleted.
+    """
+    with landing.opened() as (fs, root):
+        return _deleted(fs, root, path, fingerprint)
+
+
+def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: str | None) -> Moved:
+    present = _version(fs, root, path)
+    if present is None or present.fingerprint != fingerprint:
+        return Moved.GONE if present is None else Moved.CHANGED
+    target = _copied(fs, root, path, fingerprint, folder)
+    if target is None:
+        return Moved.CHANGED
+    if reason is not None:
+        said = {"path": path, "bytes": present.size, "fingerprint": fingerprint, "reason": reason}
+        fs.pipe_file(f"{root}/{target}.reason.json", json.dumps(said, indent=2).encode())
+    return _deleted(fs, root, path, fingerprint)
+
+
+def _version(fs: Any, root: str, path: str) -> LandedFile | None:
+    seen = look(fs, root, path)
+    return landed(seen) if seen else None
+
+
+def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str | None:
+    """Copy the file and return where to, None if it changed meanwhile; what has the same bytes already is taken for ours."""
+    name = PurePosixPath(path)
+    beside = str(name.with_name(f"{name.name.partition('.')[0]}.{fingerprint}{''.join(name.suffixes)}"))
+    for target in (f"{folder}/{path}", f"{folder}/{beside}"):
+        if look(fs, root, target) is not None:
+            if _same_bytes(fs, root, path, target):
+                return target
+        elif _copy(fs, root, path, target):
+            return target
+        else:
+            break
+    present = _version(fs, root, path)
+    if present and present.fingerprint == fingerprint:
+        raise OSError(f"the copy of {path} in {folder} differs from it")
+    return None
+
+
+def _copy(fs: Any, root: str, path: str, target: str) -> bool:
+    """Copy a file in one step, and return whether the copy has its bytes; there is none otherwise."""
+    parent, _, name = target.rpartition("/")
+    fs.makedirs(f"{root}/{parent}", exist_ok=True)
+    # On a disk, a copy under the name itself would be half a file for a while, or for ever after a crash.
+    made = f"{parent}/.{name}.part" if is_local(fs) else target
+    fs.cp_file(f"{root}/{path}", f"{root}/{made}")
+    if not _same_bytes(fs, root, path, made):
+        fs.rm_file(f"{root}/{made}")
+        return False
+    if is_local(fs):
+        # Else a power failure after the deletion could lose both.
+        sync(Path(root, made))
+        Path(root, made).replace(Path(root, target))
+        sync(Path(root, parent))
+    return True
+
+
+def _same_bytes(fs: Any, root: str, one: str, other: str) -> bool:
+    seen = [look(fs, root, path) for path in (one, other)]
+    first, second = seen
+    if not (first and second) or first.size != second.size:
+        return False
+    return _says_same(first, second) or _digest(fs, f"{root}/{one}") == _digest(fs, f"{root}/{other}")
+
+
+def _says_same(one: Listed, other: Listed) -> bool:
+    """Whether the store itself says so: equal ETags are of equal bytes, unequal ones say nothing."""
+    return isinstance(one.stamp, str) and bool(one.stamp) and one.stamp == other.stamp
+
+
+def _digest(fs: Any, place: str) -> bytes:
+    digest = hashlib.sha256()
+    with fs.open(place, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.digest()
+
+
+def _deleted(fs: Any, root: str, path: str, fingerprint: str) -> Moved:
+    present = _version(fs, root, path)
+    if present is None or present.fingerprint != fingerprint:
+        return Moved.GONE if present is None else Moved.CHANGED
+    fs.rm_file(f"{root}/{path}")
+    return Moved.DONE

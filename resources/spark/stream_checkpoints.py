@@ -1,0 +1,134 @@
+"""Where streams keep how far they are: a folder for each table that a stream writes, with the table's id as its last part.
+
+So a table that was dropped and made anew begins anew. RATIFY_CHECKPOINTS names the store; Spark has to reach it, and so has
+whoever starts the streams.
+"""
+
+import contextlib
+import datetime as dt
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from resources.declarations import TableDeclaration
+from resources.durable_files import hold, holder
+from resources.errors import StreamBusy, StreamError
+from resources.settings import Settings
+from resources.spark.spark_engine import Spark
+
+_MARK = "_ratify"
+_NAME = "%Y%m%dT%H%M%S%f"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One start from nothing of a stream whose writes carry a mark of ours: its name, which no other has, and its folder.
+
+    The name is part of the mark (Delta's txn app id). The numbers of batches begin anew with a new checkpoint, and with the
+    mark of the old one Delta would take them for batches that it has already.
+    """
+
+    name: str
+    url: str
+
+    @property
+    def begun(self) -> dt.datetime:
+        """When it was made (UTC)."""
+        return dt.datetime.strptime(self.name, _NAME).replace(tzinfo=dt.UTC)
+
+
+def folder(spark: Spark, declaration: TableDeclaration) -> str:
+    """Return the folder of the stream into a table, as Spark knows it."""
+    table = spark.catalog.table(spark.full_name(declaration))
+    return f"{Settings().checkpoints}/{declaration.layer}.{declaration.name}/{table.table_id}"
+
+
+def current(spark: Spark, declaration: TableDeclaration) -> Checkpoint | None:
+    """Return the checkpoint that was begun last; None where there is none, or none any more.
+
+    Raises:
+        StreamError: its store cannot be reached from here.
+    """
+    url = folder(spark, declaration)
+    fs, path = _opened(url)
+    names = sorted(mark.rstrip("/").split("/")[-2] for mark in fs.glob(f"{path}/*/{_MARK}"))
+    return Checkpoint(names[-1], f"{url}/{names[-1]}") if names else None
+
+
+def begin(spark: Spark, declaration: TableDeclaration) -> Checkpoint:
+    """Make a new checkpoint, at which nothing has been read yet, the current one.
+
+    Raises:
+        StreamError: its store cannot be reached from here.
+    """
+    name = dt.datetime.now(dt.UTC).strftime(_NAME)
+    url = f"{folder(spark, declaration)}/{name}"
+    fs, path = _opened(url)
+    fs.makedirs(path, exist_ok=True)
+    fs.touch(f"{path}/{_MARK}")
+    return Checkpoint(name, url)
+
+
+def has_begun(url: str) -> bool:
+    """Whether a stream ever planned a batch with this checkpoint; False also where only Spark can look."""
+    try:
+        fs, path = _opened(url)
+        return any(not name.rpartition("/")[2].startswith(".") for name in fs.ls(f"{path}/offsets", detail=False))
+    except (FileNotFoundError, StreamError):
+        return False
+
+
+def sweep(url: str) -> None:
+    """Take away what a stream left that died as it planned its first batch: Spark begins none where anything is.
+
+    Where one has begun, or only Spark can reach it, all stays as it is.
+    """
+    if has_begun(url):
+        return
+    with contextlib.suppress(FileNotFoundError, StreamError):
+        fs, path = _opened(url)
+        for name in fs.ls(f"{path}/offsets", detail=False):
+            fs.rm_file(name)
+
+
+def forget(spark: Spark, declaration: TableDeclaration) -> None:
+    """Delete every checkpoint of the stream into a table, where there is one.
+
+    Raises:
+        StreamError: its store cannot be reached from here.
+    """
+    fs, path = _opened(folder(spark, declaration))
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm(path, recursive=True)
+
+
+@contextlib.contextmanager
+def alone(declaration: TableDeclaration) -> Generator[None]:
+    """Be the only one of this home who runs the stream into a table: two with one checkpoint would stop each other.
+
+    Raises:
+        StreamBusy: another process runs it.
+    """
+    name = f"{declaration.layer}.{declaration.name}"
+    lock = Settings().home / "streams" / f"{name}.lock"
+    with hold(lock) as held:
+        if not held:
+            raise StreamBusy(
+                f"The stream into {name} is run by process {holder(lock)} already. Where that is the continuous mode "
+                "(`ratify stream status`), there is nothing to do but to wait for it."
+            )
+        yield
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+    where = url if "://" in url else str(Path(url).absolute())
+    try:
+        return cast("tuple[Any, str]", fsspec.url_to_fs(where))  # pyright: ignore[reportUnknownMemberType]
+    except (ValueError, ImportError) as error:
+        raise StreamError(
+            f"The checkpoint {url} cannot be reached from here ({error}): set RATIFY_CHECKPOINTS to a folder or a URL that "
+            "Spark and this machine both reach."
+        ) from error

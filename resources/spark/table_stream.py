@@ -1,0 +1,105 @@
+"""Reading a managed table as a stream: where to begin, how much at a time, and which commits to pass over."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from resources.errors import UnsafeDeclaration
+from resources.spark.spark_engine import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """How a stream reads a table. Where to begin counts for the first run of a checkpoint only: then it knows its place.
+
+    Attributes:
+        starting_version: First version whose rows are read, or `latest` for those that are committed from now on; None: all
+            rows that the table holds, and then what is committed.
+        starting_timestamp: Likewise, the first version that was committed at this time or later.
+        max_files_per_trigger: New files in a micro-batch, at most.
+        max_bytes_per_trigger: Bytes in a micro-batch, as a guide: one file is always taken.
+        ignore_deletes: Pass over commits that delete whole files and do nothing else.
+        skip_change_commits: Pass over commits that delete or change rows. Without either of these two, such a commit ends
+            the stream: its reader would not know of what was changed.
+        change_feed: Read rows with the change that was made to them (`_change_type`, `_commit_version`,
+            `_commit_timestamp`); the table's property delta.enableChangeDataFeed is to be true.
+        schema_tracking_location: A folder within the stream's checkpoint, where the schemas are kept that were read. A
+            stream of a table with renamed or dropped columns needs it. It ends once where the schema has changed, and
+            goes on by the new one when it is begun again.
+        accept_renames: Go on by itself after a column was renamed or dropped; otherwise it does so only when it is begun
+            again with this.
+
+    Raises:
+        UnsafeDeclaration: two of these do not go together.
+    """
+
+    starting_version: int | Literal["latest"] | None = None
+    starting_timestamp: dt.datetime | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    ignore_deletes: bool = False
+    skip_change_commits: bool = False
+    change_feed: bool = False
+    schema_tracking_location: str | None = None
+    accept_renames: bool = False
+
+    def __post_init__(self) -> None:
+        if self.starting_version is not None and self.starting_timestamp is not None:
+            raise UnsafeDeclaration("A stream begins at starting_version or at starting_timestamp, not at both.")
+        if self.starting_timestamp is not None and self.starting_timestamp.tzinfo is None:
+            raise UnsafeDeclaration("starting_timestamp has no time zone: Spark would take it for UTC, whatever was meant.")
+        if self.change_feed and (self.ignore_deletes or self.skip_change_commits):
+            raise UnsafeDeclaration("The change feed tells of deleted and changed rows: it cannot pass over them too.")
+        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise UnsafeDeclaration(f"{name} is {given}: a micro-batch that may hold nothing gets nowhere.")
+
+    def options(self) -> dict[str, str]:
+        """Return the options of Delta's source."""
+        given = {
+            "startingVersion": self.starting_version,
+            "startingTimestamp": self.starting_timestamp and self.starting_timestamp.isoformat(),
+            "maxFilesPerTrigger": self.max_files_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger and f"{self.max_bytes_per_trigger}b",
+            "ignoreDeletes": self.ignore_deletes or None,
+            "skipChangeCommits": self.skip_change_commits or None,
+            "readChangeFeed": self.change_feed or None,
+            "schemaTrackingLocation": self.schema_tracking_location,
+            "allowSourceColumnRename": "always" if self.accept_renames else None,
+            "allowSourceColumnDrop": "always" if self.accept_renames else None,
+        }
+        return {
+            name: str(value).lower() if value is True else str(value) for name, value in given.items() if value is not None
+        }
+
+    def read(self, session: "SparkSession", full_name: str) -> "DataFrame":
+        """Return the table's rows as a stream, of the catalog's ratified commits alone.
+
+        What Delta finds wrong it says when the stream has begun.
+        """
+        return session.readStream.format("delta").options(**self.options()).table(full_name)
+
+
+def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:
+    """Return about how many bytes of an append-only table a stream has before it that stands at `position`.
+
+    Delta's source tells that (numBytesOutstanding) on Databricks only. A commit that was read in part counts as a whole.
+
+    Args:
+        spark: Where the table is read.
+        full_name: The table.
+        position: As Delta's source writes it (DeltaSourceOffset).
+    """
+    at = int(position["reservoirVersion"])
+    if position["isStartingVersion"]:
+        # It reads the table as it was at the start, file by file; of these only the number is known.
+        (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {full_name}"))
+        left = detail["numFiles"] - int(position["index"]) - 1
+        return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))
+    version = spark.catalog.version(full_name)
+    commits = spark.history(full_name, version - at + 1) if version >= at else []
+    return sum(commit.metrics.get("numOutputBytes", 0) for commit in commits)

@@ -1,0 +1,6 @@
+"""SQL text for Spark."""
+
+
+def literal(text: str) -> str:
+    """Return a string literal, in which backslashes are escaped."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,142 @@
+"""The asset that Flink writes: what it says where the connector is not there, where its job fails, and of what it finds."""
+
+import zipfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.cross_engine.flink_step import CHECK, OWN, SHARED, Found, orders_flink, written
+from assets.cross_engine.proof_rows import BY_FLINK
+from assets.cross_engine.proof_tables import ORDERS, ORDERS_FLINK
+from assets.cross_engine.row_digest import Digest
+from assets.cross_engine.spark_steps import name_of
+from components.table_asset import asset_key
+from resources.flink.flink_engine import Flink
+from resources.flink.flink_jars import NEEDED
+from resources.flink.flink_output import FlinkJob, FlinkRun
+from resources.flink.flink_sql import Insert
+from resources.settings import TPCH
+from resources.spark.spark_engine import Spark
+from tests.resources.lakehouse import Lakehouse
+
+JOBS = FlinkRun(
+    (
+        FlinkJob("tpch.orders_flink", "1" * 32, "FINISHED", checkpoints=6, restarts=0),
+        FlinkJob("tpch.orders", "2" * 32, "FINISHED", checkpoints=2, restarts=1, error="a conflict"),
+    )
+)
+
+
+@pytest.fixture
+def lake(lake: Lakehouse) -> Generator[Lakehouse]:
+    """Without the schema afterwards: it is the proof's own, which drops it as another principal than makes it here."""
+    yield lake
+    for table in (ORDERS, ORDERS_FLINK):
+        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    lake.catalog.client.schemas.delete(f"ratify.{TPCH}")
+
+
+@dg.asset(deps=[asset_key(ORDERS_FLINK)])
+def afterwards() -> None:
+    """What comes after Flink in a run."""
+
+
+class WrittenBySpark(Flink):
+    """Has the rows written, all of them, but not by Flink."""
+
+    def insert(self, inserts: Sequence[Insert]) -> FlinkRun:
+        spark = Spark(catalog=self.catalog)
+        for insert in inserts:
+            rows = f"(SELECT id AS seq FROM range(1, {insert.rows + 1}))"
+            spark.sql(f"INSERT INTO {name_of(spark, insert.table)} SELECT {', '.join(insert.columns)} FROM {rows}")
+        return JOBS
+
+
+def materialized(lake: Lakehouse, flink: Flink | None = None) -> tuple[dg.ExecuteInProcessResult, dg.AssetCheckEvaluation]:
+    flink = flink or Flink(catalog=lake.catalog, checkpoint_seconds=0.5)
+    run = dg.materialize(
+        [orders_flink, afterwards],
+        resources={"spark": lake.spark, "flink": flink, "duckdb": lake.duckdb},
+        raise_on_error=False,
+    )
+    (check,) = run.get_asset_check_evaluations()
+    assert check.check_name == CHECK
+    return run, check
+
+
+@pytest.mark.stack
+def test_without_the_connector_it_warns_and_what_comes_after_runs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FLINK_DELTA_JARS", "FLINK_DELTA_PACKAGE"):
+        monkeypatch.delenv(name, raising=False)
+    run, check = materialized(lake)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert check.metadata["status"].value == "unavailable"
+    assert check.metadata["missing"].value == "delta-flink"
+    assert "FLINK_DELTA_JARS" in str(check.metadata["what to do"].value)
+    assert run.success
+    assert run.asset_materializations_for_node("afterwards")
+    (made,) = run.asset_materializations_for_node("orders_flink")
+    assert made.metadata["rows added"].value == 0
+    assert lake.version(ORDERS_FLINK) == 0
+    assert lake.version(ORDERS) >= 0
+
+
+@pytest.mark.long
+@pytest.mark.stack
+def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(
+    lake: Lakehouse, jars_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a jar that has the classes' names and nothing in them: it is loaded, and Flink finds no connector in it."""
+    with zipfile.ZipFile(tmp_path / "hollow.jar", "w") as archive:
+        for known_by in NEEDED.values():
+            archive.writestr(f"{known_by}.class", b"")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "jars").symlink_to(jars_dir)
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FLINK_DELTA_JARS", str(tmp_path / "hollow.jar"))
+    run, check = materialized(lake)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert check.metadata["status"].value == "failed"
+    assert "Could not find any factory for identifier 'unitycatalog'" in str(check.metadata["error"].value)
+    assert not run.asset_materializations_for_node("afterwards")
+    assert lake.catalog.bearer_token() not in str([event.event_specific_data for event in run.all_events])
+
+
+@pytest.mark.stack
+def test_rows_that_flink_did_not_commit_do_not_pass_for_its_own(lake: Lakehouse) -> None:
+    for _ in range(2):
+        run, check = materialized(lake, WrittenBySpark(catalog=lake.catalog))
+        assert check.metadata["wrong"].value == (
+            "orders_flink: 0 commits by Flink for 6 checkpoints; orders: 0 commits by Flink for 2 checkpoints"
+        )
+        assert not run.asset_materializations_for_node("afterwards")
+    assert lake.spark.count(ORDERS_FLINK) == len(BY_FLINK.keys)
+
+
+RIGHT = Digest(10, 77)
+
+
+@pytest.mark.parametrize(
+    ("digest", "versions", "wrong"),
+    [
+        (RIGHT, (4, 6), ""),
+        (RIGHT, (4,), ""),
+        (Digest(9, 70), (4, 6), "orders: 9 rows, not 10"),
+        (Digest(11, 80), (4, 6), "orders: 11 rows, not 10"),
+        (Digest(10, 80), (4, 6), "orders: 10 rows, but not those that Flink was to write"),
+        (RIGHT, (), "orders: 0 commits by Flink for 2 checkpoints"),
+        (RIGHT, (4, 6, 7), "orders: 3 commits by Flink for 2 checkpoints"),
+    ],
+)
+def test_what_is_found_is_judged(digest: Digest, versions: tuple[int, ...], wrong: str) -> None:
+    three_thousand = Digest(3000, 5)
+    own = Found(OWN, three_thousand, three_thousand, versions=(1, 2, 3, 4, 5, 6), checkpoints=6)
+    check = written([own, Found(SHARED, RIGHT, digest, versions, checkpoints=2)], JOBS)
+    assert check.passed == (not wrong)
+    assert check.severity is dg.AssetCheckSeverity.ERROR
+    assert check.metadata["status"].value == ("wrong" if wrong else "written")
+    assert ("wrong" in check.metadata) == bool(wrong)
+    if wrong:
+        assert check.metadata["wrong"].value == wrong

@@ -1,0 +1,120 @@
+"""Expectations: what passes, what decides where several fail, what is counted, and how Dagster is told."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.cloudpickle import dumps
+
+from components.expectations.expectation_checks import check_results, check_specs
+from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.validation import Judgement, judgement, total
+from components.stream.micro_batch import EXPECTATION_FAILED, Work, batch_function, counted_in
+from resources.errors import UnsafeDeclaration
+from tests.resources.lakehouse import Lakehouse
+
+KEY = dg.AssetKey(["ratify", "silver", "t"])
+RULES = Expectations(
+    rules=(
+        Expectation("small", "n < 100", Action.WARN),
+        Expectation("even", "n % 2 = 0", Action.DROP),
+        Expectation("known", "n IS NOT NULL", Action.QUARANTINE),
+        Expectation("positive", "n > 0", Action.QUARANTINE),
+        Expectation("not_13", "n IS NULL OR n <> 13", Action.FAIL),
+    ),
+    identity=("id",),
+    example="concat('row ', id)",
+    unique=Unique("one_for_n", ("n",), ("id",)),
+    raw=("payload",),
+)
+# id, n; then what it fails, and what decides.
+ROWS: list[tuple[int, int | None, list[str], str | None]] = [
+    (1, 2, [], None),
+    (2, 4, ["one_for_n"], "one_for_n"),
+    (3, 4, [], None),
+    (4, 3, ["even"], "even"),
+    (5, -3, ["even", "positive"], "positive"),
+    (6, None, ["small", "even", "known", "positive"], "known"),
+    (7, 200, ["small"], None),
+    (8, 13, ["even", "not_13"], "not_13"),
+    (9, None, ["small", "even", "known", "positive"], "known"),
+]
+
+
+@pytest.mark.stack
+def test_rows_are_judged_and_counted_in_one_pass(lake: Lakehouse) -> None:
+    given = [(id_, n, f"p{id_}") for id_, n, _, _ in ROWS]
+    frame = lake.spark.session.createDataFrame(given, "id int, n int, payload string")
+    judged = lake.spark.sql(RULES.judged("SELECT * FROM {rows}"), rows=frame)
+    found = {row["id"]: row for row in lake.spark.rows(judged)}
+    assert {id_: (row["failed"], row["because"]) for id_, row in found.items()} == {row[0]: row[2:] for row in ROWS}
+    assert {id_ for id_, row in found.items() if row["payload"]} == {5, 6, 9}
+    (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{judged}", "id"), judged=judged))
+    assert (counted["lower"], counted["upper"]) == (1, 7)
+    result = judgement(counted)
+    assert (result.rows, result.kept) == (9, 3)
+    assert result.failed == {"small": 3, "even": 5, "known": 2, "positive": 3, "not_13": 1, "one_for_n": 1}
+    assert result.decided == {"small": 0, "even": 1, "known": 2, "positive": 1, "not_13": 1, "one_for_n": 1}
+    assert result.sum_of(RULES, Action.QUARANTINE) == 3
+    assert list(result.examples["known"]) == ["row 6", "row 9"]
+    assert list(result.examples["one_for_n"]) == ['{"n":4,"id":2}']
+    # All predicates and all counts over one reading of the source.
+    plan = judged._explain_string()
+    assert plan.count("LocalTableScan") + plan.count("Scan ExistingRDD") == 1, plan
+
+
+def test_counts_add_up_over_batches() -> None:
+    first = Judgement(3, {"a": 1}, {"a": 1}, {"a": ["x"]})
+    second = Judgement(2, {"a": 2, "b": 1}, {"a": 1}, {"a": ["y", "z", "w"], "b": []})
+    assert total([first, second]) == Judgement(5, {"a": 3, "b": 1}, {"a": 2}, {"a": ["x", "y", "z"], "b": []})
+    assert total([]).kept == 0
+
+
+def test_each_expectation_is_a_check() -> None:
+    specs = {spec.name: spec for spec in check_specs(RULES, KEY)}
+    assert list(specs) == ["small", "even", "known", "positive", "not_13", "one_for_n"]
+    assert {name for name, spec in specs.items() if spec.blocking} == {"not_13"}
+    found = Judgement(4, {"small": 1, "not_13": 2}, {}, {"small": ["a\n# title", "```"]})
+    results = {result.check_name: result for result in check_results(RULES, KEY, found)}
+    assert set(results) == set(specs)
+    assert {name for name, result in results.items() if not result.passed} == {"small", "not_13"}
+    assert results["not_13"].severity is dg.AssetCheckSeverity.ERROR
+    assert results["small"].severity is dg.AssetCheckSeverity.WARN
+    small = results["small"].metadata
+    assert (small["rows"].value, small["failed"].value, small["failed rate"].value) == (4, 1, 0.25)
+    assert small["examples"].value == "    a # title\n\n    ```"
+
+
+@pytest.mark.parametrize("rules", [("a", "a"), ("a b",), ("",)])
+def test_names_are_plain_and_not_twice(rules: tuple[str, ...]) -> None:
+    with pytest.raises(UnsafeDeclaration, match="rename it"):
+        Expectations(tuple(Expectation(name, "true") for name in rules), ("id",), "''")
+
+
+def test_what_is_not_unique_is_dropped() -> None:
+    with pytest.raises(UnsafeDeclaration, match="let it drop"):
+        Expectations((), ("id",), "''", Unique("u", ("id",), ("id",), Action.QUARANTINE))
+
+
+def test_the_function_of_a_stream_needs_nothing_of_this_package() -> None:
+    values: dict[str, Any] = {field.name: () if "tuple" in str(field.type) else field.name for field in fields(Work)}
+    program = (
+        "import sys, pickle\n"
+        "for name in ('assets', 'resources', 'orchestration', 'embedded', 'dagster'): sys.modules[name] = None\n"
+        "print(pickle.load(sys.stdin.buffer).__name__)"
+    )
+    given = dumps(batch_function(Work(**values | {"from_quarantine": False})))
+    run = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=False, timeout=60)
+    assert run.stdout.decode().strip() == "write", run.stderr.decode()
+
+
+def test_counts_come_back_in_the_text_of_an_error() -> None:
+    counted = {"rows": 3, "examples": {"a": ["}\n{", "ö"]}}
+    assert (
+        counted_in(f"[STREAM_FAILED] x\nRuntimeError: {EXPECTATION_FAILED} {json.dumps(counted)}\n SQLSTATE {{") == counted
+    )
+    assert counted_in("another error") is None

@@ -1,0 +1,99 @@
+"""A catalog in this process, whose principals and grants a test sets at will, and one lakehouse in it at a time."""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from starlette.applications import Starlette
+
+from embedded.catalog import table_creation
+from embedded.catalog.access_rules import Privilege
+from embedded.catalog.api_models import CreateCatalog, CreateSchema
+from embedded.catalog.api_views import staging_response
+from embedded.catalog.catalog_app import create_app
+from embedded.catalog.delta_models import CreateTable
+from embedded.catalog.store import grant_store, namespace_store, principal_store, table_store
+from embedded.catalog.store.catalog_database import Store
+from tests.embedded.catalog.harness import API, create_body
+
+ADMIN_TOKEN = "admin-token"
+_COUNTER = itertools.count()
+
+
+@dataclass
+class Lake:
+    """Catalog `c<n>` with the schema `s` and the managed table `t`, all of the principal `owner`.
+
+    `mine` and `theirs` are staging tables in it: of `caller`, and of the owner.
+    """
+
+    catalog: str
+    table_id: str
+    mine: dict[str, str]
+    theirs: dict[str, str]
+    ids: dict[str, str]
+
+    @property
+    def delta(self) -> str:
+        return f"/delta/v1/catalogs/{self.catalog}/schemas/s"
+
+    @property
+    def table(self) -> str:
+        return f"{self.catalog}.s.t"
+
+
+@dataclass
+class House:
+    """The application, a token for each principal, and what makes lakes."""
+
+    store: Store
+    app: Starlette
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, path: Path) -> "House":
+        store = Store(path / "catalog.sqlite", path.as_uri())
+        return cls(store, create_app(store, ADMIN_TOKEN), {"admin": ADMIN_TOKEN})
+
+    def principal(self, name: str, seconds: int = 600) -> str:
+        """Make it, with a token."""
+        with self.store.write() as tx:
+            principal_store.create_principal(tx, name)
+            _, self.tokens[name] = principal_store.issue(tx, name, "token", seconds)
+        return name
+
+    def call(self, who: str | None, method: str, path: str, **request: object) -> httpx.Response:
+        """Ask as a principal, or without a token; paths of the Unity Catalog API go without their prefix."""
+        headers = {"Authorization": f"Bearer {self.tokens.get(who, who)}"} if who else {}
+        return self.request(method, path if path.startswith("/api") else API + path, headers=headers, **request)
+
+    def request(self, method: str, path: str, **request: object) -> httpx.Response:
+        """Ask without more ado."""
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://house", trust_env=False) as client:
+                return await client.request(method, path, **request)
+
+        return asyncio.run(ask())
+
+    def lake(self, owner: str, caller: str, given: dict[str, Privilege] | None = None) -> Lake:
+        """A new lake, in one transaction; `given` is what `caller` is granted on its `catalog`, `schema` or `table`."""
+        name = f"c{next(_COUNTER)}"
+        with self.store.write() as tx:
+            catalog = namespace_store.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)
+            schema = namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name=name), owner)
+            root = table_creation.managed_root(schema)
+            made = staging_response(table_store.create_staging(tx, schema.id, root, "t", owner), None)
+            body = CreateTable.model_validate(create_body("t", made))
+            table_creation.create_delta_table(tx, schema, body, owner)
+            mine, theirs = (
+                staging_response(table_store.create_staging(tx, schema.id, root, "new", who), None)
+                for who in (caller, owner)
+            )
+            ids = {"metastore": grant_store.METASTORE, "catalog": catalog.id, "schema": schema.id, "table": made["table-id"]}
+            for kind, privileges in (given or {}).items():
+                grant_store.grant(tx, ids[kind], caller, privileges)
+        return Lake(name, made["table-id"], mine, theirs, ids)

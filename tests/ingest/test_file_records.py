@@ -1,0 +1,288 @@
+"""Bronze from files that another service lands, and from made-up events: each record exactly once, beside those of Kafka."""
+
+import gzip
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
+from assets.silver.tracker_stream import parsed_sql
+from assets.silver.tracker_tables import EXPECTATIONS
+from components.checks.check_definitions import history_checks, offsets_once
+from components.checks.history_checks import Finding
+from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
+from components.expectations.validation import judgement
+from ingest.records.file_records import LISTED, FileSource
+from ingest.records.rate_records import TOPIC as RATE
+from ingest.records.record_source import StreamOptions
+from ingest.records.record_stream import Ingested, ingest, source_of
+from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
+from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
+from resources.kafka.kafka_client import Kafka
+from resources.settings import Settings
+from resources.spark import stream_checkpoints
+from resources.spark.streaming_query import Batch, Course
+from tests.ingest.topic_streamer import raw_table
+from tests.resources.lakehouse import Lakehouse
+
+NO_KAFKA = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=0.1)
+ODD = "a b%20+é#?[1]{2}.json"
+
+
+class Landed:
+    """A folder in which files land, and the table that they are read into."""
+
+    def __init__(self, lake: Lakehouse, folder: Path) -> None:
+        self.lake, self.folder = lake, folder
+        self.table = raw_table(f"raw_{uuid4().hex[:8]}")
+        folder.mkdir()
+
+    def put(self, name: str, content: bytes) -> None:
+        (path := self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    def ingest(self, course: Course | None = None, kafka: Kafka = NO_KAFKA, **config: Any) -> Ingested:
+        return ingest(kafka, self.lake.spark, self.table, StreamOptions(**{"source": "files"} | config), course)
+
+    def forget_checkpoint(self) -> None:
+        shutil.rmtree(Path(Settings().checkpoints) / f"bronze.{self.table.name}")
+
+    def values(self) -> dict[str, list[bytes]]:
+        """The values of each topic, in the order of their offsets, which begin at 0 and have no gap."""
+        values = dict[str, list[bytes]]()
+        rows = self.lake.run(f"SELECT topic, offset, value FROM {self.lake.full(self.table)} ORDER BY topic, offset")
+        for row in rows:
+            here = values.setdefault(row["topic"], [])
+            assert row["offset"] == len(here)
+            here.append(bytes(row["value"]))
+        return values
+
+    def offsets_once(self) -> Finding:
+        spark = self.lake.spark
+        rows = spark.rows(spark.sql(PARTITIONS, raw=spark.table(self.table)))
+        return each_offset_once([Partition(**row) for row in rows])
+
+
+@pytest.fixture
+def landed(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landed:
+    monkeypatch.setenv("TRACKER_FILES", str(tmp_path / "in"))
+    return Landed(lake, tmp_path / "in")
+
+
+def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotConfigured, match=r"no source 'kinesis'.*kafka, files, rate.*let Firehose land"):
+        source_of(StreamOptions(source="kinesis"), NO_KAFKA)
+    monkeypatch.delenv("TRACKER_FILES", raising=False)
+    monkeypatch.setenv("TRACKER_SOURCE", "files")
+    with pytest.raises(NotConfigured, match="set TRACKER_FILES"):
+        source_of(StreamOptions(), NO_KAFKA)
+    with pytest.raises(NotConfigured, match="for a pattern"):
+        source_of(StreamOptions(files="/data/[new]"), NO_KAFKA)
+    assert isinstance(source_of(StreamOptions(files="/data"), NO_KAFKA), FileSource)
+
+
+def test_sound_files_are_judged_as_one() -> None:
+    found = each_offset_once([Partition("files", 0, 30, 30, 0, 29, 7), Partition("files:a", 0, 3, 2, 0, 1)])
+    assert (found.numbers["partitions"], found.numbers["rows"], found.numbers["doubled"]) == (8, 33, 1)
+    assert "files:a/0: 3 rows, 2 offsets of 0 to 1" in found.description
+
+
+@pytest.mark.stack
+def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
+    ten_megabytes = b"x" * 10 * 2**20
+    landed.put(ODD, b"one\r\n\xff\xfe two\n\nlast")
+    landed.put("partition=0/topic+0+0.json", b"p\n")
+    landed.put("year=2026/firehose-without-a-suffix.gz", b"q\nr\n")
+    landed.put("large", ten_megabytes + b"\nafter\n")
+    for passed_over in ("empty", "empty.gz", ".hidden", "_hidden", "_temporary/0", "making.tmp", ".large.crc"):
+        landed.put(passed_over, b"" if passed_over.startswith("empty") else b"no")
+    # As it is where files are copied with their dates.
+    os.utime(landed.folder / ODD, (0, 0))
+    first = landed.ingest(max_files=2)
+    wanted = {
+        f"files:{ODD}": [b"one", b"\xff\xfe two", b"", b"last"],
+        "files:partition=0/topic+0+0.json": [b"p"],
+        "files:year=2026/firehose-without-a-suffix.gz": [b"q", b"r"],
+        "files:large": [ten_megabytes, b"after"],
+    }
+    assert landed.values() == wanted
+    assert first.run.rows == 9
+    assert len(first.run.batches) > 1
+    assert (first.position, first.behind, first.more["files"]) == (None, None, 5)
+    again = landed.ingest()
+    assert (again.run.rows, again.more) == (0, first.more)
+    assert landed.offsets_once().numbers == {"partitions": 4, "rows": 9, "doubled": 0, "missing": 0}
+    # A lost checkpoint costs nothing and doubles nothing, also where the run that begins anew dies half-way.
+    landed.forget_checkpoint()
+    landed.put("new", b"n")
+    offsets = (
+        Path(stream_checkpoints.folder(landed.lake.spark, landed.table)) / FileSource(StreamOptions()).checkpoint / "offsets"
+    )
+    offsets.mkdir(parents=True)
+    (offsets / ".0.half-written.tmp").touch()
+    stop = threading.Event()
+    stop.set()
+    landed.ingest(Course(stop=stop), max_files=1)
+    done = landed.ingest()
+    assert landed.values() == wanted | {"files:new": [b"n"]}
+    assert done.more[LISTED] != first.more[LISTED]
+    # Another folder, in which the same files lie: they are known by their names.
+    moved = landed.folder.with_name("moved")
+    landed.folder.rename(moved)
+    (moved / "later").write_bytes(b"l")
+    landed.ingest(files=str(moved))
+    moved.rename(landed.folder)
+    landed.ingest()
+    assert landed.values() == wanted | {"files:new": [b"n"], "files:later": [b"l"]}
+
+
+@pytest.mark.stack
+def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKER_KEY", "$.who.id")
+    monkeypatch.setenv("TRACKER_TIME", "at")
+    landed.put("a", b'{"who": {"id": 7}, "at": 1767225600123}\n{"who": 1, "at": "2026-01-01T00:00:01Z"}\n{"who"\n\xff')
+    landed.ingest()
+    monkeypatch.setenv("TRACKER_FORMAT", "kcat")
+    envelope = {"topic": "t", "partition": 3, "offset": 40, "tstype": "create", "ts": 1767225600123, "broker": 1}
+    envelopes: list[dict[str, Any]] = [
+        envelope | {"headers": ["n", "1", "é", "2"], "key": "u", "payload": '{"a": "é\n"}'},
+        envelope | {"tstype": "logappend", "key": None, "payload": None},
+        {"heart_bpm": 60},
+    ]
+    landed.put("b", "\n".join([*map(json.dumps, envelopes), "no JSON"]).encode())
+    landed.ingest()
+    changed = (landed.folder / "a").stat().st_mtime
+    rows = landed.lake.run(
+        "SELECT key, value, unix_micros(timestamp) / 1e6 AS at, timestamp_type, headers "
+        f"FROM {landed.lake.full(landed.table)} ORDER BY topic, offset"
+    )
+    ours, theirs = rows[:4], rows[4:]
+    assert [(row["key"], row["timestamp_type"]) for row in ours] == [(b"7", 0), (None, 0), (None, 1), (None, 1)]
+    assert [row["at"] for row in ours] == [1767225600.123, 1767225601.0, *[pytest.approx(changed, abs=0.01)] * 2]
+    assert [(row["key"], row["value"], row["timestamp_type"]) for row in theirs] == [
+        (b"u", '{"a": "é\n"}'.encode(), 0),
+        (None, None, 1),
+        (None, b'{"heart_bpm": 60}', 1),
+        (None, b"no JSON", 1),
+    ]
+    assert [row["at"] for row in theirs[:2]] == [1767225600.123] * 2
+    place = {"kafka.topic": b"t", "kafka.partition": b"3", "kafka.offset": b"40"}
+    headers = [{h["key"]: bytes(h["value"]) for h in row["headers"]} for row in theirs[:2]]
+    assert headers == [{"n": b"1", "é": b"2"} | place, place]
+    assert [row["headers"] for row in theirs[2:]] == [None, None]
+
+
+@pytest.mark.stack
+def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them(landed: Landed) -> None:
+    with pytest.raises(LandingUnavailable, match="set TRACKER_FILES"):
+        landed.ingest(files=str(landed.folder / "nowhere"))
+    with pytest.raises(TableMissing):
+        landed.lake.version(landed.table)
+    assert landed.ingest().run.rows == 0
+    landed.put("a.json", b"a\n")
+    (landed.folder / "broken.gz").write_bytes(b"\x1f\x8b not whole")
+    with pytest.raises(FileUnreadable, match=r"/broken\.gz cannot be read"):
+        landed.ingest()
+    landed.put("broken.gz", b"mended\n")
+    landed.ingest()
+    # More than there is memory for: it is refused before it is opened.
+    with (landed.folder / "huge").open("wb") as huge:
+        huge.truncate(2**33)
+    landed.put("b.json", b"b\n")
+    with pytest.raises(FileUnreadable, match=r"/huge is larger than TRACKER_MAX_FILE_BYTES \(67,108,864"):
+        landed.ingest()
+    (landed.folder / "huge").unlink()
+    landed.ingest()
+    assert landed.values() == {"files:a.json": [b"a"], "files:b.json": [b"b"], "files:broken.gz": [b"mended"]}
+
+
+@pytest.mark.long
+@pytest.mark.stack
+def test_one_table_of_several_sources_is_not_read_anew_from_one_of_them(
+    landed: Landed, kafka: Kafka, fresh_topic: str
+) -> None:
+    landed.put("a", b"a1\na2\n")
+    landed.put("b", b"b1\n")
+    landed.ingest()
+    assert landed.ingest(source="rate", rate=500).run.rows == 500
+    landed.forget_checkpoint()
+    for _ in range(2):
+        assert landed.ingest(source="rate", rate=500).run.rows == 500
+    kafka.ensure_topic(fresh_topic)
+    with kafka.producer() as producer:
+        producer.produce(fresh_topic, value=b"k1", key="u")
+    in_kafka = {"source": "kafka", "topics": [fresh_topic], "kafka": kafka}
+    assert landed.ingest(**in_kafka).run.rows == 1
+    landed.put("c", b"c1\n")
+    assert landed.ingest().run.rows == 1
+    values = landed.values()
+    assert len(values[RATE]) == len(set(values[RATE])) == 1500
+    found = landed.offsets_once()
+    assert found.passed
+    assert found.numbers == {"partitions": 5, "rows": 1505, "doubled": 0, "missing": 0}
+    # Every made-up event is one that silver takes.
+    spark = landed.lake.spark
+    judged = EXPECTATIONS.judged(
+        parsed_sql(spark, f"(SELECT * FROM {landed.lake.full(landed.table)} WHERE topic = '{RATE}')")
+    )
+    (counted,) = spark.rows(spark.sql(EXPECTATIONS.counted(f"({judged})")))
+    assert judgement(counted).rows == 1500
+    assert set(judgement(counted).failed.values()) == {0}
+    (landed.folder / "a").unlink()
+    lost = rf"1 of the 3 files that it holds are no longer in {landed.folder}: a\..*kafka \(1 rows\), rate \(1,500 rows\)"
+    with pytest.raises(ResetRefused, match=lost):
+        landed.ingest(full_refresh=True)
+    with pytest.raises(ResetRefused, match=r"0 offsets.*topic begins at 0.*files \(4 rows\), rate \(1,500 rows\)"):
+        landed.ingest(**in_kafka, full_refresh=True)
+    done = landed.ingest(full_refresh=True, force=True)
+    assert (done.removed, landed.values()) == (1505, {"files:b": [b"b1"], "files:c": [b"c1"]})
+
+
+@pytest.mark.stack
+def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = landed.lake
+    monkeypatch.setenv("TRACKER_SOURCE", "files")
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+    resources = {"kafka": NO_KAFKA, "spark": lake.spark}
+    landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}\n' * 3)
+    landed.put("b", b"no JSON\n")
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [tracker_events_raw, history_checks(TRACKER_EVENTS_RAW), offsets_once], instance=instance, resources=resources
+        )
+        tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": NO_KAFKA}))
+    assert isinstance(tick, dg.SkipReason)
+    assert tick.skip_message == f"Nothing new in {landed.folder}."
+    (event,) = done.asset_materializations_for_node("tracker_events_raw")
+    told = {name: value.value for name, value in event.metadata.items()}
+    assert (told["records read"], told["rows added"], told["files"], "offsets" in told) == (4, 4, 2, False)
+    checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
+    assert len(checks) == 6
+    assert {check.passed for check in checks.values()} == {True}
+    assert checks["offsets_once"].metadata["partitions"].value == 2
+    read = lake.run(f"SELECT user_id, readable FROM ({parsed_sql(lake.spark, lake.full(TRACKER_EVENTS_RAW))}) ORDER BY 1, 2")
+    assert [tuple(row.values()) for row in read] == [(None, False), *[("u", True)] * 3]
+    lake.run(f"DROP TABLE {lake.full(TRACKER_EVENTS_RAW)}")
+
+
+@pytest.mark.stack
+def test_a_continuous_stream_takes_files_as_they_land(landed: Landed) -> None:
+    stop, seen = threading.Event(), list[Batch]()
+
+    def on_batch(batch: Batch) -> None:
+        seen.append(batch)
+        if len(seen) == 2:
+            stop.set()
+        landed.put("making.tmp", b"2\n")
+        (landed.folder / "making.tmp").rename(landed.folder / "second")
+
+    landed.put("first", b"1\n")
+    landed.ingest(Course(0.2, stop, on_batch=on_batch))
+    assert landed.values() == {"files:first": [b"1"], "files:second": [b"2"]}

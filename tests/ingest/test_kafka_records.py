@@ -1,0 +1,345 @@
+"""Bronze from Kafka: each record exactly once, through restarts, lost checkpoints, expired topics and forced refreshes."""
+
+import shutil
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
+from components.checks.check_definitions import history_checks, offsets_once
+from components.checks.offset_checks import Partition, each_offset_once
+from ingest.records.kafka_records import _missing, _show, refusal, starting
+from ingest.records.record_source import Gap, StreamOptions
+from ingest.records.record_stream import Ingested, ingest
+from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
+from resources.kafka.kafka_client import Extent, Kafka, Offsets
+from resources.settings import Settings
+from resources.spark.streaming_query import Batch, Course, StreamRun, batch_of, failure, offsets
+from tests.ingest.topic_streamer import raw_table
+from tests.resources.lakehouse import Lakehouse
+
+
+class Bronze:
+    """A topic, the table that it is read into, and what both must have in common."""
+
+    def __init__(self, lake: Lakehouse, kafka: Kafka, topic: str, partitions: int = 3) -> None:
+        self.lake, self.kafka, self.topic = lake, kafka, topic
+        self.table = raw_table(f"raw_{uuid4().hex[:8]}")
+        kafka.ensure_topic(topic, partitions)
+
+    def send(self, count: int, size: int = 20) -> None:
+        with self.kafka.producer(**{"message.max.bytes": 2**24}) as producer:
+            for number in range(count):
+                producer.produce(
+                    self.topic, key=f"u{number % 5}", value=bytes(size), partition=number % 3, headers={"n": b"1"}
+                )
+
+    def ingest(self, **config: Any) -> Ingested:
+        return ingest(self.kafka, self.lake.spark, self.table, StreamOptions(topics=[self.topic], **config))
+
+    def forget_checkpoint(self) -> None:
+        shutil.rmtree(Path(Settings().checkpoints) / f"bronze.{self.table.name}")
+
+    def held(self) -> dict[int, tuple[int, int, int]]:
+        """For each partition the rows, the first and the last offset; every row is there once."""
+        rows = self.lake.run(
+            f"SELECT partition, count(*) AS n, count(DISTINCT offset) AS d, min(offset) AS lo, max(offset) AS hi "
+            f"FROM {self.lake.full(self.table)} WHERE topic = '{self.topic}' GROUP BY partition"
+        )
+        assert all(row["n"] == row["d"] for row in rows)
+        return {row["partition"]: (row["n"], row["lo"], row["hi"]) for row in rows}
+
+
+@pytest.fixture
+def bronze(lake: Lakehouse, kafka: Kafka, fresh_topic: str) -> Bronze:
+    return Bronze(lake, kafka, fresh_topic)
+
+
+def offsets_of(*numbers: int) -> Offsets:
+    return {"t": dict(enumerate(numbers))}
+
+
+def test_where_a_stream_begins() -> None:
+    extent = Extent(offsets_of(5, 0), offsets_of(10, 20))
+    assert starting(StreamOptions(), extent, {}) == offsets_of(5, 0)
+    assert starting(StreamOptions(starting="latest"), extent, {}) == offsets_of(10, 20)
+    assert starting(StreamOptions(starting_offsets={"t": {"1": 7}}), extent, {}) == offsets_of(5, 7)
+    # What the table holds is stronger than what is configured; what it lacks of a known topic is read from the start.
+    assert starting(StreamOptions(starting="latest"), extent, {"t": {0: 8}}) == offsets_of(8, 0)
+    assert starting(StreamOptions(), extent, {"t": {0: 3}}) == offsets_of(5, 0)
+
+
+def test_a_refusal_spells_out_what_would_be_lost() -> None:
+    said = refusal("c.bronze.t", offsets_of(0, 40), offsets_of(100, 90), Extent(offsets_of(60, 0), offsets_of(100, 90)))
+    assert "60 offsets that it holds are no longer in Kafka" in said
+    assert "t/0: the table holds 0 to 99, the topic begins at 60" in said
+    assert "t/1: the table holds 40 to 89, the topic begins at 0" in said
+
+
+def test_offsets_that_are_missing_or_doubled_are_found() -> None:
+    whole, missing, doubled = (
+        Partition("t", 0, 10, 10, 5, 14),
+        Partition("t", 1, 8, 8, 0, 9),
+        Partition("t", 2, 12, 10, 0, 9),
+    )
+    both = Partition("t", 3, 10, 9, 0, 9)
+    assert each_offset_once([whole]).passed
+    found = each_offset_once([whole, missing, doubled, both])
+    assert not found.passed
+    assert (found.numbers["missing"], found.numbers["doubled"]) == (3, 3)
+    assert "t/1: 8 rows, 8 offsets of 0 to 9" in found.description
+    assert "t/3: 10 rows, 9 offsets of 0 to 9" in found.description
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
+    extent = Extent(offsets_of(0, 7), offsets_of(10, 20))
+    assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, extent) == [Gap("t", 1, 5, 6)]
+    with pytest.raises(OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was made anew"):
+        _missing(offsets_of(11), extent)
+
+
+def test_progress_that_cannot_be_shown_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_SECURITY_PROTOCOL", raising=False)
+    _show(Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1), "watchers", offsets_of(1))
+    assert "not shown in the consumer group watchers" in caplog.text
+
+
+PROGRESS: dict[str, Any] = {
+    "batchId": 7,
+    "batchDuration": 2500,
+    "stateOperators": [{"numRowsTotal": 3}, {"numRowsTotal": 4}],
+    "sources": [
+        {
+            "startOffset": '{"t":{"0":0}}',
+            "endOffset": '{"t":{"0":10}}',
+            "latestOffset": '{"t":{"0":14,"1":3}}',
+            "numInputRows": 10,
+            "inputRowsPerSecond": 4.04,
+            "processedRowsPerSecond": 8.0,
+            "metrics": {"maxOffsetsBehindLatest": "4"},
+        }
+    ],
+}
+
+
+def test_progress_as_spark_tells_it() -> None:
+    start, end = {"t": {"0": 0}}, {"t": {"0": 10}}
+    assert batch_of(PROGRESS) == Batch(7, 10, 2.5, 4.0, 8.0, start, end, 7, 7)
+    assert offsets(end) == offsets_of(10)
+    delta = {**PROGRESS["sources"][0], "metrics": {}, "endOffset": '{"reservoirVersion": 3}'}
+    assert batch_of({**PROGRESS, "sources": [delta]}).end == {"reservoirVersion": 3}
+    assert batch_of({**PROGRESS, "sources": [delta]}).offsets_behind is None
+    assert StreamRun("q", (batch_of(PROGRESS),) * 2).rows == 20
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] …", OffsetsExpired),
+        ("Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: no", BrokerDenied),
+        ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x", TopicMissing),
+        ("Caused by: org.apache.kafka.common.errors.TimeoutException: x", BrokerUnavailable),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka. Make sure …", StreamFailed),
+        ("anything else", StreamFailed),
+    ],
+)
+def test_what_spark_says_of_a_failed_query_is_understood(said: str, kind: type[Exception]) -> None:
+    error = failure(f"[STREAM_FAILED] Query terminated\n\n{said}")
+    assert type(error) is kind
+    assert said in str(error)
+
+
+@pytest.mark.stack
+def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
+    bronze.send(900)
+    first = bronze.ingest(max_records=600, consumer_group="watchers")
+    assert [batch.rows for batch in first.run.batches] == [600, 300]
+    assert bronze.held() == dict.fromkeys(range(3), (300, 0, 299))
+    assert (first.behind, first.position) == (0, {bronze.topic: {0: 300, 1: 300, 2: 300}})
+    assert bronze.kafka.progress("watchers", [bronze.topic]) == first.position
+    again = bronze.ingest()
+    assert (again.run.rows, again.position, again.created) == (0, first.position, False)
+    bronze.send(30)
+    assert bronze.ingest().run.rows == 30
+    assert bronze.held() == dict.fromkeys(range(3), (310, 0, 309))
+    commits = [commit for commit in bronze.lake.spark.history(bronze.lake.full(bronze.table)) if commit.version]
+    assert [commit.operation for commit in commits] == ["STREAMING UPDATE"] * 3
+    # Three partitions, and one file: they are put together up to the configured size.
+    assert {commit.metrics["numAddedFiles"] for commit in commits} == {1}
+    (row,) = bronze.lake.run(f"SELECT * FROM {bronze.lake.full(bronze.table)} WHERE partition = 1 AND offset = 0")
+    assert (row["key"], row["value"], row["topic"], row["timestamp_type"]) == (b"u1", bytes(20), bronze.topic, 0)
+    assert row["headers"] == [{"key": "n", "value": b"1"}]
+    # A lost checkpoint costs nothing and doubles nothing.
+    bronze.forget_checkpoint()
+    bronze.send(60)
+    assert bronze.ingest().run.rows == 60
+    assert bronze.held() == dict.fromkeys(range(3), (330, 0, 329))
+
+
+@pytest.mark.stack
+def test_an_expired_topic_is_an_error_or_a_gap_that_is_told(bronze: Bronze) -> None:
+    bronze.send(300)
+    bronze.ingest()
+    bronze.send(300)
+    bronze.kafka.delete_records({bronze.topic: {0: 150, 1: 100}})
+    with pytest.raises(OffsetsExpired, match=f"{bronze.topic}/0: 100 to 149.*on_data_loss"):
+        bronze.ingest()
+    assert bronze.held() == dict.fromkeys(range(3), (100, 0, 99))
+    done = bronze.ingest(on_data_loss="continue")
+    assert done.gaps == (Gap(bronze.topic, 0, 100, 149),)
+    assert bronze.held() == {0: (150, 0, 199), 1: (200, 0, 199), 2: (200, 0, 199)}
+    # The same with the checkpoint lost.
+    bronze.forget_checkpoint()
+    bronze.send(30)
+    bronze.kafka.delete_records({bronze.topic: {2: 210}})
+    with pytest.raises(OffsetsExpired, match=f"{bronze.topic}/2: 200 to 209"):
+        bronze.ingest()
+    assert bronze.ingest(on_data_loss="continue").gaps == (Gap(bronze.topic, 2, 200, 209),)
+    assert bronze.held() == {0: (160, 0, 209), 1: (210, 0, 209), 2: (200, 0, 199)}
+
+
+@pytest.mark.stack
+def test_a_full_refresh_is_refused_unless_forced(bronze: Bronze) -> None:
+    bronze.send(300)
+    bronze.ingest()
+    bronze.kafka.delete_records({bronze.topic: {0: 60}})
+    with pytest.raises(ResetRefused, match=f"60 offsets.*{bronze.topic}/0: the table holds 0 to 99, the topic begins at 60"):
+        bronze.ingest(full_refresh=True)
+    assert sum(rows for rows, _, _ in bronze.held().values()) == 300
+    done = bronze.ingest(full_refresh=True, force=True)
+    assert (done.removed, done.run.rows) == (300, 240)
+    assert bronze.held() == {0: (40, 60, 99), 1: (100, 0, 99), 2: (100, 0, 99)}
+
+
+@pytest.mark.stack
+def test_several_topics_and_records_of_ten_megabytes(bronze: Bronze, kafka: Kafka) -> None:
+    other = f"{bronze.topic}-b"
+    kafka.ensure_topic(other)
+    bronze.send(1, size=10 * 2**20)
+    with kafka.producer() as producer:
+        producer.produce(other, value=None, key=b"tombstone")
+    done = ingest(kafka, bronze.lake.spark, bronze.table, StreamOptions(topics=[bronze.topic, other], starting="earliest"))
+    assert done.run.rows == 2
+    rows = bronze.lake.run(f"SELECT topic, length(value) AS n FROM {bronze.lake.full(bronze.table)} ORDER BY topic")
+    assert [(row["topic"], row["n"]) for row in rows] == [(bronze.topic, 10 * 2**20), (other, None)]
+
+
+@pytest.mark.stack
+def test_a_stream_that_starts_at_the_end_takes_what_comes_then(bronze: Bronze) -> None:
+    bronze.send(30)
+    first = bronze.ingest(starting="latest")
+    assert (first.run.rows, first.position, first.behind) == (0, {bronze.topic: {0: 10, 1: 10, 2: 10}}, 0)
+    bronze.send(3)
+    assert bronze.ingest(starting="latest").run.rows == 3
+    assert bronze.held() == dict.fromkeys(range(3), (1, 10, 10))
+
+
+@pytest.fixture
+def instance(lake: Lakehouse) -> Generator[dg.DagsterInstance]:
+    """A Dagster instance that has seen nothing, and no table of the tracker's events before and after."""
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+
+
+@pytest.mark.stack
+def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instance: dg.DagsterInstance) -> None:
+    def materialized() -> tuple[dict[str, Any], dict[str, bool]]:
+        config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic], "max_records": 200}}}}
+        checks = [history_checks(TRACKER_EVENTS_RAW), offsets_once]
+        resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
+        done = dg.materialize([tracker_events_raw, *checks], instance=instance, resources=resources, run_config=config)
+        (event,) = done.asset_materializations_for_node("tracker_events_raw")
+        passed = {check.check_name: check.passed for check in done.get_asset_check_evaluations()}
+        return {name: value.value for name, value in event.metadata.items()}, passed
+
+    bronze.send(300)
+    told, passed = materialized()
+    assert len(passed) == 6
+    assert set(passed.values()) == {True}
+    assert (told["dagster/row_count"], told["rows added"], told["records read"], told["batches"]) == (300, 300, 300, 2)
+    assert (told["offsets behind"], told["ratify/versions"]) == (0, [0, 1, 2])
+    assert (told["topics"], told["consumer group"]) == (bronze.topic, "ratify")
+    assert told["processedRowsPerSecond"] > 0
+    assert told["bytes written"] > 0
+    assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
+    # What a run committed that died before it could tell is told by the next one.
+    bronze.send(30)
+    ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, StreamOptions(topics=[bronze.topic]))
+    told, passed = materialized()
+    assert (told["records read"], told["rows added"], told["ratify/versions"]) == (0, 30, [3])
+    assert set(passed.values()) == {True}
+
+
+@pytest.mark.stack
+def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -> None:
+    stop, seen, shown = threading.Event(), list[Batch](), list[Offsets]()
+
+    def on_batch(batch: Batch) -> None:
+        seen.append(batch)
+        if len(seen) == 1:
+            bronze.send(30)
+        elif len(seen) == 2:
+            shown.append(bronze.kafka.progress("watchers", [bronze.topic]))
+        # The second ones may come in more than one batch.
+        if sum(batch.rows for batch in seen) == 60:
+            stop.set()
+
+    bronze.send(30)
+    config = StreamOptions(topics=[bronze.topic], consumer_group="watchers")
+    done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, Course(0.2, stop, on_batch=on_batch))
+    assert done.run.rows == 60
+    assert bronze.held() == dict.fromkeys(range(3), (20, 0, 19))
+    # Kafka's tools see how far it is while it goes on, after each batch.
+    assert shown == [{bronze.topic: {0: 10, 1: 10, 2: 10}}]
+    assert bronze.kafka.progress("watchers", [bronze.topic]) == done.position
+
+
+@pytest.mark.stack
+def test_what_kafka_refuses_is_said_without_the_password(
+    bronze: Bronze, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "not-the-s3cret")
+    with pytest.raises(BrokerDenied) as refused:
+        bronze.ingest()
+    # Nor does Dagster keep it, in a run, its log, or its metadata.
+    resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
+    config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
+    failed = dg.materialize(
+        [tracker_events_raw], instance=instance, resources=resources, run_config=config, raise_on_error=False
+    )
+    run = repr([instance.get_run_by_id(failed.run_id), *instance.all_logs(failed.run_id)])
+    assert "BrokerDenied" in run
+    # Also where only Spark comes to Kafka with it.
+    options = Kafka().source_options()
+    frame = bronze.lake.spark.session.readStream.format("kafka").options(**options, subscribe=bronze.topic).load()
+    said = capfd.readouterr()
+    frame.explain(True)
+    plan = capfd.readouterr().out
+    assert "kafka.sasl.jaas.config=" in plan
+    logs = "".join(log.read_text(errors="replace") for log in (Settings().home / "logs").iterdir())
+    assert "s3cret" not in f"{refused.value}{said.out}{said.err}{plan}{logs}{run}"
+
+
+@pytest.mark.stack
+def test_a_missing_topic_and_a_broker_that_is_down_leave_the_table_alone(
+    bronze: Bronze, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bronze.send(30)
+    bronze.ingest()
+    version = bronze.lake.version(bronze.table)
+    with pytest.raises(TopicMissing, match="nope"):
+        ingest(bronze.kafka, bronze.lake.spark, bronze.table, StreamOptions(topics=["nope"]))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    with pytest.raises(BrokerUnavailable):
+        ingest(Kafka(timeout_seconds=1), bronze.lake.spark, bronze.table, StreamOptions(topics=[bronze.topic]))
+    assert bronze.lake.version(bronze.table) == version
+    assert bronze.held() == dict.fromkeys(range(3), (10, 0, 9))

@@ -1,0 +1,62 @@
+"""What is done with the files of a load batch: each by its fate, and by the options."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.load.batch_loading import BatchOutcome, FileOutcome, Status
+from ingest.load.post_load_actions import dispose
+from resources.landing.file_moves import Moved
+from resources.landing.landing_zone import LandingZone
+from resources.settings import Discovery
+
+FATES = {"loaded": Status.LOADED, "again": Status.REPEATED, "bad": Status.QUARANTINED}
+
+
+def batch(zone: LandingZone) -> BatchOutcome:
+    root = Path(zone.url)
+    (root / "trips").mkdir(parents=True, exist_ok=True)
+    for name in FATES:
+        (root / "trips" / f"{name}.csv").write_text(name)
+    marks = {file.path: file.fingerprint for file in zone.files()}
+    files = [
+        FileOutcome(path := f"trips/{name}.csv", marks[path], "00", 3, "batch", status, reason="no header")
+        for name, status in FATES.items()
+    ]
+    return BatchOutcome("batch", tuple(files), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"dead_letter": ""}, ["trips/again.csv", "trips/bad.csv", "trips/loaded.csv"]),
+        (
+            {},
+            ["_dead_letter/trips/bad.csv", "_dead_letter/trips/bad.csv.reason.json", "trips/again.csv", "trips/loaded.csv"],
+        ),
+        ({"after_success": "delete", "dead_letter": ""}, ["trips/bad.csv"]),
+        (
+            {"after_success": "archive", "archive": "_old", "dead_letter": "_bad"},
+            ["_bad/trips/bad.csv", "_bad/trips/bad.csv.reason.json", "_old/trips/again.csv", "_old/trips/loaded.csv"],
+        ),
+    ],
+)
+def test_each_file_goes_where_its_fate_and_the_options_say(tmp_path: Path, options: dict[str, Any], left: list[str]) -> None:
+    zone = LandingZone(url=str(tmp_path))
+    outcome = batch(zone)
+    moved = dispose(zone, Discovery(**options), outcome)
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()) == left
+    assert set(moved) <= {Moved.DONE}
+    # Once more, as after a crash: nothing is left to do.
+    again = dispose(zone, Discovery(**options), outcome)
+    assert again == {Moved.GONE: moved.total()} if moved else not again
+
+
+def test_a_file_that_was_rewritten_since_stays_to_be_found(tmp_path: Path) -> None:
+    zone = LandingZone(url=str(tmp_path))
+    outcome = batch(zone)
+    (tmp_path / "trips" / "loaded.csv").write_text("a later version")
+    moved = dispose(zone, Discovery(after_success="delete"), outcome)
+    assert moved == {Moved.CHANGED: 1, Moved.DONE: 2}
+    assert [file.path for file in zone.files()] == ["trips/loaded.csv"]

@@ -1,0 +1,287 @@
+"""The append protocol: each load once, beside other writers, and nothing written where it would be wrong."""
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+from typing import Any
+
+import pytest
+from duckdb import IOException
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, TableDeclaration
+from resources.delta.delta_log import DeltaLog
+from resources.duckdb.duckdb_engine import DuckDB, understood
+from resources.duckdb.group_commit import Ratified
+from resources.errors import (
+    AlreadyLoaded,
+    AppendFailed,
+    CatalogBusy,
+    CatalogDenied,
+    CatalogUnavailable,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    TableMissing,
+    UnsafeTable,
+)
+from tests.embedded.catalog.harness import READ, Principal, Server, TableClient, outlive
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs()
+    assert lake.spark.ensure_table(made)
+    return made
+
+
+def test_a_load_is_written_once(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = append(lake.duckdb, table, "SELECT 1::BIGINT, 'a' UNION ALL SELECT 2, NULL", "one")
+    assert first == Ratified(1, 2, ("one",))
+    for duckdb in (lake.duckdb, lake.another_duckdb()):
+        with pytest.raises(AlreadyLoaded, match="never written twice") as error:
+            append(duckdb, table, "SELECT 1::BIGINT, 'a'", "new", "one")
+        assert error.value.loads == ["one"]
+    assert lake.version(table) == 1
+    assert lake.spark.count(table) == 2
+    assert append(lake.duckdb, table, "SELECT 3::BIGINT, 'c'", "new", "other") == Ratified(2, 1, ("new", "other"))
+    with lake.duckdb.session() as session:
+        assert session.loaded(table, ["one", "new", "other", "never"]) == {"one", "new", "other"}
+        assert session.rows(f"SELECT count(*) FROM uc.bronze.{table.name}") == [(3,)]
+
+
+def test_an_append_without_a_load_is_refused(lake: Lakehouse, table: TableDeclaration) -> None:
+    with pytest.raises(ValueError, match="at least one load id"):
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'")
+    assert lake.version(table) == 0
+
+
+def test_a_failed_query_leaves_the_table_and_the_session_usable(lake: Lakehouse, table: TableDeclaration) -> None:
+    with lake.duckdb.session() as session:
+        with pytest.raises(Exception, match="Conversion Error"):
+            session.append(table, "SELECT 'x'::BIGINT, 'a'", ["one"])
+        assert lake.version(table) == 0
+        assert session.append(table, "SELECT 1::BIGINT, 'a'", ["one"]).version == 1
+
+
+def test_concurrent_writers_lose_and_double_nothing(lake: Lakehouse, table: TableDeclaration) -> None:
+    writers, appends = 4, 5
+
+    def write(writer: int) -> list[Ratified]:
+        duckdb = lake.another_duckdb(attempts=60, threads=1)
+        try:
+            return [
+                append(duckdb, table, f"SELECT {writer * 100 + n}::BIGINT, 'w{writer}'", f"w{writer}-{n}")
+                for n in range(appends)
+            ]
+        finally:
+            duckdb.close()
+
+    with ThreadPoolExecutor(writers) as pool:
+        results = [result for made in pool.map(write, range(writers)) for result in made]
+    history = lake.spark.history(lake.full(table))
+    assert [commit.version for commit in history] == list(range(lake.version(table), -1, -1))
+    assert lake.rows(table) == [(w * 100 + n, f"w{w}") for w in range(writers) for n in range(appends)]
+    for result in results:
+        # The version that the writer was told is the one whose commit carries its load.
+        actions = lake.commit(table, result.version)
+        assert {*result.loads} < {"", *(action["txn"]["appId"] for action in actions if "txn" in action)}
+
+
+def test_two_writers_of_one_load(lake: Lakehouse, table: TableDeclaration) -> None:
+    def write(_: int) -> str:
+        duckdb = lake.another_duckdb(attempts=30, threads=1)
+        try:
+            append(duckdb, table, "SELECT 1::BIGINT, 'a'", "same")
+        except AlreadyLoaded:
+            return "there"
+        finally:
+            duckdb.close()
+        return "written"
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(write, range(3))) == ["there", "there", "written"]
+    assert (lake.version(table), lake.rows(table)) == (1, [(1, "a")])
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "said"),
+    [
+        ("id BIGINT, v STRING", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "column mapping"),
+        ("id BIGINT", "", "column v: string is to be written, but the table has no such column"),
+        ("id INT, v STRING", "", "column id: bigint is to be written, but the table has int"),
+        ("id BIGINT, v STRING, w INT", "", "has columns w that are not written"),
+        ("id BIGINT, v STRING", "PARTITIONED BY (v)", "is partitioned"),
+        ("id BIGINT, v STRING, w BIGINT GENERATED ALWAYS AS (id + 1)", "", "asks its writers for generatedColumns"),
+    ],
+    ids=["column mapping", "one less", "other type", "one more", "partitioned", "generated"],
+)
+def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, columns: str, more: str, said: str) -> None:
+    table = pairs()
+    lake.catalog.ensure_schemas(("bronze",))
+    safe = "" if "mode" in more else "TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
+    lake.run(f"CREATE TABLE {lake.full(table)} ({columns}) USING DELTA {more} {safe}")
+    with pytest.raises(UnsafeTable, match=said):
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    assert (lake.version(table), lake.spark.count(table)) == (0, 0)
+    if said == "column mapping":
+        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+        assert lake.rows(table) == [(1, "a")]
+
+
+def test_columns_are_known_by_name(lake: Lakehouse) -> None:
+    table = pairs()
+    lake.catalog.ensure_schemas(("bronze",))
+    properties = "TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
+    lake.run(f"CREATE TABLE {lake.full(table)} (v STRING, id BIGINT) USING DELTA {properties}")
+    append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    with lake.duckdb.session() as session:
+        assert session.rows(f"SELECT id, v FROM uc.bronze.{table.name}") == [(1, "a")]
+    assert lake.rows(table) == [("a", 1)]
+
+
+def test_a_null_where_none_may_be(lake: Lakehouse) -> None:
+    table = pairs(columns=(Column("id", "bigint", nullable=False), Column("v", "string")))
+    lake.spark.ensure_table(table)
+    with pytest.raises(AppendFailed, match="column id: must not be NULL, and is in 2 rows"):
+        append(lake.duckdb, table, "SELECT NULL, 'a' FROM range(2)", "one")
+    assert (lake.version(table), lake.spark.count(table)) == (0, 0)
+
+
+def test_a_missing_table(lake: Lakehouse) -> None:
+    with pytest.raises(TableMissing):
+        append(lake.duckdb, pairs(), "SELECT 1::BIGINT, 'a'", "one")
+
+
+def test_a_wrong_token(lake: Lakehouse, table: TableDeclaration) -> None:
+    wrong = DuckDB(catalog=UnityCatalog(host=lake.stack.catalog.url, token="wr0ng"))
+    with pytest.raises(CatalogDenied) as error, wrong.session():
+        pass
+    assert "wr0ng" not in str(error.value)
+
+
+def test_an_engine_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server.start(tmp_path, "--access-token-seconds", "3")
+    with server.client() as admin:
+        admin.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
+        TableClient.create_readable(admin, "s", "t")
+        reader = Principal.create(admin, *READ)
+        monkeypatch.setenv("UNITY_CLIENT_ID", reader.client_id)
+        monkeypatch.setenv("UNITY_CLIENT_SECRET", reader.secret())
+        duckdb = DuckDB(catalog=UnityCatalog(host=server.url))
+        with duckdb.session() as session:
+            assert session.rows("SELECT count(*) FROM uc.s.t") == [(0,)]
+        outlive(admin, duckdb.catalog.bearer_token())
+        with duckdb.session() as session:
+            assert session.rows("SELECT count(*) FROM uc.s.t") == [(0,)]
+    duckdb.close()
+    assert server.stop() == 0
+
+
+def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDeclaration) -> None:
+    duckdb = lake.another_duckdb()
+    append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    duckdb.close()
+    duckdb.close()
+    assert append(duckdb, table, "SELECT 2::BIGINT, 'b'", "two").version == 2
+    duckdb.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO Error: Could not establish connection for 'http://127.0.0.1:42903/api/tables/b409-401'", CatalogUnavailable),
+        ("HTTP Error: HTTP GET error on 'http://127.0.0.1:40911/x-503-y' (HTTP 401)", CatalogDenied),
+        ("IO Error: the server answered 429. Try later", CatalogBusy),
+        ("IO Error: failed with 409: Commit version already taken", CommitConflict),
+    ],
+)
+def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind), understood("test"):
+        raise IOException(text)
+
+
+@pytest.mark.parametrize("then", [CatalogDenied, CatalogBusy, CommitConflict])
+def test_a_refusal_after_a_lost_reply_takes_nothing_back(
+    lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch, then: type[Exception]
+) -> None:
+    """The commit was accepted; what is answered to its repetition says nothing of that, and its file must stay."""
+    update, answers = UnityCatalog.update_table, iter((CatalogUnavailable("lost"), then("refused")))
+
+    def accepted_unheard(self: UnityCatalog, *arguments: Any) -> Any:
+        answer = next(answers, None)
+        if isinstance(answer, CatalogUnavailable):
+            update(self, *arguments)
+        raise answer or then("refused")
+
+    duckdb = lake.another_duckdb(commit_patience=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnityCatalog, "update_table", accepted_unheard)
+        if then is CommitConflict:
+            # The log itself tells whose the version is.
+            assert append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one").version == 1
+        else:
+            with pytest.raises(CommitOutcomeUnknown, match="cannot be written twice"):
+                append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    assert lake.rows(table) == [(1, "a")]
+    with pytest.raises(AlreadyLoaded):
+        append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+
+
+@pytest.fixture
+def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -> Generator[Server]:
+    """A catalog that knows the same tables and may be killed: over a copy of the database, on the same files."""
+    (tmp_path / "state").mkdir()
+    theirs, ours = (folder / "catalog.sqlite" for folder in (home / "catalog", tmp_path / "state"))
+    with closing(connect(theirs)) as source, closing(connect(ours)) as target:
+        source.backup(target)
+    (tmp_path / "lake").symlink_to(home / "lake")
+    (tmp_path / "token").write_text(lake.stack.catalog.token_file.read_text())
+    (tmp_path / "token").chmod(0o600)
+    server = Server.start(tmp_path)
+    yield server
+    server.process.stdin.close()
+    server.process.wait(10)
+
+
+def test_a_catalog_that_dies_before_the_commit(
+    twin: Server, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First dead before the append, then dead between the INSERT and its COMMIT; each time nothing is in the table."""
+    full_name = table.full_name("ratify")
+
+    def client() -> DuckDB:
+        return DuckDB(catalog=UnityCatalog(host=twin.url, token=twin.token, retry_seconds=1), attempts=2, commit_patience=1)
+
+    def restart() -> None:
+        again = Server.start(tmp_path)
+        twin.process, twin.url = again.process, again.url
+
+    append(client(), table, "SELECT 1::BIGINT, 'a'", "one")
+    with client().session() as session:
+        twin.kill()
+        with pytest.raises(CatalogUnavailable, match="ratify status"):
+            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+    restart()
+    assert client().catalog.version(full_name) == 1
+
+    propose = DeltaLog._propose
+
+    def killed_first(self: DeltaLog, *arguments: Any) -> Any:
+        twin.kill()
+        return propose(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "_propose", killed_first)
+        with pytest.raises(CommitOutcomeUnknown, match="stopped answering while version 2"):
+            append(client(), table, "SELECT 2::BIGINT, 'b'", "two")
+    restart()
+    assert client().catalog.version(full_name) == 1
+    assert append(client(), table, "SELECT 2::BIGINT, 'b'", "two").version == 2
+    with client().session() as session:
+        assert session.rows(f"SELECT id, v FROM uc.bronze.{table.name} ORDER BY id") == [(1, "a"), (2, "b")]

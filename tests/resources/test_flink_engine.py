@@ -1,0 +1,313 @@
+"""Flink's SQL client and its cluster, for real, up to Delta's connector, which the registries here do not have."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from assets.cross_engine.flink_step import OWN, SHARED
+from embedded.jvm_jars import pyspark_jars, read_stamp
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import FlinkFailed, FlinkUnavailable
+from resources.flink.flink_engine import Flink
+from resources.flink.flink_jars import NEEDED, check_whole, listed
+from resources.flink.flink_output import FlinkJob, FlinkRun, understood
+from resources.flink.flink_sql import Insert, Target, flink_type, job_text, unity_catalog
+from resources.redaction import redacted
+
+TOKEN = "dapi'0123456789abcdef"  # with a quote, as a literal has to have it
+ROOT = Path(__file__).parents[2]
+
+LOG = """\
+2026-11-21T14:46:14,423 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state CREATED to RUNNING.
+2026-11-21T14:46:15,566 INFO  CheckpointCoordinator: Completed checkpoint 1 for job 3204b563b92dd714ab83e5f8b8da94f1 (1331 bytes, checkpointDuration=372 ms, finalizationTime=8 ms).
+2026-11-21T14:46:16,246 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RUNNING to RESTARTING.
+org.apache.flink.util.FlinkException: Global failure triggered by OperatorCoordinator
+	at org.apache.flink.runtime.Coordinator.fail(Coordinator.java:1)
+Caused by: io.delta.kernel.exceptions.CommitFailedException: version 7 is taken
+	... 1 more
+2026-11-21T14:46:16,458 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RESTARTING to RUNNING.
+2026-11-21T14:46:17,690 INFO  CheckpointCoordinator: Completed checkpoint 2 for job 3204b563b92dd714ab83e5f8b8da94f1 (976 bytes).
+2026-11-21T14:46:18,819 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RUNNING to FINISHED.
+"""  # noqa: E501 as Flink writes it
+
+
+@pytest.fixture
+def flink(tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Flink:
+    """Flink on an empty RATIFY_HOME that shares the jars of all runs; nothing answers at its catalog."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "jars").symlink_to(jars_dir)
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
+    for name in ("FLINK_DELTA_JARS", "FLINK_DELTA_PACKAGE"):
+        monkeypatch.delenv(name, raising=False)
+    return Flink(catalog=UnityCatalog(host="http://127.0.0.1:9", token=TOKEN), checkpoint_seconds=0.5)
+
+
+def on_files(folder: Path) -> Target:
+    """The same job on files, with Flink's own catalog and sink in place of the connector's."""
+    sink = {"connector": "filesystem", "path": folder.as_uri(), "format": "csv"}
+    return Target("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: sink)
+
+
+def test_the_job_is_what_delta_s_connector_asks_for() -> None:
+    target = unity_catalog("ratify", "tpch", "http://127.0.0.1:8080", TOKEN, [Path("/jars/delta-flink.jar")])
+    text = job_text(target, [OWN, SHARED], {"execution.checkpointing.interval": "2000 ms"})
+    options = "'endpoint' = 'http://127.0.0.1:8080/', 'token' = 'dapi''0123456789abcdef'"
+    assert "SET 'table.dml-sync' = 'true';\n" in text
+    assert "SET 'execution.checkpointing.interval' = '2000 ms';\n" in text
+    assert "ADD JAR '/jars/delta-flink.jar';\n" in text
+    assert f"CREATE CATALOG `ratify` WITH ('type' = 'unitycatalog', {options}, 'default-database' = 'tpch');\n" in text
+    for name, first, rows in (("orders_flink", 9_200_000_000, 3000), ("orders", 9_300_000_000, 10)):
+        columns = "`o_orderkey` BIGINT, `o_custkey` BIGINT, `o_orderstatus` STRING, `o_totalprice` DECIMAL(15,2), "
+        assert f"CREATE TEMPORARY TABLE `ratify`.`tpch`.`{name}` ({columns}" in text
+        assert f"WITH ('connector' = 'delta', {options}, 'uid' = 'ratify-tpch-{name}');\n" in text
+        assert f"INSERT INTO `ratify`.`tpch`.`{name}` SELECT CAST({first} + seq AS BIGINT) AS `o_orderkey`, " in text
+        assert f"'fields.seq.end' = '{rows}')" in text
+    assert TOKEN not in repr(target)
+
+
+@pytest.mark.parametrize(
+    ("spark", "flink"),
+    [
+        ("int", "INT"),
+        ("timestamp", "TIMESTAMP_LTZ(6)"),
+        ("binary", "BYTES"),
+        ("decimal(38, 9)", "DECIMAL(38,9)"),
+        ("array<string>", "ARRAY<STRING>"),
+        ("map<string, struct<a: int, b: date>>", "MAP<STRING, ROW<`a` INT, `b` DATE>>"),
+    ],
+)
+def test_types_by_flink_s_names(spark: str, flink: str) -> None:
+    assert flink_type(spark) == flink
+
+
+def test_a_log_tells_of_restarts_and_of_what_they_were_for() -> None:
+    job = FlinkJob(
+        name="tpch.orders",
+        id="3204b563b92dd714ab83e5f8b8da94f1",
+        status="FINISHED",
+        checkpoints=2,
+        restarts=1,
+        error="io.delta.kernel.exceptions.CommitFailedException: version 7 is taken",
+    )
+    run = understood("", LOG)
+    assert run == FlinkRun((job,))
+    assert run.succeeded
+    assert not understood("", LOG.rsplit("\n", 2)[0]).succeeded
+
+
+def test_secrets_are_taken_out_as_they_are_and_as_sql_has_them() -> None:
+    said = redacted(f"token {TOKEN}, 'token' = 'dapi''0123456789abcdef'", [TOKEN, ""])
+    assert said == "token ***, 'token' = '***'"
+
+
+# The jars.
+
+
+def jar(path: Path, *artifacts: str) -> Path:
+    """A jar that has the classes by which those artifacts are known."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in artifacts:
+            archive.writestr(f"{NEEDED[name]}.class", b"")
+    return path
+
+
+def test_a_whole_set_is_taken_however_its_files_are_cut(tmp_path: Path) -> None:
+    check_whole([jar(tmp_path / f"{number}.jar", name) for number, name in enumerate(NEEDED)], "here")
+    check_whole([jar(tmp_path / "assembly.jar", *NEEDED)], "here")
+
+
+@pytest.mark.parametrize("lost", [["jts-core"], ["delta-flink", "caffeine"], list(NEEDED)])
+def test_every_missing_artifact_is_named(tmp_path: Path, lost: list[str]) -> None:
+    jars = [jar(tmp_path / f"{name}.jar", name) for name in NEEDED if name not in lost]
+    with pytest.raises(FlinkUnavailable) as error:
+        check_whole(jars, "FLINK_DELTA_JARS (there)")
+    assert error.value.missing == tuple(lost)
+    assert f"FLINK_DELTA_JARS (there): it lacks {', '.join(lost)}. No job was started" in str(error.value)
+    assert "docs/flink.md" in str(error.value)
+
+
+def test_real_jars_are_known_by_their_classes(jars_dir: Path) -> None:
+    """What Spark has of them, and pyspark: all that the registries here can give."""
+    spark = next(found for stamp in jars_dir.glob("*/spark.json") if (found := read_stamp(stamp.parent, "spark")))
+    with pytest.raises(FlinkUnavailable) as error:
+        check_whole([*spark, *pyspark_jars().glob("*.jar")], "there")
+    assert error.value.missing == ("delta-flink", "caffeine", "failsafe")
+
+
+def test_jars_are_taken_from_folders_and_from_lists(tmp_path: Path) -> None:
+    one, two = jar(tmp_path / "a" / "1.jar"), jar(tmp_path / "a" / "2.jar")
+    three = jar(tmp_path / "3.jar")
+    assert listed(str(tmp_path / "a")) == (one, two)
+    assert listed(f"{three}, {one}") == listed(f"{three}{os.pathsep}{one}") == (three, one)
+    with pytest.raises(FlinkUnavailable, match=r"names .*/nowhere, which is not there"):
+        listed(f"{one},{tmp_path / 'nowhere'}")
+
+
+def test_a_cut_jar_is_named(tmp_path: Path) -> None:
+    whole = jar(tmp_path / "cut.jar", *NEEDED)
+    whole.write_bytes(whole.read_bytes()[:100])
+    with pytest.raises(FlinkUnavailable, match=r"cut\.jar cannot be read as a jar .*download it again"):
+        check_whole([whole], "there")
+
+
+def test_without_a_connector_nothing_is_started(flink: Flink) -> None:
+    with pytest.raises(FlinkUnavailable, match=r"was not given\. Set FLINK_DELTA_JARS") as error:
+        flink.insert([OWN, SHARED])
+    assert error.value.missing == ("delta-flink",)
+
+
+def test_with_half_a_connector_nothing_is_started(flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jar(tmp_path / "half" / "delta-flink.jar", *(name for name in NEEDED if name != "jts-core"))
+    monkeypatch.setenv("FLINK_DELTA_JARS", str(tmp_path / "half"))
+    with pytest.raises(FlinkUnavailable, match=r"it lacks jts-core\."):
+        flink.insert([OWN, SHARED])
+
+
+def test_coordinates_that_no_registry_has_are_named(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLINK_DELTA_PACKAGE", "io.delta:delta-flink:0.0.0-none")
+    with pytest.raises(
+        FlinkUnavailable, match=r"(?s)could not download io\.delta:delta-flink:0\.0\.0-none.*FLINK_DELTA_JARS"
+    ):
+        flink.insert([OWN, SHARED])
+
+
+def test_a_java_that_is_none_is_named(flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIFY_JAVA_HOME", str(tmp_path))
+    with pytest.raises(FlinkUnavailable, match="is not a Java"):
+        flink.execute("SELECT 1;")
+
+
+# The client and its cluster.
+
+
+def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink, tmp_path: Path) -> None:
+    """The document's job into files; then the catalog of Delta's connector, which Flink does not know."""
+    sink = tmp_path / "orders_flink"
+    short = Insert(OWN.table, OWN.uid, 300, 300, OWN.columns)
+    text = job_text(on_files(sink), [short], {"execution.checkpointing.interval": "300 ms"})
+    text += job_text(unity_catalog("other", "tpch", "http://127.0.0.1:9", TOKEN, []), [], {})
+    with watched("0123456789abcdef") as (leaks, addresses), pytest.raises(FlinkFailed) as failed:
+        flink.execute(text, secrets=[TOKEN])
+    assert "Could not find any factory for identifier 'unitycatalog'" in str(failed.value)
+    assert "0123456789abcdef" not in str(failed.value)
+    assert leaks == []
+    assert addresses == {"127.0.0.1"}
+    rows = [row for part in sink.rglob("part-*") for row in csv.reader(part.read_text().splitlines())]
+    assert sorted(int(row[0]) for row in rows) == list(range(9_200_000_001, 9_200_000_301))
+    assert sum(Decimal(row[3]) for row in rows) == sum(seq * 7 % 1000 for seq in range(1, 301))
+    assert {(row[2], row[5], row[6], row[7]) for row in rows} == {("O", "3-MEDIUM", "Clerk#external-flink-stream", "0")}
+
+
+@pytest.mark.long
+def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
+    broken = Insert(OWN.table, OWN.uid, 10, 100, ("1 / (seq - 5)", *OWN.columns[1:]))
+    restarts = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "2",
+        "restart-strategy.fixed-delay.delay": "10 ms",
+    }
+    target = Target("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: {"connector": "blackhole"})
+    text = job_text(target, [broken], restarts)
+    with pytest.raises(FlinkFailed, match=r"into tpch\.orders_flink ended as FAILED after 2 restarts: .*/ by zero"):
+        flink.execute(text)
+
+
+@contextmanager
+def watched(secret: str) -> Iterator[tuple[list[str], set[str]]]:
+    """Look, in the block, for a secret in command lines and files, and at the addresses that the client listens on."""
+    leaks, addresses, over = list[str](), set[str](), threading.Event()
+
+    def look(client: psutil.Process) -> None:
+        command = client.cmdline()
+        if secret in " ".join(command):
+            leaks.append(f"process {client.name()}")
+        # `java -version` asks which Java it is.
+        if client.name() == "java" and command[1].startswith("@"):
+            found = [c.laddr.ip for c in client.net_connections("tcp") if c.status == "LISTEN"]
+            addresses.update(address.removeprefix("::ffff:") for address in found)
+            files = [path for path in Path(command[1][1:]).parent.rglob("*") if path.is_file()]
+            leaks.extend(str(path) for path in files if secret in path.read_text(errors="replace"))
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            for process in descendants(os.getpid()):
+                with suppress(psutil.Error, FileNotFoundError):
+                    look(process)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield leaks, addresses
+    finally:
+        over.set()
+        thread.join()
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def clients(pid: int) -> list[psutil.Process]:
+    """The JVMs of the client below a process."""
+    found = list[psutil.Process]()
+    for process in descendants(pid):
+        with suppress(psutil.Error):
+            if process.name() == "java" and process.cmdline()[1].startswith("@"):
+                found.append(process)
+    return found
+
+
+PARENT = """
+import sys
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.flink.flink_engine import Flink
+text = "CREATE TEMPORARY TABLE s (n BIGINT) WITH ('connector'='datagen');" \
+       "CREATE TEMPORARY TABLE t (n BIGINT) WITH ('connector'='blackhole');" \
+       "SET 'table.dml-sync' = 'true'; INSERT INTO t SELECT n FROM s;"
+Flink(catalog=UnityCatalog(host="http://127.0.0.1:9", token="t")).execute(text)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: signal.Signals) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environ = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as parent:
+        try:
+            assert eventually(lambda: clients(parent.pid))
+            family = descendants(parent.pid)
+            # The JVM is at work, or still on its way there.
+            time.sleep(1)
+            parent.send_signal(how)
+            parent.wait(30)
+            gone, alive = psutil.wait_procs(family, timeout=30)
+            assert alive == []
+            assert len(gone) == len(family) == 2
+        finally:
+            parent.kill()
+    if how is signal.SIGINT:
+        assert list(temporary.iterdir()) == []
+
+
+def eventually(check: Callable[[], list[psutil.Process]], seconds: float = 30) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while not (found := check()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found

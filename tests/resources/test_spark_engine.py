@@ -1,0 +1,170 @@
+"""Spark: tables made once, MERGE and its counts, no version where nothing changed, and what it says when it is gone."""
+
+import datetime as dt
+import socket
+import threading
+import time
+from decimal import Decimal
+from typing import Any
+
+import grpc
+import pytest
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.errors import CommitConflict, SparkUnavailable
+from resources.spark.spark_engine import Spark
+from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs(Engine.SPARK, layer="silver", keys=("id",))
+    assert lake.spark.ensure_table(made)
+    assert not lake.spark.ensure_table(made)
+    return made
+
+
+def mirror(lake: Lakehouse, table: TableDeclaration, values: str) -> Any:
+    return lake.spark.mirror(table, lambda: lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(id, v)"))
+
+
+@pytest.mark.stack
+def test_mirror_inserts_updates_and_deletes(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (3L, 'c')")
+    assert (first.version, first.rows, first.commit.version, first.commit.rows_added) == (1, 3, 1, 3)
+    second = mirror(lake, table, "(1L, 'a'), (2L, 'b'), (4L, 'd')")
+    counts = {name: second.commit.metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")}
+    assert counts == {"Inserted": 1, "Updated": 1, "Deleted": 1}
+    assert lake.rows(table) == [(1, "a"), (2, "b"), (4, "d")]
+    again = mirror(lake, table, "(4L, 'd'), (2L, 'b'), (1L, 'a')")
+    assert (again.commit, again.version, again.rows) == (None, 2, 3)
+    assert lake.version(table) == 2
+    assert (
+        mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (4L, 'd')").commit.metrics["numTargetRowsUpdated"] == 1
+    )
+    assert lake.rows(table)[1] == (2, None)
+
+
+@pytest.mark.stack
+def test_history_tells_every_commit(lake: Lakehouse, table: TableDeclaration) -> None:
+    mirror(lake, table, "(1L, 'a')")
+    with lake.duckdb.session() as session:
+        session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
+    history = lake.spark.history(lake.full(table))
+    assert [(c.version, c.engine, c.operation) for c in history] == [
+        (3, Engine.SPARK, "DELETE"),
+        (2, Engine.DUCKDB, "WRITE"),
+        (1, Engine.SPARK, "MERGE"),
+        (0, Engine.SPARK, "CREATE TABLE"),
+    ]
+    assert [c.version for c in lake.spark.history(lake.full(table), 2)] == [3, 2]
+    assert history[2].user_metadata
+    assert [c.timestamp for c in history] == sorted((c.timestamp for c in history), reverse=True)
+
+
+@pytest.mark.stack
+def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: TableDeclaration) -> None:
+    """While the first MERGE waits for the rows of its slow source, DuckDB appends a row, which the second must delete."""
+    mirror(lake, table, "(1L, 'a')")
+    reads = list[int]()
+    began = threading.Event()
+
+    def read() -> Any:
+        reads.append(1)
+        began.set()
+        slow = "reflect('java.lang.Thread', 'sleep', 8000L) = 'x'" if len(reads) == 1 else "false"
+        return lake.spark.sql(f"SELECT 1L AS id, CASE WHEN {slow} THEN 'x' ELSE 'z' END AS v")
+
+    def append() -> None:
+        duckdb = lake.another_duckdb()
+        with duckdb.session() as session:
+            began.wait(60)
+            # The MERGE fixes its snapshot when it is planned, before it asks its source for rows.
+            time.sleep(3)
+            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+        duckdb.close()
+
+    other = threading.Thread(target=append)
+    other.start()
+    done = lake.spark.mirror(table, read)
+    other.join()
+    assert len(reads) == 2
+    assert [(c.version, c.operation) for c in lake.spark.history(lake.full(table), 2)] == [(3, "MERGE"), (2, "WRITE")]
+    assert (done.version, done.rows) == (3, 1)
+    assert lake.rows(table) == [(1, "z")]
+
+
+@pytest.mark.stack
+def test_a_conflict_on_every_attempt_is_raised(lake: Lakehouse, table: TableDeclaration) -> None:
+    reads = list[int]()
+
+    def read() -> Any:
+        reads.append(1)
+        raise CommitConflict("another writer, each time")
+
+    impatient = Spark(catalog=lake.catalog, remote=lake.spark.remote, attempts=2)
+    with pytest.raises(CommitConflict, match="each time"):
+        impatient.mirror(table, read)
+    assert len(reads) == 2
+    assert lake.version(table) == 0
+
+
+@pytest.mark.stack
+def test_errors_of_a_query_stay_what_they_are(lake: Lakehouse) -> None:
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        lake.run("SELECT * FROM ratify.bronze.no_such_table")
+
+
+@pytest.mark.stack
+def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
+    spark = Spark(catalog=another_catalog(lake.stack), remote=lake.spark.remote)
+    assert spark.rows(spark.sql("SELECT current_timezone() AS zone")) == [{"zone": "UTC"}]
+    spark.close()
+    spark.close()
+    assert spark.rows(spark.sql("SELECT 1 AS one")) == [{"one": 1}]
+
+
+def test_a_channel_that_another_thread_has_closed_is_no_spark() -> None:
+    spark = Spark(catalog=UnityCatalog(host="http://127.0.0.1:9", token="t"), remote="sc://127.0.0.1:9")
+    channel = grpc.insecure_channel("127.0.0.1:9")
+    channel.close()
+    with pytest.raises(SparkUnavailable, match="closed"), spark._understood():
+        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
+    with pytest.raises(ValueError, match="of its own"), spark._understood():
+        raise ValueError("of its own")
+
+
+@pytest.mark.stack
+def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
+    columns = (
+        Column("id", "bigint", "the key", nullable=False),
+        Column("at", "timestamp"),
+        Column("price", "decimal(10,2)"),
+        Column("tags", "array<string>"),
+        Column("place", "struct<lat:double,lon:double>"),
+    )
+    made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
+    lake.spark.ensure_table(made)
+    assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
+    with lake.duckdb.session() as session:
+        session.append(made, "SELECT 1, TIMESTAMP '2013-01-01 01:02:03', 4.5, ['a', 'b'], {'lat': 1, 'lon': 2}", ["one"])
+        there = session.rows(f"SELECT * FROM uc.bronze.{made.name}")
+    moment = dt.datetime(2013, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
+    assert there == [(1, moment, Decimal("4.50"), ["a", "b"], {"lat": 1.0, "lon": 2.0})]
+    (row,) = lake.spark.rows(lake.spark.table(made))
+    assert row["at"].astimezone(dt.UTC) == moment
+    assert {**row, "at": moment} == dict(zip(made.column_names, there[0], strict=True))
+
+
+def test_no_spark_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    spark = Spark(
+        catalog=UnityCatalog(host="http://127.0.0.1:1", token="x"), remote=f"sc://127.0.0.1:{port}", retry_seconds=1
+    )
+    with pytest.raises(SparkUnavailable, match=rf"127\.0\.0\.1:{port}.*Check that it runs \(`ratify status`\)"):
+        spark.sql("SELECT 1")

@@ -1,0 +1,137 @@
+"""Statements on a workspace, through the real SDK against a local server that speaks its endpoints."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import CatalogDenied, NotConfigured, StatementFailed, TableMissing
+from resources.settings import Settings
+from tests.resources.workspace_server import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    WAREHOUSE,
+    FakeWorkspace,
+    failed,
+    fake_workspace,
+    state,
+)
+
+
+@pytest.fixture
+def workspace(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorkspace]:
+    with fake_workspace() as fake:
+        monkeypatch.delenv("UNITY_TOKEN", raising=False)
+        for name, value in (
+            ("UNITY_HOST", fake.url),
+            ("UNITY_CLIENT_ID", CLIENT_ID),
+            ("UNITY_CLIENT_SECRET", CLIENT_SECRET),
+            ("UNITY_WAREHOUSE_ID", WAREHOUSE),
+        ):
+            monkeypatch.setenv(name, value)
+        yield fake
+
+
+def warehouse(**more: object) -> SqlWarehouse:
+    return SqlWarehouse(catalog=UnityCatalog(), **more)
+
+
+def test_statements_run_one_after_the_other_by_one_token(workspace: FakeWorkspace) -> None:
+    workspace.courses = {"SECOND": [state("PENDING"), state("RUNNING"), state("CLOSED")]}
+    warehouse().run(["SELECT 'FIRST'", "SELECT 'SECOND'", "SELECT 'THIRD'"])
+    assert workspace.statements == ["SELECT 'FIRST'", "SELECT 'SECOND'", "SELECT 'THIRD'"]
+    assert (set(workspace.callers), len(workspace.tokens), workspace.cancelled) == ({CLIENT_ID}, 1, [])
+
+
+def test_a_failure_says_which_statement_and_what_the_workspace_said(workspace: FakeWorkspace) -> None:
+    said = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `samples`.`tpch`.`part` cannot be found."
+    workspace.courses = {"part": [state("RUNNING"), failed(said, sql_state="42P01")]}
+    with pytest.raises(StatementFailed) as error:
+        warehouse().run(["SELECT 1", "CREATE TABLE part\nAS SELECT 1", "SELECT 3"])
+    assert str(error.value) == (
+        f"The workspace could not run statement 2 of 3 (CREATE TABLE part): {said} (BAD_REQUEST, SQLSTATE 42P01)"
+    )
+    assert len(workspace.statements) == 2
+
+
+def test_a_statement_that_somebody_cancelled(workspace: FakeWorkspace) -> None:
+    workspace.courses = {"SELECT": [state("CANCELED")]}
+    with pytest.raises(StatementFailed, match=r"statement 1 of 1 \(SELECT 1\): it ended as CANCELED"):
+        warehouse().run(["SELECT 1"])
+
+
+def test_a_statement_that_does_not_end_is_cancelled(workspace: FakeWorkspace) -> None:
+    workspace.courses = {"slow": [state("RUNNING")]}
+    with pytest.raises(StatementFailed, match=r"did not end statement 1 of 2 \(SELECT slow\) within 0.5 s"):
+        warehouse(patience=0.5).run(["SELECT slow", "SELECT 2"])
+    assert (workspace.statements, workspace.cancelled) == (["SELECT slow"], [0])
+
+
+def test_ctrl_c_cancels_the_statement_that_runs(workspace: FakeWorkspace) -> None:
+    # A shell's background job begins with Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    workspace.courses = {"slow": [state("RUNNING")]}
+
+    def interrupt() -> None:
+        while len(workspace.statements) < 2:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        warehouse().run(["SELECT 1", "SELECT slow", "SELECT 3"])
+    thread.join()
+    signal.signal(signal.SIGINT, before)
+    assert (len(workspace.statements), workspace.cancelled) == (2, [1])
+
+
+def test_a_token_that_expires_while_a_statement_runs_is_renewed(workspace: FakeWorkspace) -> None:
+    # databricks-sdk renews a token 40 s before its end: of this one, after the first second.
+    workspace.life, workspace.expires_in = 1.5, 41
+    workspace.courses = {"slow": [*[state("RUNNING")] * 4, state("SUCCEEDED")]}
+    begun = time.monotonic()
+    warehouse().run(["SELECT slow", "SELECT 2"])
+    assert time.monotonic() - begun > workspace.life
+    assert (len(workspace.tokens) > 1, workspace.refused, workspace.cancelled) == (True, 0, [])
+
+
+def test_a_token_that_is_refused_while_a_statement_runs(workspace: FakeWorkspace, caplog: pytest.LogCaptureFixture) -> None:
+    workspace.life = 1.5
+    workspace.courses = {"slow": [state("RUNNING")]}
+    with caplog.at_level(logging.WARNING), pytest.raises(CatalogDenied, match="refused to follow statement 1 of 1") as error:
+        warehouse().run(["SELECT slow"])
+    assert "refused to cancel statement 1 of 1" in caplog.text
+    for secret in (*workspace.tokens, CLIENT_SECRET):
+        assert secret not in str(error.value) + caplog.text
+
+
+def test_a_wrong_secret(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNITY_CLIENT_SECRET", "wr0ng")
+    said = r"gave no token to begin statement 1 of 1 .*invalid_client.*Check UNITY_CLIENT_ID and UNITY_CLIENT_SECRET"
+    with pytest.raises(CatalogDenied, match=said) as error:
+        warehouse().run(["SELECT 1"])
+    assert "wr0ng" not in str(error.value)
+    assert workspace.statements == []
+
+
+def test_no_warehouse_and_one_that_does_not_exist(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TableMissing, match="SQL warehouse nope does not exist"):
+        warehouse(warehouse_id="nope").run(["SELECT 1"])
+    monkeypatch.delenv("UNITY_WAREHOUSE_ID")
+    assert Settings().warehouse is None
+    with pytest.raises(NotConfigured, match="set UNITY_WAREHOUSE_ID"):
+        warehouse().run(["SELECT 1"])
+
+
+def test_a_warehouse_without_a_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNITY_HOST", raising=False)
+    monkeypatch.setenv("UNITY_WAREHOUSE_ID", WAREHOUSE)
+    with pytest.raises(NotConfigured, match="UNITY_HOST is not"):
+        _ = Settings().warehouse

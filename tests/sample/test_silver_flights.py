@@ -1,0 +1,249 @@
+"""The SQL of silver on rows made by hand and on real days: rules, UTC, duplicates, and the weather at departure."""
+
+import csv
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.silver import silver_flights as silver
+from components.checks.reconciliation import count_fates, flights_conserved
+from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.load.batch_loading import load_batch
+from orchestration.cli import sample_flights
+from resources.landing.landing_zone import LandingZone
+from tests.ingest.test_batch_loading import new_source
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+SQL = Path(silver.__file__).parent
+GOOD = dict(
+    zip(
+        FLIGHTS_RAW.header,
+        [
+            "2013",
+            "1",
+            "1",
+            "517",
+            "515",
+            "2",
+            "830",
+            "819",
+            "11",
+            "UA",
+            "1545",
+            "N14228",
+            "EWR",
+            "IAH",
+            "227",
+            "1400",
+            "5",
+            "15",
+            "2013-01-01T10:00:00Z",
+        ],
+        strict=True,
+    )
+)
+ZONES = {"IAH": "America/Chicago", "LAX": "America/Los_Angeles", "BOS": "America/New_York", "PHX": "America/Phoenix"}
+
+
+def frame(lake: Lakehouse, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Any:
+    """Rows as bronze has them: text, then where they came from; later ones landed later."""
+    schema = ", ".join(f"{name} string" for name in columns)
+    made = [
+        (
+            *(row.get(name) for name in columns),
+            row.get("_source_file", "f.csv"),
+            number,
+            dt.datetime(2013, 2, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=number),
+            "batch",
+        )
+        for number, row in enumerate(rows, 1)
+    ]
+    load = "_source_file string, _source_row bigint, _loaded_at timestamp, _batch_id string"
+    return lake.spark.session.createDataFrame(made, f"{schema}, {load}")
+
+
+def airports(lake: Lakehouse, zones: dict[str, str] = ZONES) -> Any:
+    return frame(lake, AIRPORTS.header, [{"faa": faa, "tzone": zone} for faa, zone in zones.items()])
+
+
+def parsed(lake: Lakehouse, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    flights = frame(lake, FLIGHTS_RAW.header, rows)
+    # As text: PySpark gives timestamps in the zone of this process.
+    found = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=flights, airports=airports(lake))
+    shown = [f"date_format({c}, \"yyyy-MM-dd'T'HH:mm'Z'\") AS {c}" if c.endswith("_utc") else c for c in found.columns]
+    # Several rows of a test may have one key.
+    rule = "nullif(array_join(array_remove(failed, 'one_row_for_flight'), ', '), '') AS rule"
+    return lake.spark.rows(found.selectExpr(*shown, rule).orderBy("_source_row"))
+
+
+BROKEN = [
+    ({"month": "13"}, "date_is_valid"),
+    ({"day": "30", "month": "2"}, "date_is_valid"),
+    ({"year": "MMXIII"}, "date_is_valid"),
+    ({"sched_dep_time": "2460"}, "scheduled_departure_is_a_time"),
+    ({"sched_dep_time": None}, "scheduled_departure_is_a_time"),
+    ({"sched_arr_time": "noon"}, "scheduled_arrival_is_a_time"),
+    ({"carrier": None}, "carrier_is_given"),
+    ({"flight": "UA1"}, "flight_number_is_a_number"),
+    ({"origin": "BOS"}, "origin_is_a_new_york_airport"),
+    ({"origin": None}, "origin_is_a_new_york_airport"),
+    ({"dest": "Houston"}, "destination_is_an_airport_code"),
+    ({"distance": "0"}, "distance_is_positive"),
+    ({"distance": "far"}, "distance_is_positive"),
+    ({"arr_delay": "late"}, "numbers_are_numbers"),
+    ({"air_time": "x"}, "numbers_are_numbers"),
+    ({"dep_time": "NA", "dep_delay": "NA"}, "arrived_flights_departed"),
+    ({"dep_delay": "NA"}, "departed_flights_have_a_delay"),
+    ({"air_time": "-1"}, "air_time_is_positive"),
+]
+
+
+def test_each_rule_finds_its_row(lake: Lakehouse) -> None:
+    rows = parsed(lake, [GOOD, *(GOOD | change for change, _ in BROKEN)])
+    assert rows[0]["rule"] is None
+    for (change, rule), row in zip(BROKEN, rows[1:], strict=True):
+        assert rule in (row["rule"] or "").split(", "), change
+    several = parsed(lake, [GOOD | {"carrier": None, "distance": "-5", "air_time": "0"}])[0]["rule"]
+    assert several == "carrier_is_given, distance_is_positive, air_time_is_positive"
+
+
+def test_times_are_utc(lake: Lakehouse) -> None:
+    cases = {
+        "winter": ({}, "2013-01-01T10:15Z", "2013-01-01T14:19Z"),
+        "the day that clocks go forward": ({"month": "3", "day": "10"}, "2013-03-10T09:15Z", "2013-03-10T13:19Z"),
+        "the day before": ({"month": "3", "day": "9"}, "2013-03-09T10:15Z", "2013-03-09T14:19Z"),
+        "the day that clocks go back": ({"month": "11", "day": "3"}, "2013-11-03T10:15Z", "2013-11-03T14:19Z"),
+        "over midnight": (
+            {"sched_dep_time": "2330", "sched_arr_time": "45", "dest": "BOS"},
+            "2013-01-02T04:30Z",
+            "2013-01-02T05:45Z",
+        ),
+        "into the night that clocks go forward": (
+            {"month": "3", "day": "9", "sched_dep_time": "2355", "sched_arr_time": "325", "dest": "BOS"},
+            "2013-03-10T04:55Z",
+            "2013-03-10T07:25Z",
+        ),
+        "a zone without summer time": (
+            {"month": "7", "sched_dep_time": "800", "sched_arr_time": "1000", "dest": "PHX"},
+            "2013-07-01T12:00Z",
+            "2013-07-01T17:00Z",
+        ),
+        "an unknown zone": ({"dest": "ZZZ"}, "2013-01-01T10:15Z", None),
+    }
+    rows = parsed(lake, [GOOD | change for change, _, _ in cases.values()])
+    found = {
+        name: (row["scheduled_departure_utc"], row["scheduled_arrival_utc"]) for name, row in zip(cases, rows, strict=True)
+    }
+    assert found == {name: (departs, arrives) for name, (_, departs, arrives) in cases.items()}
+    assert {row["rule"] for row in rows} == {None}
+    assert (rows[0]["departure_utc"], rows[0]["arrival_utc"]) == ("2013-01-01T10:17Z", "2013-01-01T14:30Z")
+    assert rows[0]["flight_id"] == "UA-1545-EWR-20130101T1015Z"
+
+
+def test_real_days_agree_with_the_times_of_their_source(lake: Lakehouse) -> None:
+    days = {dt.date(2013, 1, 1), dt.date(2013, 3, 10), dt.date(2013, 11, 3)}
+    given = [row for day, text in sample_flights._days() if day in days for row in csv.DictReader(text.splitlines())]
+    assert len(given) > 2500
+    rows = parsed(lake, given)
+    hours = [f"{row['scheduled_departure_utc'][:13]}:00:00Z" for row in rows]
+    assert hours == [row["time_hour"] for row in given]
+    assert {row["rule"] for row in rows} == {None}
+    assert len({row["flight_id"] for row in rows}) == len(rows)
+
+
+def test_cancelled_and_diverted(lake: Lakehouse) -> None:
+    never = {"dep_time": "NA", "dep_delay": "NA", "arr_time": "NA", "arr_delay": "NA", "air_time": "NA", "tailnum": "NA"}
+    astray = {"arr_delay": "NA", "air_time": "NA"}
+    rows = parsed(lake, [GOOD, GOOD | never, GOOD | astray])
+    assert [(row["cancelled"], row["diverted"], row["rule"]) for row in rows] == [
+        (False, False, None),
+        (True, False, None),
+        (False, True, None),
+    ]
+    assert (rows[1]["tail_number"], rows[1]["departure_utc"], rows[1]["arrival_utc"]) == (None, None, None)
+
+
+def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake: Lakehouse) -> None:
+    given = [GOOD | {"dep_delay": "1"}, GOOD | {"flight": "7"}, GOOD | {"dep_delay": "9"}, GOOD | {"air_time": "0"}]
+    raw = frame(lake, FLIGHTS_RAW.header, given)
+    rows = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=raw, airports=airports(lake))
+    flights = lake.spark.sql((SQL / "flights.sql").read_text(), judged=rows)
+    kept = {row["flight_number"]: row for row in lake.spark.rows(flights)}
+    assert {number: row["departure_delay_min"] for number, row in kept.items()} == {1545: 9, 7: 2}
+    assert tuple(flights.columns) == silver.FLIGHTS.column_names
+    quarantine = lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), judged=rows)
+    assert [(row["_source_row"], row["rule"]) for row in lake.spark.rows(quarantine)] == [(4, "air_time_is_positive")]
+    assert tuple(quarantine.columns) == silver.FLIGHTS_QUARANTINE.column_names
+
+    def counts(**frames: Any) -> Any:
+        with lake.duckdb.session() as session:
+            for name, rows in ({"bronze": raw, "silver": flights, "quarantine": quarantine} | frames).items():
+                session.con.register(name, rows.toArrow())
+            return flights_conserved(count_fates(session, "bronze", "silver", "quarantine"))
+
+    found = counts()
+    assert (found.passed, found.numbers["duplicates"]) == (True, 1)
+    lost = counts(silver=flights.where("flight_number <> 7"))
+    assert (lost.passed, lost.numbers["unaccounted"]) == (False, 1)
+    assert not counts(quarantine=quarantine.where("false")).numbers["quarantine"]
+    invented = counts(bronze=raw.where("_source_row <> 2"))
+    assert (invented.passed, invented.numbers["invented"]) == (False, 1)
+
+
+def test_the_last_weather_before_departure(lake: Lakehouse) -> None:
+    observed = [
+        {"origin": "EWR", "temp": "30", "time_hour": "2013-01-01T09:00:00Z"},
+        {"origin": "EWR", "temp": "31", "time_hour": "2013-01-01T10:00:00Z"},
+        {"origin": "EWR", "temp": "32", "time_hour": "2013-01-01T11:00:00Z"},
+        {"origin": "JFK", "temp": "99", "time_hour": "2013-01-01T10:10:00Z"},
+        {"origin": "LGA", "temp": "NA", "time_hour": "2013-01-01T07:15:00Z"},
+        {"origin": "EWR", "temp": "33", "time_hour": "2013-01-01T11:00:00Z"},
+        {"origin": "EWR", "temp": "1", "time_hour": "soon"},
+    ]
+    departures = [
+        ("between", "EWR", "2013-01-01T10:59:00Z"),
+        ("just then, a corrected one", "EWR", "2013-01-01T11:00:00Z"),
+        ("three hours", "EWR", "2013-01-01T14:00:00Z"),
+        ("too old", "EWR", "2013-01-01T14:01:00Z"),
+        ("before all", "JFK", "2013-01-01T10:00:00Z"),
+        ("no value", "LGA", "2013-01-01T10:00:00Z"),
+    ]
+    values = ", ".join(f"('{name}', '{origin}', TIMESTAMP '{at}')" for name, origin, at in departures)
+    flights = lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(flight_id, origin, scheduled_departure_utc)")
+    weather = frame(lake, WEATHER.header, observed)
+    found = lake.spark.sql((SQL / "flights_weather.sql").read_text(), flights=flights, weather=weather)
+    assert tuple(found.columns) == silver.FLIGHTS_WEATHER.column_names
+    rows = {row["flight_id"]: row for row in lake.spark.rows(found)}
+    assert {name: row["temperature_f"] for name, row in rows.items()} == {
+        "between": 31.0,
+        "just then, a corrected one": 33.0,
+        "three hours": 33.0,
+        "too old": None,
+        "before all": None,
+        "no value": None,
+    }
+    assert rows["no value"]["observed_at_utc"] is not None
+    assert rows["too old"]["observed_at_utc"] is None
+
+
+def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: Lakehouse, tmp_path: Path) -> None:
+    source = new_source(*FLIGHTS_RAW.header)
+    path = tmp_path / source.pattern.replace("*", "day")
+    path.parent.mkdir()
+    lines = [",".join((GOOD | change).values()) for change in ({}, {"distance": "far"}, {"flight": "2"})]
+    path.write_text("\n".join([",".join(source.header), *lines, ""]))
+    lake.spark.ensure_table(LANDED_FILES)
+    lake.spark.ensure_table(source.table)
+    zone = LandingZone(url=str(tmp_path))
+    outcome = load_batch(lake.duckdb, zone, source, zone.files(source.pattern))
+    assert (outcome.rows, outcome.version) == (3, 1)
+    rows = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=lake.spark.table(source.table), airports=airports(lake))
+    quarantine = lake.spark.rows(lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), judged=rows))
+    assert [(row["_source_row"], row["rule"]) for row in quarantine] == [(2, "distance_is_positive")]
+    assert '"distance":"far"' in quarantine[0]["landed"]
+    assert lake.spark.sql((SQL / "flights.sql").read_text(), judged=rows).count() == 2
