@@ -9,7 +9,7 @@ from assets.gold.gold_flights import gold_assets
 from assets.gold.gold_tracker import tracker_gold_assets
 from assets.silver.silver_flights import silver_assets
 from assets.silver.tracker_events import stream_batches, tracker_events
-from components.checks.check_definitions import all_checks
+from assets.table_checks import all_checks
 from orchestration.automation import automation_sensor, with_policies
 from orchestration.jobs import cross_engine_proof, events_job, files_job, hourly, ingest_job, medallion_job, nightly
 from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor

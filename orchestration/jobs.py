@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.bronze.landed_tables import SOURCES
 from assets.cross_engine.proof_steps import GROUP
-from components.checks.check_definitions import FROM_KAFKA, files_checks
+from assets.table_checks import FROM_KAFKA, files_checks
 from components.table_asset import asset_key
 
 ingest_job = dg.define_asset_job(

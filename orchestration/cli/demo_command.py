@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets.bronze.landed_tables import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
-from components.checks.check_definitions import FROM_FILES
+from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration.automation import automation_sensor
 from orchestration.cli import cli_session

@@ -8,7 +8,7 @@ import dagster as dg
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import ensure_tables
 from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
-from components.checks.check_definitions import FROM_KAFKA
+from assets.table_checks import FROM_KAFKA
 from components.checks.stream_reconciliation import count_records
 from components.expectations.expectation_rules import Unique
 from components.table_asset import asset_key

@@ -15,7 +15,8 @@ import pytest
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
 from assets.silver.tracker_stream import parsed_sql
 from assets.silver.tracker_tables import EXPECTATIONS
-from components.checks.check_definitions import history_checks, offsets_once
+from assets.table_checks import offsets_once
+from components.checks.check_definitions import history_checks
 from components.checks.history_checks import Finding
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.expectations.validation import judgement

@@ -11,7 +11,8 @@ import dagster as dg
 import pytest
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
-from components.checks.check_definitions import history_checks, offsets_once
+from assets.table_checks import offsets_once
+from components.checks.check_definitions import history_checks
 from components.checks.offset_checks import Partition, each_offset_once
 from ingest.records.kafka_records import _missing, _show, refusal, starting
 from ingest.records.record_source import Gap, StreamOptions

@@ -18,7 +18,8 @@ from assets.silver.tracker_events import tracker_events
 from assets.silver.tracker_replay import Correction, correct, read_corrections, replay
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
 from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
-from components.checks.check_definitions import events_conserved, history_checks
+from assets.table_checks import events_conserved
+from components.checks.check_definitions import history_checks
 from components.checks.stream_reconciliation import count_records, records_conserved
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
