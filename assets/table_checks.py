@@ -74,7 +74,7 @@ def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
             asset=asset_key(TRACKER_EVENTS),
             additional_deps=[asset_key(QUARANTINE), asset_key(TRACKER_EVENTS_RAW)],
             blocking=True,
-            description="Records read = silver + dropped + quarantined + duplicates + late, by the tables and the book.",
+            description="Records read = silver + dropped + quarantined + duplicates + late, by the tables and the ledger.",
         )
     ],
 )

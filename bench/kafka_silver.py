@@ -1,8 +1,8 @@
 """What expectations cost: the part of `bench.kafka` that goes from bronze into silver.
 
 What has come to bronze since the last run is taken by the package's stream (judged, counted, merged, those that fail set
-aside, the batch booked), by the same with no more expectations than it takes to have each event once, and by a stream by
-hand that only parses and merges.
+aside, the batch entered in the ledger), by the same with no more expectations than it takes to have each event once, and by
+a stream by hand that only parses and merges.
 """
 
 from collections.abc import Generator, Sequence

@@ -11,7 +11,7 @@ from components.table_asset import Written, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
-from ingest.load.load_metrics import Loaded, book_numbers, numbers
+from ingest.load.load_metrics import Loaded, ledger_numbers, numbers
 from ingest.load.post_load_actions import dispose
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
@@ -63,7 +63,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             files = _files(config, landing, duckdb, source)
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
-        _observe_book(context, landing, duckdb, source)
+        _observe_ledger(context, landing, duckdb, source)
         return result(source.table, _written(source, loaded, created, duckdb, catalog))
 
     return asset
@@ -97,12 +97,12 @@ def _load(
     return loaded
 
 
-def _observe_book(context: dg.AssetExecutionContext, landing: LandingZone, duckdb: DuckDB, source: Source) -> None:
-    """Tell the book's own page what it holds: it has no materializations, for every bronze asset writes it."""
+def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duckdb: DuckDB, source: Source) -> None:
+    """Tell the ledger's own page what it holds: it has no materializations, for every bronze asset writes it."""
     left = waiting(duckdb, landing, source)
     with duckdb.session() as session:
         sums = totals(session)
-    metadata = book_numbers(sums, source.table_name, left, dt.datetime.now(dt.UTC))
+    metadata = ledger_numbers(sums, source.table_name, left, dt.datetime.now(dt.UTC))
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 

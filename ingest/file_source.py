@@ -32,7 +32,7 @@ RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
 
 
 KEPT = {RETENTION: "interval 30 days"}
-"""How long a table's log knows what was loaded: a file that is older is looked up in the book."""
+"""How long a table's log knows what was loaded: a file that is older is looked up in the ledger."""
 
 
 class Format(StrEnum):

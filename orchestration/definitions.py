@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.bronze.landed_tables import bronze_assets, landed_files, landing_assets
 from assets.bronze.tracker_events_raw import kafka_events, tracker_events_raw
-from assets.cross_engine.proof_assets import cross_engine_assets, steps_book
+from assets.cross_engine.proof_assets import cross_engine_assets, steps_ledger
 from assets.gold.gold_flights import gold_assets
 from assets.gold.gold_tracker import tracker_gold_assets
 from assets.silver.silver_flights import silver_assets
@@ -29,7 +29,7 @@ tables = dg.map_asset_specs(
 )
 
 defs = dg.Definitions(
-    assets=[*landing_assets, kafka_events, *tables, landed_files, stream_batches, *cross_engine_assets, steps_book],
+    assets=[*landing_assets, kafka_events, *tables, landed_files, stream_batches, *cross_engine_assets, steps_ledger],
     asset_checks=all_checks,
     jobs=[cross_engine_proof, events_job, files_job, ingest_job, medallion_job],
     schedules=[hourly, nightly],

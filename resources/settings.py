@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from resources.errors import NotConfigured
 
 LAYERS = ("bronze", "silver", "gold", "ops")
-"""The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the books."""
+"""The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the ledgers."""
 
 TPCH = "tpch"
 """The schema of the cross-engine proof, which comes and goes with it."""

@@ -202,9 +202,9 @@ def inputs(spec: dg.AssetSpec) -> list[str]:
 
 def test_asset_graph() -> None:
     found = {spec.key.to_user_string(): inputs(spec) for spec in specs(proof=False)}
-    book = found.pop("ratify/ops/cross_engine_steps")
+    ledger = found.pop("ratify/ops/cross_engine_steps")
     assert found == GRAPH
-    assert set(book) < {key for step in PROOF for key in step}
+    assert set(ledger) < {key for step in PROOF for key in step}
 
 
 def test_each_step_of_the_proof_waits_for_all_before_it() -> None:

@@ -48,7 +48,7 @@ WEATHER = _source(
 SOURCES = (FLIGHTS_RAW, AIRLINES, AIRPORTS, PLANES, WEATHER)
 
 landed_files = table_spec(LANDED_FILES, [asset_key(source.table) for source in SOURCES])
-"""The book of the landing zone, written by every bronze asset beside its own table."""
+"""The ledger of landed files, written by every bronze asset beside its own table."""
 
 bronze_assets = [bronze_table(source) for source in SOURCES]
 landing_assets = [landing_spec(source) for source in SOURCES]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assets.cross_engine.proof_ledger import Line, Run
+from assets.cross_engine.proof_ledger import ProofEntry, Run
 from assets.cross_engine.proof_rows import BY_QUERY, BY_QUERY_DELETED, BY_VALUES, LOADED, values
 from assets.cross_engine.proof_tables import ORDERS, TABLES
 from assets.cross_engine.row_digest import Block, Part, by_duckdb
@@ -25,7 +25,7 @@ def read(session: DuckDBSession) -> dict[str, Any]:
     return {**counts, "most customers": f"{most[0]} ({most[1]:,})"}
 
 
-def insert(session: DuckDBSession, run: Run) -> list[Line]:
+def insert(session: DuckDBSession, run: Run) -> list[ProofEntry]:
     """Insert rows that are given as values, and rows of a query over the same table, each in one version, once in a run."""
     session.attach()
     copied = (
@@ -40,7 +40,7 @@ def insert(session: DuckDBSession, run: Run) -> list[Line]:
     ]
 
 
-def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *blocks: Block) -> list[Line]:
+def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *blocks: Block) -> list[ProofEntry]:
     names = ", ".join(ORDERS.column_names)
     session.rows(f"CREATE OR REPLACE TEMP TABLE inserted AS SELECT * FROM ({query}) AS given({names})")
     digests = by_duckdb(session, [Part.of(ORDERS, "inserted", block) for block in blocks])
@@ -51,7 +51,7 @@ def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *block
         version = _version_of(session, load)
     session.attach()
     return [
-        Line("duckdb_insert", Engine.DUCKDB, ORDERS.name, operation, version, block, digest)
+        ProofEntry("duckdb_insert", Engine.DUCKDB, ORDERS.name, operation, version, block, digest)
         for block, digest in zip(blocks, digests, strict=True)
     ]
 

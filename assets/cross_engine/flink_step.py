@@ -77,10 +77,12 @@ class Found:
         return ""
 
     @property
-    def line(self) -> proof_ledger.Line:
-        """What the book is to say of it."""
+    def entry(self) -> proof_ledger.ProofEntry:
+        """What the ledger is to say of it."""
         name = self.insert.table.name
-        return proof_ledger.Line(Step.FLINK, Engine.FLINK, name, "WRITE", self.versions[-1], _BLOCKS[name], self.expected)
+        return proof_ledger.ProofEntry(
+            Step.FLINK, Engine.FLINK, name, "WRITE", self.versions[-1], _BLOCKS[name], self.expected
+        )
 
 
 @dg.multi_asset(
@@ -110,7 +112,7 @@ def orders_flink(
         check = written(found, run)
         if check.passed:
             with duckdb.session() as session:
-                proof_ledger.record(session, proof_ledger.current(session), [each.line for each in found])
+                proof_ledger.record(session, proof_ledger.current(session), [each.entry for each in found])
     except FlinkUnavailable as error:
         context.log.warning("Flink did not run: %s", error)
         check = unavailable(error)

@@ -35,14 +35,14 @@ def setup(config: SetupConfig, spark: Spark, duckdb: DuckDB) -> Iterator[dg.Mate
     workspace, scale_factor = Settings().warehouse, config.scale_factor
     with duckdb.session() as session:
         if workspace:
-            lines = proof_lifecycle.clone(spark, session, SqlWarehouse(catalog=UnityCatalog(admin=True)))
+            entries = proof_lifecycle.clone(spark, session, SqlWarehouse(catalog=UnityCatalog(admin=True)))
             scale_factor = SAMPLES_SCALE_FACTOR
         else:
             proof_lifecycle.make_tables(spark)
-            lines = proof_lifecycle.load(session, scale_factor)
-        run = proof_ledger.begin(session, lines, scale_factor)
-    for line in lines:
-        yield _materialized(TABLES[line.table], [line], run, {"scale factor": scale_factor})
+            entries = proof_lifecycle.load(session, scale_factor)
+        run = proof_ledger.begin(session, entries, scale_factor)
+    for entry in entries:
+        yield _materialized(TABLES[entry.table], [entry], run, {"scale factor": scale_factor})
 
 
 @dg.multi_asset(
@@ -62,9 +62,9 @@ def duckdb_insert(duckdb: DuckDB) -> dg.MaterializeResult[Any]:
     """Append through DuckDB."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
-        lines = duckdb_steps.insert(session, run)
-        proof_ledger.record(session, run, lines)
-    return _stepped(Step.DUCKDB_INSERT, _numbers(lines, run))
+        entries = duckdb_steps.insert(session, run)
+        proof_ledger.record(session, run, entries)
+    return _stepped(Step.DUCKDB_INSERT, _numbers(entries, run))
 
 
 @dg.multi_asset(
@@ -83,10 +83,10 @@ def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
     """Write to orders through Spark in each way that it has, and make orders_summary by CTAS."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
-        lines = spark_steps.write(spark)
-        proof_ledger.record(session, run, lines)
-    own = [line for line in lines if line.table == ORDERS_SUMMARY.name]
-    return _materialized(ORDERS_SUMMARY, own, run, _numbers(lines, run))
+        entries = spark_steps.write(spark)
+        proof_ledger.record(session, run, entries)
+    own = [entry for entry in entries if entry.table == ORDERS_SUMMARY.name]
+    return _materialized(ORDERS_SUMMARY, own, run, _numbers(entries, run))
 
 
 @dg.multi_asset(
@@ -105,10 +105,10 @@ def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] |
     """Stream into a table, stop, and go on from the checkpoint."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
-        line = streaming_step.stream(spark)
-        proof_ledger.record(session, run, [line])
-    yield _materialized(ORDERS_STREAM, [line], run, {})
-    yield _judged(asset_key(ORDERS_STREAM), "each_batch_once", streaming_step.each_batch_once(spark, line.digest))
+        entry = streaming_step.stream(spark)
+        proof_ledger.record(session, run, [entry])
+    yield _materialized(ORDERS_STREAM, [entry], run, {})
+    yield _judged(asset_key(ORDERS_STREAM), "each_batch_once", streaming_step.each_batch_once(spark, entry.digest))
 
 
 _VERIFIED = {
@@ -139,7 +139,7 @@ def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]
             "history_without_gaps": verify_step.history_without_gaps(
                 history, verify_step.latest_versions(spark.catalog, history)
             ),
-            "commits_as_recorded": verify_step.commits_as_recorded(history, run.lines),
+            "commits_as_recorded": verify_step.commits_as_recorded(history, run.entries),
             "engines_agree": verify_step.engines_agree(spark, session, run, history),
             "time_travel": verify_step.time_travel(spark, run, history),
         }
@@ -168,7 +168,7 @@ COMMITS = "commits by engine"
 
 @dg.multi_asset(name=Step.CLEANUP.value, specs=[step_spec(Step.CLEANUP, "Drops the tables and the schema", {"spark"})])
 def cleanup(spark: Spark) -> dg.MaterializeResult[Any]:
-    """Leave nothing behind but the book."""
+    """Leave nothing behind but the ledger."""
     if Settings().warehouse:
         workspace_cleanup(SqlWarehouse(catalog=UnityCatalog(admin=True)))
         return _stepped(Step.CLEANUP, {"schema": "dropped with all in it"})
@@ -179,16 +179,16 @@ def _stepped(step: Step, metadata: Mapping[str, Any]) -> dg.MaterializeResult[An
     return dg.MaterializeResult(asset_key=step_key(step), metadata=dict(metadata))
 
 
-def _numbers(lines: Sequence[proof_ledger.Line], run: proof_ledger.Run) -> dict[str, Any]:
-    said = {f"{line.operation} to {line.table}": line.version for line in lines}
+def _numbers(entries: Sequence[proof_ledger.ProofEntry], run: proof_ledger.Run) -> dict[str, Any]:
+    said = {f"{entry.operation} to {entry.table}": entry.version for entry in entries}
     return {"run": run.id, **{f"version of {what}": version for what, version in said.items()}}
 
 
 def _materialized(
-    table: TableDeclaration, lines: Sequence[proof_ledger.Line], run: proof_ledger.Run, more: Mapping[str, Any]
+    table: TableDeclaration, entries: Sequence[proof_ledger.ProofEntry], run: proof_ledger.Run, more: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    rows = sum(line.digest.rows for line in lines)
-    versions = [line.version for line in lines]
+    rows = sum(entry.digest.rows for entry in entries)
+    versions = [entry.version for entry in entries]
     return result(table, Written(max(versions), rows, rows, versions, more={"run": run.id, **more}))
 
 
@@ -203,8 +203,8 @@ def _judged(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResul
     )
 
 
-steps_book = table_spec(proof_ledger.STEPS, [key for step in Step if step is not Step.CLEANUP for key in KEYS[step]])
-"""The book of the proof, to which every step adds that writes."""
+steps_ledger = table_spec(proof_ledger.STEPS, [key for step in Step if step is not Step.CLEANUP for key in KEYS[step]])
+"""The ledger of the proof, to which every step adds that writes."""
 
 cross_engine_assets = [setup, duckdb_read, duckdb_insert, spark_read, spark_write, stream, orders_flink, verified, cleanup]
 """The steps, in their order."""

@@ -1,4 +1,4 @@
-"""The book of the proof: what each step wrote. Steps know of each other by it alone, so each may run in its own process.
+"""The ledger of the proof: what each step wrote. Steps know of each other by it alone, so each may run in its own process.
 
 A run begins with a baseline: what setup has loaded, or what verify has rolled back to.
 """
@@ -39,7 +39,7 @@ STEPS = TableDeclaration(
 
 
 @dataclass(frozen=True)
-class Line:
+class ProofEntry:
     """What a commit left in a block of a table, or in the whole of it."""
 
     step: str
@@ -61,29 +61,29 @@ class Run:
 
     id: str
     scale_factor: float | None
-    lines: tuple[Line, ...]
+    entries: tuple[ProofEntry, ...]
 
-    def last(self) -> list[Line]:
+    def last(self) -> list[ProofEntry]:
         """Return the lines that tell what is in the tables now."""
-        return list({(line.table, line.block): line for line in self.lines}.values())
+        return list({(entry.table, entry.block): entry for entry in self.entries}.values())
 
-    def baseline(self) -> list[Line]:
+    def baseline(self) -> list[ProofEntry]:
         """Return the lines that the run has begun with."""
-        return [line for line in self.lines if line.operation in _BASELINE]
+        return [entry for entry in self.entries if entry.operation in _BASELINE]
 
 
 LOAD, RESTORE = "LOAD", "RESTORE"
 _BASELINE = (LOAD, RESTORE)
 
 
-def begin(session: DuckDBSession, lines: Sequence[Line], scale_factor: float | None) -> Run:
+def begin(session: DuckDBSession, entries: Sequence[ProofEntry], scale_factor: float | None) -> Run:
     """Enter a new run with its baseline."""
-    run = Run(uuid4().hex[:12], scale_factor, tuple(lines))
-    record(session, run, lines)
+    run = Run(uuid4().hex[:12], scale_factor, tuple(entries))
+    record(session, run, entries)
     return run
 
 
-def record(session: DuckDBSession, run: Run, lines: Sequence[Line]) -> None:
+def record(session: DuckDBSession, run: Run, entries: Sequence[ProofEntry]) -> None:
     """Enter what a step of a run has written.
 
     Raises:
@@ -93,22 +93,22 @@ def record(session: DuckDBSession, run: Run, lines: Sequence[Line]) -> None:
     rows = [
         {
             "run": run.id,
-            "step": line.step,
-            "engine": line.engine.value,
-            "table_name": line.table,
-            "operation": line.operation,
-            "version": line.version,
-            "first_key": line.block and line.block.first,
-            "last_key": line.block and line.block.last,
-            "row_count": line.digest.rows,
+            "step": entry.step,
+            "engine": entry.engine.value,
+            "table_name": entry.table,
+            "operation": entry.operation,
+            "version": entry.version,
+            "first_key": entry.block and entry.block.first,
+            "last_key": entry.block and entry.block.last,
+            "row_count": entry.digest.rows,
             # JSON's numbers would lose digits.
-            "digest": str(line.digest.sum),
+            "digest": str(entry.digest.sum),
             "scale_factor": run.scale_factor,
             "recorded_at": now,
         }
-        for line in lines
+        for entry in entries
     ]
-    session.append(STEPS, rows_of(STEPS.column_names, rows), [f"{run.id}:{lines[0].step}:{uuid4().hex}"])
+    session.append(STEPS, rows_of(STEPS.column_names, rows), [f"{run.id}:{entries[0].step}:{uuid4().hex}"])
 
 
 def current(session: DuckDBSession) -> Run:
@@ -127,10 +127,10 @@ def current(session: DuckDBSession) -> Run:
     )
     if not rows:
         raise NotConfigured("No tables of the proof were set up: run it without --no-setup.")
-    return Run(rows[0][0], rows[0][1], tuple(_line(*row[2:]) for row in rows))
+    return Run(rows[0][0], rows[0][1], tuple(_entry(*row[2:]) for row in rows))
 
 
-def _line(
+def _entry(
     step: str,
     engine: str,
     table: str,
@@ -139,7 +139,7 @@ def _line(
     first: int | None,
     last: int | None,
     *digest: int | Decimal,
-) -> Line:
+) -> ProofEntry:
     block = None if first is None or last is None else Block(first, last)
     count, total = map(int, digest)
-    return Line(step, Engine(engine), table, operation, version, block, Digest(count, total))
+    return ProofEntry(step, Engine(engine), table, operation, version, block, Digest(count, total))

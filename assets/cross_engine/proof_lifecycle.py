@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from assets.cross_engine.proof_ledger import LOAD, STEPS, Line
+from assets.cross_engine.proof_ledger import LOAD, STEPS, ProofEntry
 from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import TABLES
 from assets.cross_engine.row_digest import Part, by_duckdb
@@ -63,18 +63,18 @@ def make_tables(spark: Spark) -> None:
     spark.ensure_table(STEPS)
 
 
-def load(session: DuckDBSession, scale_factor: float) -> list[Line]:
+def load(session: DuckDBSession, scale_factor: float) -> list[ProofEntry]:
     """Generate the rows of TPC-H and append them, each table in one version; return what was loaded."""
     with _generated(session, scale_factor):
         digests = by_duckdb(session, [Part.of(table, f"{_MADE}.{table.name}") for table in TABLES.values()])
-        lines = list[Line]()
+        entries = list[ProofEntry]()
         for table, digest in zip(TABLES.values(), digests, strict=True):
             made = session.append(table, f"SELECT * FROM {_MADE}.{table.name}", [f"dbgen:{scale_factor}"])
-            lines.append(Line("setup", Engine.DUCKDB, table.name, LOAD, made.version, LOADED, digest))
-    return lines
+            entries.append(ProofEntry("setup", Engine.DUCKDB, table.name, LOAD, made.version, LOADED, digest))
+    return entries
 
 
-def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list[Line]:
+def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list[ProofEntry]:
     """Have a workspace make the eight tables of its samples, whatever was there before; return what DuckDB reads then.
 
     Raises:
@@ -89,7 +89,7 @@ def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list
     spark.ensure_table(STEPS)
     digests = by_duckdb(session, [Part.of(table, f"{ALIAS}.{TPCH}.{table.name}") for table in TABLES.values()])
     return [
-        Line(
+        ProofEntry(
             "setup",
             Engine.DATABRICKS,
             table.name,

@@ -122,12 +122,12 @@ def _markdown(commits: Mapping[str, Sequence[Commit]], results: Sequence[Result]
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [
+    entries = [
         head,
         ["---:" if name in _NUMBERS else "---" for name in head],
         *([_text(cell) for cell in row] for row in rows),
     ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(entry)} |" for entry in entries)
 
 
 def _text(said: str) -> str:
@@ -174,11 +174,11 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]], classes: Seq
         names = " ".join(filter(None, ["number" if column in _NUMBERS else "", more if column == "Status" else ""]))
         return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{html.escape(said)}</{tag}>"
 
-    lines = ["".join(cell("th", name, name) for name in head)]
+    entries = ["".join(cell("th", name, name) for name in head)]
     for number, row in enumerate(rows):
         more = classes[number] if classes else ""
-        lines.append("".join(cell("td", name, said, more) for name, said in zip(head, row, strict=True)))
-    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+        entries.append("".join(cell("td", name, said, more) for name, said in zip(head, row, strict=True)))
+    return "<table>" + "".join(f"<tr>{entry}</tr>" for entry in entries) + "</table>"
 
 
 def _colour(engine: Engine) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from assets.cross_engine.proof_ledger import Line, Run
+from assets.cross_engine.proof_ledger import ProofEntry, Run
 from assets.cross_engine.proof_rows import (
     BY_QUERY_DELETED,
     BY_VALUES,
@@ -37,7 +37,7 @@ def name_of(spark: Spark, table: TableDeclaration) -> str:
 def read(spark: Spark, run: Run) -> dict[str, Any]:
     """Count the orders now and at the baseline, and join them; return the counts and the segment that ordered most."""
     orders = name_of(spark, ORDERS)
-    loaded = next(line for line in run.baseline() if line.table == ORDERS.name)
+    loaded = next(entry for entry in run.baseline() if entry.table == ORDERS.name)
     customer = orders.replace(ORDERS.name, "customer")
     (most,) = spark.rows(
         spark.sql(
@@ -52,7 +52,7 @@ def read(spark: Spark, run: Run) -> dict[str, Any]:
     }
 
 
-def write(spark: Spark) -> list[Line]:
+def write(spark: Spark) -> list[ProofEntry]:
     """Write in each way that Spark has; return what every commit has left, by what was to be written."""
     orders = name_of(spark, ORDERS)
     _take_back(spark, orders)
@@ -73,9 +73,9 @@ def _take_back(spark: Spark, orders: str) -> None:
         spark.commit(orders, lambda: spark.sql(f"DELETE FROM {orders} WHERE {own}"))
 
 
-def _lines(operation: str, version: int, blocks: Sequence[Block], digests: Sequence[Digest]) -> list[Line]:
+def _entries(operation: str, version: int, blocks: Sequence[Block], digests: Sequence[Digest]) -> list[ProofEntry]:
     return [
-        Line(_STEP, Engine.SPARK, ORDERS.name, operation, version, block, digest)
+        ProofEntry(_STEP, Engine.SPARK, ORDERS.name, operation, version, block, digest)
         for block, digest in zip(blocks, digests, strict=True)
     ]
 
@@ -84,7 +84,7 @@ def _named(query: str) -> str:
     return f"(SELECT * FROM ({query}) AS given({', '.join(ORDERS.column_names)}))"
 
 
-def _append(spark: Spark, orders: str, blocks: Sequence[Block], how: str) -> list[Line]:
+def _append(spark: Spark, orders: str, blocks: Sequence[Block], how: str) -> list[ProofEntry]:
     query = _named("\nUNION ALL ".join(values(block, _CLERK) for block in blocks))
     digests = by_spark(spark, [Part.of(ORDERS, query, block) for block in blocks])
     frame: DataFrame = spark.sql(f"SELECT * FROM {query}")
@@ -95,10 +95,10 @@ def _append(spark: Spark, orders: str, blocks: Sequence[Block], how: str) -> lis
         else:
             frame.writeTo(orders).append()
 
-    return _lines(how, _version(spark, orders, append), blocks, digests)
+    return _entries(how, _version(spark, orders, append), blocks, digests)
 
 
-def summarize(spark: Spark) -> Line:
+def summarize(spark: Spark) -> ProofEntry:
     """Make the table orders_summary by CREATE TABLE AS SELECT, the way in which an engine from outside makes one."""
     summary = name_of(spark, ORDERS_SUMMARY)
     query = (
@@ -110,10 +110,10 @@ def summarize(spark: Spark) -> Line:
     given = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     spark.sql(f"DROP TABLE IF EXISTS {summary}")
     spark.sql(f"CREATE TABLE {summary} USING DELTA TBLPROPERTIES ({given}) AS {query}")
-    return Line(_STEP, Engine.SPARK, ORDERS_SUMMARY.name, "CREATE TABLE AS SELECT", 0, None, digest)
+    return ProofEntry(_STEP, Engine.SPARK, ORDERS_SUMMARY.name, "CREATE TABLE AS SELECT", 0, None, digest)
 
 
-def _merge(spark: Spark, orders: str) -> list[Line]:
+def _merge(spark: Spark, orders: str) -> list[ProofEntry]:
     blocks = (WRITTEN, MERGED)
     query = _named("\nUNION ALL ".join(values(block, f"{_CLERK}-merged", "P") for block in blocks))
     digests = by_spark(spark, [Part.of(ORDERS, query, block) for block in blocks])
@@ -121,23 +121,23 @@ def _merge(spark: Spark, orders: str) -> list[Line]:
         f"MERGE INTO {orders} AS target USING {query} AS source ON target.o_orderkey = source.o_orderkey "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    return _lines("MERGE", _version(spark, orders, lambda: spark.sql(merge)), blocks, digests)
+    return _entries("MERGE", _version(spark, orders, lambda: spark.sql(merge)), blocks, digests)
 
 
-def _update(spark: Spark, orders: str) -> list[Line]:
+def _update(spark: Spark, orders: str) -> list[ProofEntry]:
     changes = {"o_orderstatus": "'U'", "o_comment": "concat('updated by Spark: ', o_comment)"}
     columns = ", ".join(f"{changes.get(column, column)} AS {column}" for column in ORDERS.column_names)
     changed = f"(SELECT {columns} FROM {orders})"
     digests = by_spark(spark, [Part.of(ORDERS, changed, block) for block in _UPDATED])
     settings = ", ".join(f"{column} = {to}" for column, to in changes.items())
     update = f"UPDATE {orders} SET {settings} WHERE {any_of('o_orderkey', _UPDATED)}"
-    return _lines("UPDATE", _version(spark, orders, lambda: spark.sql(update)), _UPDATED, digests)
+    return _entries("UPDATE", _version(spark, orders, lambda: spark.sql(update)), _UPDATED, digests)
 
 
-def _delete(spark: Spark, orders: str) -> list[Line]:
+def _delete(spark: Spark, orders: str) -> list[ProofEntry]:
     delete = f"DELETE FROM {orders} WHERE {any_of('o_orderkey', _DELETED)}"
     version = _version(spark, orders, lambda: spark.sql(delete))
-    return _lines("DELETE", version, _DELETED, [Digest(0, 0)] * len(_DELETED))
+    return _entries("DELETE", version, _DELETED, [Digest(0, 0)] * len(_DELETED))
 
 
 def _version(spark: Spark, orders: str, write_rows: Any) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from assets.cross_engine.proof_ledger import Line
+from assets.cross_engine.proof_ledger import ProofEntry
 from assets.cross_engine.proof_rows import STREAMED
 from assets.cross_engine.proof_tables import ORDERS_STREAM
 from assets.cross_engine.row_digest import Digest, Part, by_spark
@@ -26,7 +26,7 @@ _PATIENCE_S = 180
 OPERATION = "STREAMING UPDATE"
 
 
-def stream(spark: Spark) -> Line:
+def stream(spark: Spark) -> ProofEntry:
     """Make the table afresh, stream into it, stop, and go on from the checkpoint; return what is to be in it then."""
     table = name_of(spark, ORDERS_STREAM)
     spark.sql(f"DROP TABLE IF EXISTS {table}")
@@ -41,7 +41,7 @@ def stream(spark: Spark) -> Line:
     version = spark.catalog.version(table)
     if version < last:
         raise SparkUnavailable(f"The stream says that it has ended batch {last}, but {table} is at version {version}.")
-    return Line("streaming", Engine.SPARK, ORDERS_STREAM.name, OPERATION, version, STREAMED, digest)
+    return ProofEntry("streaming", Engine.SPARK, ORDERS_STREAM.name, OPERATION, version, STREAMED, digest)
 
 
 def each_batch_once(spark: Spark, expected: Digest) -> Finding:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.cross_engine.proof_ledger import RESTORE, Line, Run
+from assets.cross_engine.proof_ledger import RESTORE, ProofEntry, Run
 from assets.cross_engine.proof_lifecycle import tables_there
 from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import PROOF, TABLES
@@ -52,14 +52,14 @@ def history_without_gaps(history: History, latest: Mapping[str, int]) -> Finding
     )
 
 
-def commits_as_recorded(history: History, lines: Iterable[Line]) -> Finding:
+def commits_as_recorded(history: History, entries: Iterable[ProofEntry]) -> Finding:
     """Judge whether the history names, for each commit that a step tells of, its engine, and no engine that is unknown."""
     made = {(name, commit.version): commit for name, commits in history.items() for commit in commits}
-    recorded = list(lines)
+    recorded = list(entries)
     wrong = [
-        f"{line.table} {line.version} ({line.engine} {line.operation})"
-        for line in recorded
-        if (commit := made.get((line.table, line.version))) is None or commit.engine.declared is not line.engine.declared
+        f"{entry.table} {entry.version} ({entry.engine} {entry.operation})"
+        for entry in recorded
+        if (commit := made.get((entry.table, entry.version))) is None or commit.engine.declared is not entry.engine.declared
     ]
     wrong += [
         f"{name} {version} ({commit.engine_info})"
@@ -82,25 +82,25 @@ def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: Histo
     What setup loaded is compared by its digest, all that came after it by columns, types and values, row by row.
     """
     session.attach()
-    last = [line for line in run.last() if line.table in history]
+    last = [entry for entry in run.last() if entry.table in history]
     read = {
-        Engine.SPARK: by_spark(spark, [_part(line, _in_spark(spark, line)) for line in last]),
-        Engine.DUCKDB: by_duckdb(session, [_part(line, _in_duckdb(line.table)) for line in last]),
+        Engine.SPARK: by_spark(spark, [_part(entry, _in_spark(spark, entry)) for entry in last]),
+        Engine.DUCKDB: by_duckdb(session, [_part(entry, _in_duckdb(entry.table)) for entry in last]),
     }
     wrong = [
-        f"{line.table} as {line.engine} {line.operation} left it, read by {engine}"
+        f"{entry.table} as {entry.engine} {entry.operation} left it, read by {engine}"
         for engine, digests in read.items()
-        for line, digest in zip(last, digests, strict=True)
-        if digest != line.digest
+        for entry, digest in zip(last, digests, strict=True)
+        if digest != entry.digest
     ]
-    loaded = {line.table: line.version for line in run.baseline()}
+    loaded = {entry.table: entry.version for entry in run.baseline()}
     added = 0
     for name in [name for name, commits in history.items() if commits[0].version != loaded.get(name)]:
         by_both = [_added_by_spark(spark, PROOF[name]), _added_by_duckdb(session, PROOF[name])]
         added += len(by_both[0]) - 1
         if by_both[0] != by_both[1]:
             wrong.append(f"rows of {name}")
-    rows = sum(line.digest.rows for line in last)
+    rows = sum(entry.digest.rows for entry in last)
     return _finding(wrong, "Read differently", "Both read what was written", rows=rows, **{"rows compared by value": added})
 
 
@@ -110,57 +110,57 @@ def time_travel(spark: Spark, run: Run, history: History) -> Finding:
     By Spark: DuckDB cannot read a catalog's table as it was.
     """
     at = {(name, commit.version): commit.timestamp for name, commits in history.items() for commit in commits[1:]}
-    lines = [line for line in run.lines if (line.table, line.version) in at]
-    parts = [_part(line, f"{_in_spark(spark, line)} VERSION AS OF {line.version}") for line in lines]
+    entries = [entry for entry in run.entries if (entry.table, entry.version) in at]
+    parts = [_part(entry, f"{_in_spark(spark, entry)} VERSION AS OF {entry.version}") for entry in entries]
     parts += [
         _part(
-            line,
-            f"{_in_spark(spark, line)} TIMESTAMP AS OF '{at[line.table, line.version]:%Y-%m-%d %H:%M:%S.%f}'",
+            entry,
+            f"{_in_spark(spark, entry)} TIMESTAMP AS OF '{at[entry.table, entry.version]:%Y-%m-%d %H:%M:%S.%f}'",
             count=True,
         )
-        for line in lines
+        for entry in entries
     ]
     wrong = [
-        f"{part.source} has {found.rows:,} rows, not {line.digest.rows:,}"
-        if found.rows != line.digest.rows
+        f"{part.source} has {found.rows:,} rows, not {entry.digest.rows:,}"
+        if found.rows != entry.digest.rows
         else f"{part.source} has other values"
-        for line, part, found in zip([*lines, *lines], parts, by_spark(spark, parts), strict=True)
-        if found != (line.digest if part.columns else Digest(line.digest.rows, 0))
+        for entry, part, found in zip([*entries, *entries], parts, by_spark(spark, parts), strict=True)
+        if found != (entry.digest if part.columns else Digest(entry.digest.rows, 0))
     ]
-    return _finding(wrong, "Not as recorded", "Each commit shows the rows that it left", commits=len(lines))
+    return _finding(wrong, "Not as recorded", "Each commit shows the rows that it left", commits=len(entries))
 
 
-def roll_back(spark: Spark, run: Run) -> list[Line]:
+def roll_back(spark: Spark, run: Run) -> list[ProofEntry]:
     """Bring the tables of TPC-H back to the baseline by RESTORE; return the new baseline."""
     return list(_restored(spark, run.baseline()))
 
 
-def _restored(spark: Spark, baseline: Sequence[Line]) -> Iterator[Line]:
-    for line in baseline:
-        table = _in_spark(spark, line)
-        if spark.catalog.version(table) == line.version:
-            yield line
+def _restored(spark: Spark, baseline: Sequence[ProofEntry]) -> Iterator[ProofEntry]:
+    for entry in baseline:
+        table = _in_spark(spark, entry)
+        if spark.catalog.version(table) == entry.version:
+            yield entry
             continue
-        restore = f"RESTORE TABLE {table} TO VERSION AS OF {line.version}"
+        restore = f"RESTORE TABLE {table} TO VERSION AS OF {entry.version}"
         commit = spark.commit(table, lambda restore=restore: spark.sql(restore).collect())
         version = commit.version if commit else spark.catalog.version(table)
-        yield Line("verify", Engine.SPARK, line.table, RESTORE, version, line.block, line.digest)
+        yield ProofEntry("verify", Engine.SPARK, entry.table, RESTORE, version, entry.block, entry.digest)
 
 
-def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[Line]) -> Finding:
+def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[ProofEntry]) -> Finding:
     """Judge whether both engines read the baseline, and no more, in the tables that were restored."""
     session.attach()
-    restored = [line for line in baseline if line.operation == RESTORE]
-    tables = [TABLES[line.table] for line in restored]
+    restored = [entry for entry in baseline if entry.operation == RESTORE]
+    tables = [TABLES[entry.table] for entry in restored]
     found = {
         "Spark": by_spark(spark, [Part.of(table, name_of(spark, table)) for table in tables]),
         "DuckDB": by_duckdb(session, [Part.of(table, _in_duckdb(table.name)) for table in tables]),
     }
     wrong = [
-        f"{line.table}, read by {engine}"
+        f"{entry.table}, read by {engine}"
         for engine, digests in found.items()
-        for line, digest in zip(restored, digests, strict=True)
-        if digest != line.digest
+        for entry, digest in zip(restored, digests, strict=True)
+        if digest != entry.digest
     ]
     return _finding(wrong, "Not as at the baseline", "As at the baseline", **{"tables restored": len(restored)})
 
@@ -170,12 +170,12 @@ def _finding(wrong: Sequence[str], bad: str, good: str, **numbers: int) -> Findi
     return Finding(not wrong, f"{bad}: {shown}." if wrong else f"{good}.", {**numbers, "wrong": len(wrong)})
 
 
-def _part(line: Line, source: str, *, count: bool = False) -> Part:
-    return Part.of(PROOF[line.table], source, line.block, count=count)
+def _part(entry: ProofEntry, source: str, *, count: bool = False) -> Part:
+    return Part.of(PROOF[entry.table], source, entry.block, count=count)
 
 
-def _in_spark(spark: Spark, line: Line) -> str:
-    return name_of(spark, PROOF[line.table])
+def _in_spark(spark: Spark, entry: ProofEntry) -> str:
+    return name_of(spark, PROOF[entry.table])
 
 
 def _in_duckdb(name: str) -> str:

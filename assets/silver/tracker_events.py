@@ -102,4 +102,4 @@ class _State:
 
 
 stream_batches = table_spec(STREAM_BATCHES, [asset_key(TRACKER_EVENTS)])
-"""The book of the micro-batches, which the stream writes beside its tables."""
+"""The ledger of the micro-batches, which the stream writes beside its tables."""

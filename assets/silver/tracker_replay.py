@@ -1,8 +1,9 @@
 """Records in quarantine, corrected or judged by newer code, back into silver: each exactly once.
 
 A replay claims all that is in quarantine in one commit, by setting `replayed_at` to one time for all. What passes goes into
-silver, what does not goes back to quarantine, and the book gets a line under that time. A claim without a line was killed in
-between, and the next replay finishes it first: Delta knows the claim's mark (txn app id) in each table that has it already.
+silver, what does not goes back to quarantine, and the ledger gets a line under that time. A claim without a line was killed
+in between, and the next replay finishes it first: Delta knows the claim's mark (txn app id) in each table that has it
+already.
 """
 
 import base64
@@ -116,14 +117,14 @@ def replay(spark: Spark) -> Account:
 
 
 def _unfinished(spark: Spark) -> list[int]:
-    """Claims without a line in the book, but for those that a rebuild has answered since."""
+    """Claims without a ledger entry, but for those that a rebuild has answered since."""
     begun = stream_checkpoints.current(spark, TRACKER_EVENTS)
     since = int(begun.begun.timestamp() * 1_000_000) if begun else 0
-    book = f"SELECT batch_id FROM {spark.full_name(STREAM_BATCHES)} WHERE stream = {literal(REPLAY)}"
+    ledger = f"SELECT batch_id FROM {spark.full_name(STREAM_BATCHES)} WHERE stream = {literal(REPLAY)}"
     rows = spark.rows(
         spark.sql(
             f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {spark.full_name(QUARANTINE)} "
-            f"WHERE unix_micros(replayed_at) > {since} AND unix_micros(replayed_at) NOT IN ({book}) ORDER BY claim"
+            f"WHERE unix_micros(replayed_at) > {since} AND unix_micros(replayed_at) NOT IN ({ledger}) ORDER BY claim"
         )
     )
     return [row["claim"] for row in rows]

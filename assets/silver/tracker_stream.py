@@ -92,7 +92,7 @@ def _reads_avro(spark: Spark) -> bool:
 
 def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
     """Return what is done with each batch of the stream, or with the records of a replay."""
-    silver, aside, book = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES))
+    silver, aside, ledger = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES))
     stream = REPLAY if replay else STREAM
     # A replay judges the corrected values itself.
     corrections = _Corrections(made=True) if replay else _corrections(spark)
@@ -108,7 +108,7 @@ def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
         if corrections.made
         # What was not corrected a rebuild takes out before it begins: none of these records is there yet.
         else f"INSERT INTO {aside} BY NAME {quarantined}",
-        account=f"INSERT INTO {book} BY NAME SELECT *, current_timestamp() AS at FROM {ACCOUNT}",
+        account=f"INSERT INTO {ledger} BY NAME SELECT *, current_timestamp() AS at FROM {ACCOUNT}",
         shape=", ".join(f"{column.name} {column.type}" for column in STREAM_BATCHES.columns[:-1]),
         stream=stream,
         checkpoint=checkpoint,
@@ -153,7 +153,7 @@ class Account:
     """What became of the records of some batches.
 
     Attributes:
-        numbers: By the columns of the book.
+        numbers: By the columns of the ledger.
         found: What the expectations found.
         run: Numbers of the stream itself, which a replay does not have.
     """
@@ -293,14 +293,14 @@ def _cause(error_text: str) -> str:
 
 
 def _last_batch(spark: Spark, checkpoint: str) -> int:
-    book = spark.table(STREAM_BATCHES).where(f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint)}")
-    (row,) = spark.rows(book.selectExpr("coalesce(max(batch_id), -1) AS last"))
+    ledger = spark.table(STREAM_BATCHES).where(f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint)}")
+    (row,) = spark.rows(ledger.selectExpr("coalesce(max(batch_id), -1) AS last"))
     return int(row["last"])
 
 
 def account(spark: Spark, batches: str) -> Account:
-    """Return what became of the records of those batches in the book that the condition `batches` names."""
-    book = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
-    rows = spark.rows(book.selectExpr(*_NUMBERS, "failed", "decided", "examples"))
+    """Return what became of the records of those batches in the ledger that the condition `batches` names."""
+    ledger = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
+    rows = spark.rows(ledger.selectExpr(*_NUMBERS, "failed", "decided", "examples"))
     found = total(Judgement(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
     return Account({name: sum(row[name] for row in rows) for name in _NUMBERS}, found)

@@ -1,9 +1,9 @@
 """The tracker's events, typed, judged and each once; what became of every record of bronze is accounted for.
 
-A stream reads bronze and writes three tables: the events, those in quarantine, and the book of its batches. All that decides
-on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild from
-bronze gives the same rows: late is what Kafka got more than ALLOWED_LATENESS after its own time, and of several records with
-one key the last by Kafka's timestamp is in the table.
+A stream reads bronze and writes three tables: the events, those in quarantine, and the ledger of its batches. All that
+decides on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild
+from bronze gives the same rows: late is what Kafka got more than ALLOWED_LATENESS after its own time, and of several records
+with one key the last by Kafka's timestamp is in the table.
 """
 
 import datetime as dt
@@ -84,7 +84,7 @@ STREAM_BATCHES = TableDeclaration(
         Column("examples", "map<string,array<string>>", "Some of the records that fail each expectation"),
         Column("at", "timestamp", "When it was entered (UTC)"),
     ),
-    comment="The book of streams: what became of the records of each micro-batch",
+    comment="The ledger of streams: what became of the records of each micro-batch",
     writer=Engine.SPARK,
     operations=frozenset({"WRITE", "DELETE"}),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from components.checks.history_checks import Finding
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
-from ingest.ledger.file_ledger import BOOK, Status
+from ingest.ledger.file_ledger import LEDGER, Status
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -20,8 +20,8 @@ WAIT_LIMIT = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Booked:
-    """A line of the book: one version of one landed file."""
+class LedgerRecord:
+    """A ledger entry: one version of one landed file."""
 
     path: str
     fingerprint: str
@@ -32,30 +32,32 @@ class Booked:
 
 
 def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
-    """Judge whether every landed file is in bronze exactly once, or in the book with a reason why not."""
+    """Judge whether every landed file is in bronze exactly once, or in the ledger with a reason why not."""
     landed = landing.files(source.pattern)
     with duckdb.session() as session:
-        book = _book(session, source)
+        ledger = _ledger_records(session, source)
         in_bronze = _rows_by_file(session, source)
-    known = {(line.path, line.fingerprint) for line in book}
+    known = {(entry.path, entry.fingerprint) for entry in ledger}
     waiting = [file for file in landed if (file.path, file.fingerprint) not in known]
-    loaded = _in_bronze(book)
+    loaded = _in_bronze(ledger)
     expected = Counter[str]()
-    for line in loaded:
-        expected[line.path] += line.rows
-    versions = Counter((line.path, line.sha256) for line in loaded)
+    for entry in loaded:
+        expected[entry.path] += entry.rows
+    versions = Counter((entry.path, entry.sha256) for entry in loaded)
     doubled = sorted(
         {path for (path, _), count in versions.items() if count > 1}
         | {path for path, rows in expected.items() if in_bronze.get(path, 0) > rows}
     )
     lost = [path for path, rows in expected.items() if in_bronze.get(path, 0) < rows]
-    unbooked = sorted(set(in_bronze) - set(expected))
+    unrecorded = sorted(set(in_bronze) - set(expected))
     forgotten = [file.path for file in waiting if _overdue(file)]
-    faults = {"doubled": doubled, "lost": lost, "not in the book": unbooked, "waiting too long": forgotten}
+    faults = {"doubled": doubled, "lost": lost, "not in the ledger": unrecorded, "waiting too long": forgotten}
     numbers = {
         "files landed": len(landed),
         "loaded": len(loaded),
-        **{status.value: sum(line.status is status for line in book) for status in (Status.REPEATED, Status.QUARANTINED)},
+        **{
+            status.value: sum(entry.status is status for entry in ledger) for status in (Status.REPEATED, Status.QUARANTINED)
+        },
         "waiting": len(waiting),
         **{name: len(paths) for name, paths in faults.items()},
     }
@@ -70,12 +72,12 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
     """
     here = {file.path for file in landing.files(source.pattern)}
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-        loaded = _in_bronze(_book(session, source))
+        loaded = _in_bronze(_ledger_records(session, source))
         in_bronze = _rows_by_file(session, source)
         again = {
-            line.path: rows
-            for line in loaded
-            if line.path in here and (rows := _read_again(session, landing, source, line, Path(folder))) is not None
+            entry.path: rows
+            for entry in loaded
+            if entry.path in here and (rows := _read_again(session, landing, source, entry, Path(folder))) is not None
         }
     csv_rows, bronze_rows = sum(again.values()), sum(in_bronze.get(path, 0) for path in again)
     wrong = sorted(path for path, rows in again.items() if in_bronze.get(path, 0) != rows)
@@ -119,24 +121,24 @@ def flights_conserved(counts: Mapping[str, int]) -> Finding:
     return Finding(passed, said, dict(counts))
 
 
-def _in_bronze(book: Sequence[Booked]) -> list[Booked]:
-    """The lines of the book whose rows are in bronze: of each version of a file as many as were not withdrawn again."""
-    withdrawn = Counter((line.path, line.fingerprint) for line in book if line.status is Status.WITHDRAWN)
-    kept = list[Booked]()
-    for line in book:
-        if line.status is Status.LOADED and not withdrawn[line.path, line.fingerprint]:
-            kept.append(line)
-        elif line.status is Status.LOADED:
-            withdrawn[line.path, line.fingerprint] -= 1
+def _in_bronze(ledger: Sequence[LedgerRecord]) -> list[LedgerRecord]:
+    """The ledger entries whose rows are in bronze: of each version of a file as many as were not withdrawn again."""
+    withdrawn = Counter((entry.path, entry.fingerprint) for entry in ledger if entry.status is Status.WITHDRAWN)
+    kept = list[LedgerRecord]()
+    for entry in ledger:
+        if entry.status is Status.LOADED and not withdrawn[entry.path, entry.fingerprint]:
+            kept.append(entry)
+        elif entry.status is Status.LOADED:
+            withdrawn[entry.path, entry.fingerprint] -= 1
     return kept
 
 
-def _book(session: DuckDBSession, source: Source) -> list[Booked]:
+def _ledger_records(session: DuckDBSession, source: Source) -> list[LedgerRecord]:
     rows = session.rows(
-        f"SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') FROM {BOOK} WHERE table_name = ?",
+        f"SELECT path, fingerprint, sha256, status, rows, coalesce(reason, '') FROM {LEDGER} WHERE table_name = ?",
         [source.table_name],
     )
-    return [Booked(path, mark, sha, Status(status), int(n), reason) for path, mark, sha, status, n, reason in rows]
+    return [LedgerRecord(path, mark, sha, Status(status), int(n), reason) for path, mark, sha, status, n, reason in rows]
 
 
 def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
@@ -144,15 +146,17 @@ def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
     return {str(path): int(count) for path, count in rows}
 
 
-def _read_again(session: DuckDBSession, landing: LandingZone, source: Source, line: Booked, folder: Path) -> int | None:
-    fetched = landing.fetch(line.path, folder)
+def _read_again(
+    session: DuckDBSession, landing: LandingZone, source: Source, entry: LedgerRecord, folder: Path
+) -> int | None:
+    fetched = landing.fetch(entry.path, folder)
     try:
-        if fetched.sha256 != line.sha256:
+        if fetched.sha256 != entry.sha256:
             return None
         load = Load(datetime.now(UTC), "again")
         parquet = fetched.local.with_suffix(".parquet")
         return parse(
-            session.con, source, session.columns(source.table), line.path, fetched.local, parquet, load
+            session.con, source, session.columns(source.table), entry.path, fetched.local, parquet, load
         ).written.rows
     except BadFile:
         return None

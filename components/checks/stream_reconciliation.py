@@ -7,17 +7,17 @@ from components.checks.history_checks import Finding
 from resources.duckdb.duckdb_engine import DuckDBSession
 
 
-def count_records(session: DuckDBSession, bronze: str, silver: str, quarantine: str, book: str) -> dict[str, int]:
+def count_records(session: DuckDBSession, bronze: str, silver: str, quarantine: str, ledger: str) -> dict[str, int]:
     """Count what became of the records; tables are named as DuckDB knows them, which had no part in writing them."""
     query = (Path(__file__).parent / "tracker_conserved.sql").read_text()
-    return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine, book=book))[0]
+    return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine, ledger=ledger))[0]
 
 
 def records_conserved(counts: Mapping[str, int]) -> Finding:
     """Judge whether each record that was read is in silver, in quarantine, dropped, late, or a duplicate.
 
     Args:
-        counts: From `count_records`. `bronze`, `silver`, `quarantine`: rows in the tables; the others: sums in the book.
+        counts: From `count_records`. `bronze`, `silver`, `quarantine`: rows in the tables; the others: sums in the ledger.
     """
     fates = ("silver", "dropped", "quarantine", "duplicates", "late")
     said = f"{counts['records']:,} records = " + " + ".join(f"{name} {counts[name]:,}" for name in fates)
@@ -26,8 +26,8 @@ def records_conserved(counts: Mapping[str, int]) -> Finding:
         fault
         for fault, found in {
             "the sum is another": counts["records"] != sum(counts[name] for name in fates),
-            f"the book has {counts['accepted']:,} in silver": counts["accepted"] != counts["silver"],
-            f"the book has {counts['quarantined']:,} in quarantine": counts["quarantined"] != counts["quarantine"],
+            f"the ledger has {counts['accepted']:,} in silver": counts["accepted"] != counts["silver"],
+            f"the ledger has {counts['quarantined']:,} in quarantine": counts["quarantined"] != counts["quarantine"],
             f"bronze has {counts['bronze']:,}": waiting < 0,
         }.items()
         if found

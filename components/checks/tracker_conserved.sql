@@ -1,5 +1,5 @@
--- What became of the tracker's records (DuckDB SQL): by the book of the stream, and by the tables themselves.
--- In: {bronze}, {silver}, {quarantine}, {book}. A replay's lines take records out of quarantine.
+-- What became of the tracker's records (DuckDB SQL): by the ledger of the stream, and by the tables themselves.
+-- In: {bronze}, {silver}, {quarantine}, {ledger}. A replay's lines take records out of quarantine.
 SELECT
   (SELECT count(*) FROM {bronze}) AS bronze,
   (SELECT count(*) FROM {silver}) AS silver,
@@ -10,4 +10,4 @@ SELECT
   coalesce(sum(quarantined), 0)::BIGINT AS quarantined,
   coalesce(sum(duplicates), 0)::BIGINT AS duplicates,
   coalesce(sum(late), 0)::BIGINT AS late
-FROM {book} WHERE stream IN ('silver.tracker_events', 'silver.tracker_events.replay')
+FROM {ledger} WHERE stream IN ('silver.tracker_events', 'silver.tracker_events.replay')

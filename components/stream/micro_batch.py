@@ -19,7 +19,7 @@ EXPECTATION_FAILED = "[RATIFY_EXPECTATION_FAILED]"
 """What the text of the error begins with that stops a batch; a JSON object follows, on the same line."""
 
 BATCH, JUDGED, ACCOUNT = "ratify_batch", "ratify_judged", "ratify_account"
-"""Views of a batch: its records as they came, its rows as they were judged, and its line in the book."""
+"""Views of a batch: its records as they came, its rows as they were judged, and its ledger entry."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Work:
         quarantine: INSERT or MERGE of those that go to quarantine.
         account: INSERT of the view ACCOUNT.
         shape: Columns of that view, with their types.
-        stream: Name of the stream in the book.
+        stream: Name of the stream in the ledger.
         checkpoint: Name of its checkpoint.
         fail: Expectations that stop the batch.
         set_aside: Expectations that send a row to quarantine.

@@ -1,4 +1,4 @@
-"""The book of the landing zone: what became of each landed file, a row for each of its versions."""
+"""The ledger of landed files: what became of each landed file, a row for each of its versions."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,13 +36,13 @@ LANDED_FILES = TableDeclaration(
         Column("seconds", "double", "From the first look at the file to its commit"),
         Column("landed_at", "timestamp", "When the store last saw it change (UTC)"),
     ),
-    comment="The book of the landing zone: what became of each landed file",
+    comment="The ledger of landed files: what became of each landed file",
     writer=Engine.DUCKDB,
     operations=APPEND,
     properties=KEPT,
 )
 
-BOOK = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
+LEDGER = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
 """The table, as DuckDB names it."""
 
 
@@ -109,14 +109,14 @@ class FileOutcome(_Identified):
         return self.status is Status.LOADED and not self.recovered and self.version is None
 
     @property
-    def book_load(self) -> str:
-        """The Delta app id, in the book, of this version of the file."""
-        return f"book:{self.path}@{self.fingerprint}"
+    def entry_load(self) -> str:
+        """The Delta app id, in the ledger, of this version of the file."""
+        return f"ledger:{self.path}@{self.fingerprint}"
 
 
 @dataclass(frozen=True)
-class Line(_Identified):
-    """A version of a file whose rows are in bronze, by the book."""
+class LedgerEntry(_Identified):
+    """A version of a file whose rows are in bronze, by the ledger."""
 
     path: str
     fingerprint: str
@@ -125,21 +125,23 @@ class Line(_Identified):
     rows: int
 
 
-def booked(session: DuckDBSession, table_name: str, paths: Iterable[str], contents: Iterable[str]) -> list[Line]:
-    """Return what the book says is in a bronze table, by names of files or by the SHA-256 of their bytes."""
+def loaded_entries(
+    session: DuckDBSession, table_name: str, paths: Iterable[str], contents: Iterable[str]
+) -> list[LedgerEntry]:
+    """Return what the ledger says is in a bronze table, by names of files or by the SHA-256 of their bytes."""
     session.attach()
     rows = session.rows(
         "SELECT path, fingerprint, sha256, any_value(bytes), sum(if(status = 'loaded', rows, -rows))::BIGINT "
-        f"FROM {BOOK} WHERE table_name = ? AND status IN ('loaded', 'withdrawn') "
+        f"FROM {LEDGER} WHERE table_name = ? AND status IN ('loaded', 'withdrawn') "
         "AND (path IN (SELECT unnest(?::VARCHAR[])) OR sha256 IN (SELECT unnest(?::VARCHAR[]))) "
         "GROUP BY ALL HAVING count_if(status = 'loaded') > count_if(status = 'withdrawn')",
         [table_name, list(paths), list(contents)],
     )
-    return [Line(*row) for row in rows]
+    return [LedgerEntry(*row) for row in rows]
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryState:
     """What became of one version of a file."""
 
     status: Status
@@ -156,78 +158,82 @@ class Total:
     size: int = 0
 
 
-def known(session: DuckDBSession, source: Source, files: Sequence[LandedFile]) -> dict[LandedFile, Entry]:
-    """Return the last entries of those files that the book has in just their present version, and not as withdrawn."""
+def known(session: DuckDBSession, source: Source, files: Sequence[LandedFile]) -> dict[LandedFile, EntryState]:
+    """Return the last entries of those files that the ledger has in just their present version, and not as withdrawn."""
     rows = session.rows(
-        f"SELECT path, fingerprint, arg_max((status, rows, coalesce(reason, '')), recorded_at) FROM {BOOK} "
+        f"SELECT path, fingerprint, arg_max((status, rows, coalesce(reason, '')), recorded_at) FROM {LEDGER} "
         "WHERE table_name = ? AND path IN (SELECT unnest(?::VARCHAR[])) GROUP BY ALL",
         [source.table_name, [file.path for file in files]],
     )
-    last = {(path, fingerprint): Entry(Status(entry[0]), *entry[1:]) for path, fingerprint, entry in rows}
+    last = {(path, fingerprint): EntryState(Status(entry[0]), *entry[1:]) for path, fingerprint, entry in rows}
     found = ((file, last.get((file.path, file.fingerprint))) for file in files)
     return {file: entry for file, entry in found if entry and entry.status is not Status.WITHDRAWN}
 
 
 def totals(session: DuckDBSession) -> dict[Status, Total]:
-    """Return the sums over the whole book, for each status."""
+    """Return the sums over the whole ledger, for each status."""
     rows = session.rows(
-        f"SELECT status, count(*), sum(rows)::BIGINT, coalesce(sum(bytes), 0)::BIGINT FROM {BOOK} GROUP BY status"
+        f"SELECT status, count(*), sum(rows)::BIGINT, coalesce(sum(bytes), 0)::BIGINT FROM {LEDGER} GROUP BY status"
     )
     return dict.fromkeys(Status, Total()) | {Status(status): Total(*numbers) for status, *numbers in rows}
 
 
 def record(session: DuckDBSession, table_name: str, outcomes: Sequence[FileOutcome], now: dt.datetime) -> None:
-    """Enter each version of each file in the book, once.
+    """Enter each version of each file in the ledger, once.
 
     Raises:
         As DuckDBSession.append.
     """
-    pending = {outcome.book_load: _line(table_name, outcome, now) for outcome in outcomes}
+    pending = {outcome.entry_load: _entry(table_name, outcome, now) for outcome in outcomes}
     while pending:
         try:
             session.append(LANDED_FILES, _rows(pending.values()), list(pending))
         except AlreadyLoaded as error:
-            pending = {load: line for load, line in pending.items() if load not in error.loads}
+            pending = {load: entry for load, entry in pending.items() if load not in error.loads}
         else:
             return
 
 
-def withdraw(session: DuckDBSession, table_name: str, lines: Sequence[Line], version: int | None, reason: str) -> None:
-    """Enter in the book that rows of files were taken out of a bronze table again, by its version `version`.
+def withdraw(
+    session: DuckDBSession, table_name: str, entries: Sequence[LedgerEntry], version: int | None, reason: str
+) -> None:
+    """Enter in the ledger that rows of files were taken out of a bronze table again, by its version `version`.
 
     Raises:
         As DuckDBSession.append.
     """
     now = dt.datetime.now(dt.UTC)
-    gone = {f"withdrawn:{table_name}@{version}:{line.path}@{line.fingerprint}": line for line in lines}
+    gone = {f"withdrawn:{table_name}@{version}:{entry.path}@{entry.fingerprint}": entry for entry in entries}
     while gone:
-        entries = [
-            FileOutcome(line.path, line.fingerprint, line.sha256, line.size, "", Status.WITHDRAWN, line.rows, reason=reason)
-            for line in gone.values()
+        outcomes = [
+            FileOutcome(
+                entry.path, entry.fingerprint, entry.sha256, entry.size, "", Status.WITHDRAWN, entry.rows, reason=reason
+            )
+            for entry in gone.values()
         ]
-        rows = _rows(_line(table_name, replace(entry, version=version), now) for entry in entries)
+        rows = _rows(_entry(table_name, replace(outcome, version=version), now) for outcome in outcomes)
         try:
-            session.append(LANDED_FILES, rows, list(gone), out=[entry.book_load for entry in entries])
+            session.append(LANDED_FILES, rows, list(gone), out=[outcome.entry_load for outcome in outcomes])
         except AlreadyLoaded as error:
-            gone = {load: line for load, line in gone.items() if load not in error.loads}
+            gone = {load: entry for load, entry in gone.items() if load not in error.loads}
         else:
             return
 
 
-def withdraw_loads(session: DuckDBSession, table_name: str, loads: Iterable[str], version: int | None) -> list[Line]:
-    """Enter in the book the files whose loads a repair of a bronze table has taken out; return their lines."""
+def withdraw_loads(session: DuckDBSession, table_name: str, loads: Iterable[str], version: int | None) -> list[LedgerEntry]:
+    """Enter in the ledger the files whose loads a repair of a bronze table has taken out; return their lines."""
     contents = [load.removeprefix("content:") for load in loads if load.startswith("content:")]
-    lines = booked(session, table_name, [], contents) if contents else []
-    withdraw(session, table_name, lines, version, "a file of the table was lost; load it again")
-    return lines
+    entries = loaded_entries(session, table_name, [], contents) if contents else []
+    withdraw(session, table_name, entries, version, "a file of the table was lost; load it again")
+    return entries
 
 
-def _rows(lines: Iterable[Mapping[str, object]]) -> str:
-    """A query that gives lines of the book."""
-    return rows_of(LANDED_FILES.column_names, lines)
+def _rows(entries: Iterable[Mapping[str, object]]) -> str:
+    """A query that gives ledger entries."""
+    return rows_of(LANDED_FILES.column_names, entries)
 
 
-def _line(table_name: str, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:
+def _entry(table_name: str, outcome: FileOutcome, now: dt.datetime) -> dict[str, object]:
     return {
         "path": outcome.path,
         "fingerprint": outcome.fingerprint,

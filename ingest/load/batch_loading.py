@@ -4,8 +4,8 @@ A file is known by its bytes. Two Delta `txn` app ids are written for each in th
 content and one for its path. So the same bytes are never loaded twice, under whatever name or by however many writers at
 once, and other bytes under a name that was loaded before meet the source's policy for rewritten files.
 
-App ids expire, so that a commit costs the same after a million files: behind them stands the book of landed files, which is
-asked for a file that is as old as that.
+App ids expire, so that a commit costs the same after a million files: behind them stands the ledger of landed files, which
+is asked for a file that is as old as that.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ingest.file_source import Rewrite, SchemaMode, Source
 from ingest.formats.inferred_columns import infer
 from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed, parse
-from ingest.ledger.file_ledger import BOOK, FileOutcome, Line, Status, booked, record, withdraw
+from ingest.ledger.file_ledger import LEDGER, FileOutcome, LedgerEntry, Status, loaded_entries, record, withdraw
 from resources.column_types import sql_type
 from resources.declarations import Column
 from resources.delta.snapshot import RETENTION, retention_seconds
@@ -96,12 +96,12 @@ def batch_id(source: Source, files: Sequence[LandedFile]) -> str:
 
 
 def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[LandedFile]:
-    """Return the landed files of a source that the book does not know in their present version, or as withdrawn."""
+    """Return the landed files of a source that the ledger does not know in their present version, or as withdrawn."""
     landed = landing.files(source.pattern)
     with duckdb.session() as session:
         known = set(
             session.rows(
-                f"SELECT path, fingerprint FROM {BOOK} WHERE table_name = ? GROUP BY ALL "
+                f"SELECT path, fingerprint FROM {LEDGER} WHERE table_name = ? GROUP BY ALL "
                 "HAVING arg_max(status, recorded_at) <> 'withdrawn'",
                 [source.table_name],
             )
@@ -110,7 +110,7 @@ def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[Landed
 
 
 def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]) -> BatchOutcome:
-    """Load a batch of landed files: their rows into bronze in one commit, their fates into the book.
+    """Load a batch of landed files: their rows into bronze in one commit, their fates into the ledger.
 
     It may be run again after any failure: what was committed is found in the table's log and left out.
 
@@ -242,37 +242,39 @@ class _Batch:
             return outcomes
         horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(keeps)) + _CLOCKS_APART
         old = [o for o in outcomes if o.fresh and (o.landed_at is None or o.landed_at < horizon)]
-        lines = self._booked(old) if old else []
-        return self._settled(outcomes, {load for line in lines for load in (line.content_load, line.path_load)})
+        entries = self._loaded_entries(old) if old else []
+        return self._settled(outcomes, {load for entry in entries for load in (entry.content_load, entry.path_load)})
 
     def _settled(self, outcomes: Sequence[FileOutcome], there: set[str]) -> list[FileOutcome]:
         """Settle the fate of files whose bytes or names were loaded before."""
         known = [outcome for outcome in outcomes if outcome.fresh and there.intersection(self._loads(outcome))]
-        lines = self._booked(known) if known else []
-        fates = {outcome.path: self._fate(outcome, there, lines) for outcome in known}
+        entries = self._loaded_entries(known) if known else []
+        fates = {outcome.path: self._fate(outcome, there, entries) for outcome in known}
         return [fates.get(outcome.path, outcome) for outcome in outcomes]
 
-    def _booked(self, files: Sequence[FileOutcome]) -> list[Line]:
-        return booked(self.session, self.source.table_name, [file.path for file in files], [file.sha256 for file in files])
+    def _loaded_entries(self, files: Sequence[FileOutcome]) -> list[LedgerEntry]:
+        return loaded_entries(
+            self.session, self.source.table_name, [file.path for file in files], [file.sha256 for file in files]
+        )
 
-    def _fate(self, outcome: FileOutcome, there: set[str], lines: Sequence[Line]) -> FileOutcome:
-        of_path = [line for line in lines if line.path == outcome.path]
+    def _fate(self, outcome: FileOutcome, there: set[str], entries: Sequence[LedgerEntry]) -> FileOutcome:
+        of_path = [entry for entry in entries if entry.path == outcome.path]
         if outcome.content_load not in there and self.source.on_rewrite is Rewrite.REPLACE:
             return self._replaced(outcome, of_path)
         if outcome.content_load not in there:
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
-        if not any(line.sha256 == outcome.sha256 for line in of_path) and (
+        if not any(entry.sha256 == outcome.sha256 for entry in of_path) and (
             batch := self._brought_by(outcome, there, of_path)
         ):
             return replace(outcome, recovered=True, batch_id=batch)
         return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
 
-    def _replaced(self, outcome: FileOutcome, of_path: Sequence[Line]) -> FileOutcome:
+    def _replaced(self, outcome: FileOutcome, of_path: Sequence[LedgerEntry]) -> FileOutcome:
         """Put a file's rows in the place of those that its earlier content brought."""
         began = time.monotonic()
         staged = replace(self._staged([outcome]), loads=(outcome.content_load,))
-        old = [line for line in of_path if line.sha256 != outcome.sha256]
+        old = [entry for entry in of_path if entry.sha256 != outcome.sha256]
         try:
             made = replace_rows(
                 self.session.con,
@@ -280,11 +282,11 @@ class _Batch:
                 staged,
                 "_source_file",
                 outcome.path,
-                out=[line.content_load for line in old],
+                out=[entry.content_load for entry in old],
                 stays=[outcome.path_load],
             )
         except AlreadyLoaded:
-            # An earlier attempt did it, and died before the book said so.
+            # An earlier attempt did it, and died before the ledger said so.
             made = None
         version = made.version if made else None
         withdraw(self.session, self.source.table_name, old, version, "other content was landed under its name")
@@ -293,14 +295,14 @@ class _Batch:
         seconds = round(outcome.seconds + time.monotonic() - began, 4)
         return replace(outcome, replaced=made.gone, version=version, attempts=made.attempts, seconds=seconds)
 
-    def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[Line]) -> str | None:
-        """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the book; None
+    def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[LedgerEntry]) -> str | None:
+        """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the ledger; None
         where the bytes came by another name."""
         table = f"{ALIAS}.{self.source.table_name}"
         query = f"SELECT count(*), arg_max(_batch_id, _loaded_at) FROM {table} WHERE _source_file = ?"
         rows, batch = self.session.rows(query, [outcome.path])[0]
         if self.source.on_rewrite is Rewrite.APPEND:
-            came = 0 < outcome.rows <= rows - sum(line.rows for line in of_path)
+            came = 0 < outcome.rows <= rows - sum(entry.rows for entry in of_path)
         else:
             came = outcome.path_load in there
         return (batch or outcome.batch_id) if came else None

@@ -50,10 +50,10 @@ def numbers(batches: Sequence[Loaded]) -> dict[str, int | float]:
     return loaded
 
 
-def book_numbers(
+def ledger_numbers(
     totals: Mapping[Status, Total], table: str, waiting: Sequence[LandedFile], now: dt.datetime
 ) -> dict[str, int | float]:
-    """Return the sums of the book, and what still waits for one table. The oldest's age is in seconds."""
+    """Return the sums of the ledger, and what still waits for one table. The oldest's age is in seconds."""
     ages = [(now - file.modified_at).total_seconds() for file in waiting if file.modified_at]
     return {
         "files": sum(total.files for total in totals.values()),

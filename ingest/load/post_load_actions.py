@@ -1,4 +1,4 @@
-"""What is done with the files of a load batch once their fate is in the book."""
+"""What is done with the files of a load batch once their fate is in the ledger."""
 
 from collections import Counter
 

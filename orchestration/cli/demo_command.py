@@ -185,11 +185,11 @@ def show_tables(engines: cli_session.Engines, tables: Sequence[TableDeclaration]
 
 
 def _fates(engines: cli_session.Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
-    """The last line of the book for each file of the second landing, in the order in which they were named."""
-    book = LANDED_FILES.full_name(engines.catalog.connection.name)
+    """The last ledger entry for each file of the second landing, in the order in which they were named."""
+    ledger = LANDED_FILES.full_name(engines.catalog.connection.name)
     lines = engines.spark.rows(
         engines.spark.sql(
-            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {book} GROUP BY path"
+            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {ledger} GROUP BY path"
         )
     )
     last = {line["path"]: line["last"] for line in lines}

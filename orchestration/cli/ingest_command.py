@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assets.bronze.landed_tables import SOURCES
 from ingest.file_source import Source
-from ingest.ledger.file_ledger import LANDED_FILES, Entry, Status, known
+from ingest.ledger.file_ledger import LANDED_FILES, EntryState, Status, known
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batches, load_batch
 from orchestration.cli import cli_session
 from resources.catalog.unity_catalog import UnityCatalog
@@ -66,7 +66,7 @@ class Tally:
         """Files of which is known what became of them."""
         return self.loaded + self.skipped + len(self.refused)
 
-    def add(self, path: str, entry: Entry, *, before: bool = False) -> None:
+    def add(self, path: str, entry: EntryState, *, before: bool = False) -> None:
         """Count a file; `before` is for one that this command found settled."""
         if entry.status is Status.QUARANTINED:
             self.refused.append({"file": path, "reason": entry.reason})
@@ -79,7 +79,7 @@ class Tally:
     def add_batch(self, outcome: BatchOutcome) -> None:
         """Count the files of a batch."""
         for file in outcome.files:
-            self.add(file.path, Entry(file.status, file.rows, file.reason))
+            self.add(file.path, EntryState(file.status, file.rows, file.reason))
         if outcome.version is not None:
             self.versions.add(outcome.version)
 

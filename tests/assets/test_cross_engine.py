@@ -21,8 +21,8 @@ def commit(version: int, engine: Engine, operation: str = "WRITE") -> Commit:
     return Commit(version, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), operation, engine, engine.value)
 
 
-def line(version: int, engine: Engine, block: Block | None = None, operation: str = "WRITE") -> proof_ledger.Line:
-    return proof_ledger.Line("a step", engine, "orders", operation, version, block, Digest(version, 0))
+def entry(version: int, engine: Engine, block: Block | None = None, operation: str = "WRITE") -> proof_ledger.ProofEntry:
+    return proof_ledger.ProofEntry("a step", engine, "orders", operation, version, block, Digest(version, 0))
 
 
 HISTORY = {"orders": [commit(2, Engine.DATABRICKS), commit(1, Engine.DUCKDB), commit(0, Engine.SPARK)]}
@@ -37,9 +37,9 @@ def test_a_gap_is_found(left_out: int | None, latest: int) -> None:
 
 def test_a_commit_has_the_engine_that_says_so() -> None:
     # Databricks Runtime is the Spark of a workspace.
-    assert commits_as_recorded(HISTORY, [line(1, Engine.DUCKDB), line(2, Engine.SPARK)]).passed
-    assert not commits_as_recorded(HISTORY, [line(1, Engine.SPARK)]).passed
-    assert not commits_as_recorded(HISTORY, [line(3, Engine.SPARK)]).passed
+    assert commits_as_recorded(HISTORY, [entry(1, Engine.DUCKDB), entry(2, Engine.SPARK)]).passed
+    assert not commits_as_recorded(HISTORY, [entry(1, Engine.SPARK)]).passed
+    assert not commits_as_recorded(HISTORY, [entry(3, Engine.SPARK)]).passed
     assert not commits_as_recorded({"orders": [commit(0, Engine.OTHER)]}, []).passed
 
 
@@ -49,8 +49,8 @@ def test_commits_are_counted_by_engine() -> None:
 
 
 def test_the_last_line_of_a_block_tells_what_is_there() -> None:
-    lines = (line(1, Engine.DUCKDB, OLD, proof_ledger.LOAD), line(2, Engine.DUCKDB, NEW), line(3, Engine.SPARK, NEW))
-    run = proof_ledger.Run("r", 0.01, lines)
+    entries = (entry(1, Engine.DUCKDB, OLD, proof_ledger.LOAD), entry(2, Engine.DUCKDB, NEW), entry(3, Engine.SPARK, NEW))
+    run = proof_ledger.Run("r", 0.01, entries)
     assert [(at.version, at.block) for at in run.last()] == [(1, OLD), (3, NEW)]
     assert [at.version for at in run.baseline()] == [1]
 

@@ -58,7 +58,7 @@ class Landing:
                 f"FROM uc.{self.source.table_name} ORDER BY _source_file, _source_row"
             )
 
-    def book(self) -> list[tuple[Any, ...]]:
+    def ledger(self) -> list[tuple[Any, ...]]:
         with self.lake.duckdb.session() as session:
             return session.rows(
                 "SELECT parse_filename(path), status, rows FROM uc.ops.landed_files WHERE table_name = ? ORDER BY ALL",
@@ -110,7 +110,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
     assert landing.bronze() == [*rows, ("B6", "JetBlue", 1, "7.csv")]
     assert landing.version() == 2
     assert landing.waiting() == []
-    assert landing.book() == [
+    assert landing.ledger() == [
         ("1.csv", "loaded", 2),
         ("1.csv", "quarantined", 0),
         ("2.csv", "loaded", 1),
@@ -128,14 +128,14 @@ def test_the_fates_of_files(landing: Landing) -> None:
 @pytest.mark.stack
 def test_a_crash_between_the_rows_and_the_book(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*_: Any) -> None:
-        raise KeyboardInterrupt("killed before the book was written")
+        raise KeyboardInterrupt("killed before the ledger was written")
 
     landing.put("1.csv", HEADER + "AA,American\nUA,United\n")
     with monkeypatch.context() as patch:
         patch.setattr(batch_loading, "record", dies)
         with pytest.raises(KeyboardInterrupt):
             landing.load()
-    assert (landing.version(), landing.book()) == (1, [])
+    assert (landing.version(), landing.ledger()) == (1, [])
     assert len(landing.waiting()) == 1
     assert not files_loaded_once(landing.zone, landing.lake.duckdb, landing.source).passed
 
@@ -147,7 +147,7 @@ def test_a_crash_between_the_rows_and_the_book(landing: Landing, monkeypatch: py
         (Status.LOADED, 1, False),
     ]
     assert again.files[0].batch_id != again.files[1].batch_id
-    assert landing.book() == [("1.csv", "loaded", 2), ("2.csv", "loaded", 1)]
+    assert landing.ledger() == [("1.csv", "loaded", 2), ("2.csv", "loaded", 1)]
     assert len(landing.bronze()) == 3
     assert landing.waiting() == []
     assert files_loaded_once(landing.zone, landing.lake.duckdb, landing.source).passed

@@ -61,20 +61,20 @@ class Files:
         return load_batch(engine, self.zone, self.source, self.listed(*paths))
 
     def check(self) -> None:
-        """Every file's rows are there exactly once, by count and by sum, for both engines; and the book agrees."""
+        """Every file's rows are there exactly once, by count and by sum, for both engines; and the ledger agrees."""
         wanted = {(len(amounts), sum(amounts)) for amounts in [[a for each in self.amounts.values() for a in each]]}
         table = f"bronze.{self.source.table.name}"
         query = "SELECT count(*), sum(CAST(amount AS BIGINT)), count(DISTINCT id) FROM"
         with self.lake.duckdb.session() as session:
             session.attach()
             by_duckdb = session.rows(f"{query} uc.{table}")[0]
-            book = session.rows(
+            ledger = session.rows(
                 "SELECT status, count(*), sum(rows) FROM uc.ops.landed_files WHERE table_name = ? GROUP BY ALL", [table]
             )
         by_spark = tuple(self.lake.run(f"{query} ratify.{table}")[0].values())
         assert {by_duckdb[:2]} == {by_spark[:2]} == wanted
         assert by_duckdb[2] == by_spark[2] == by_duckdb[0]
-        said = {status: (files, rows) for status, files, rows in book}
+        said = {status: (files, rows) for status, files, rows in ledger}
         assert said.pop("loaded") == (len(self.amounts), by_duckdb[0])
         assert said in ({}, {"repeated": (len(self.listed()) - len(self.amounts), 0)})
         for judged in (files_loaded_once, csv_rows_in_bronze):
@@ -111,7 +111,7 @@ def at_the_same_moment(files: Files, count: int) -> None:
         fates = Counter(outcome.files[0].status for outcome in both)
         brought = [outcome.version for outcome in both if outcome.version is not None]
         assert len(brought) == 1
-        # The second finds the bytes there: in the book already, or not yet, and then enters them for the first.
+        # The second finds the bytes there: in the ledger already, or not yet, and then enters them for the first.
         assert fates in ({Status.LOADED: 1, Status.REPEATED: 1}, {Status.LOADED: 2})
     files.check()
 

@@ -59,7 +59,7 @@ def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path)
     assert [(file.status, file.rows, file.replaced, file.version) for file in second.files] == [(Status.LOADED, 1, 2, 2)]
     assert second.added == -1
     assert carriers(landing) == ["CC", "DD"]
-    assert landing.book() == [
+    assert landing.ledger() == [
         ("1.csv", "loaded", 1),
         ("1.csv", "loaded", 2),
         ("1.csv", "withdrawn", 2),
@@ -93,7 +93,7 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
     assert [file.path for file in landing.waiting()] == [f"{landing.folder}/2.csv"]
     assert landing.fates(landing.load("2.csv")) == {"2.csv": (Status.LOADED, 1, "")}
     assert carriers(landing) == ["AA", "BB"]
-    assert [line for line in landing.book() if line[0] == "2.csv"] == [
+    assert [line for line in landing.ledger() if line[0] == "2.csv"] == [
         ("2.csv", "loaded", 1),
         ("2.csv", "loaded", 1),
         ("2.csv", "withdrawn", 1),

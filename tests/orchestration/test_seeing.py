@@ -1,4 +1,4 @@
-"""What a load shows of itself: numbers for the plots of the asset pages, the book's own page, and progress in the log."""
+"""What a load shows of itself: numbers for the plots of the asset pages, the ledger's own page, and progress in the log."""
 
 import asyncio
 import datetime as dt
@@ -19,7 +19,7 @@ from components.landed_files import bronze_table
 from components.table_asset import asset_key
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total
 from ingest.load.batch_loading import BatchOutcome
-from ingest.load.load_metrics import Loaded, book_numbers, numbers
+from ingest.load.load_metrics import Loaded, ledger_numbers, numbers
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -67,14 +67,14 @@ def test_the_numbers_of_a_load() -> None:
 def test_the_numbers_of_the_book() -> None:
     waiting = [LandedFile(name, 1, "f", NOON - dt.timedelta(seconds=age)) for name, age in (("1", 5), ("2", 30))]
     sums = dict.fromkeys(Status, Total()) | {Status.LOADED: Total(3, 20, 500), Status.QUARANTINED: Total(1, 0, 7)}
-    found = book_numbers(sums, "bronze.t", [*waiting, LandedFile("3", 1, "f")], NOON)
+    found = ledger_numbers(sums, "bronze.t", [*waiting, LandedFile("3", 1, "f")], NOON)
     assert (found["files"], found["files loaded"], found["files quarantined"], found["bytes"]) == (4, 3, 1, 507)
     assert (found["rows loaded"], found["files waiting for bronze.t"], found["oldest waiting for bronze.t (s)"]) == (
         20,
         3,
         30,
     )
-    assert book_numbers(sums, "bronze.t", [], NOON)["oldest waiting for bronze.t (s)"] == 0
+    assert ledger_numbers(sums, "bronze.t", [], NOON)["oldest waiting for bronze.t (s)"] == 0
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def wait_for(what: Callable[[], bool], stream: Stream) -> None:
 
 
 def accounted(lake: Lakehouse) -> tuple[int, int]:
-    """Records in the book, and rows in silver. DuckDB counts: Spark has enough to do."""
+    """Records in the ledger, and rows in silver. DuckDB counts: Spark has enough to do."""
     try:
         for table in (STREAM_BATCHES, TRACKER_EVENTS):
             lake.version(table)

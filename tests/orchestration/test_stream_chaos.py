@@ -121,12 +121,12 @@ def version(catalog: UnityCatalog, table: TableDeclaration) -> int:
 
 def records_read(spark: Spark) -> int:
     """Records of bronze that silver has accounted for."""
-    (row,) = spark.rows(spark.sql("SELECT coalesce(sum(records), 0) AS n FROM {book}", book=spark.table(STREAM_BATCHES)))
+    (row,) = spark.rows(spark.sql("SELECT coalesce(sum(records), 0) AS n FROM {ledger}", ledger=spark.table(STREAM_BATCHES)))
     return int(row["n"])
 
 
 def assert_as_sent(spark: Spark, sent: Sent) -> None:
-    """Silver and quarantine have as many rows as the simulator says, and the book the same."""
+    """Silver and quarantine have as many rows as the simulator says, and the ledger the same."""
     aside = sum(sent.kinds[kind] for kind in (Kind.MALFORMED, Kind.WRONG_TYPE, Kind.FUTURE))
     assert (spark.count(TRACKER_EVENTS), spark.count(QUARANTINE)) == (sent.accepted, aside)
     done = tracker_stream.account(spark, "true").numbers

@@ -116,7 +116,7 @@ def versions(lake: Lakehouse) -> list[int]:
 
 
 def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
-    """The tables and the book hold just what plain Python says."""
+    """The tables and the ledger hold just what plain Python says."""
     assert silver_rows(lake) == wanted.rows
     assert in_quarantine(lake) == {one.record.place: one.failed for one in wanted.aside}
     found = counts(lake)
@@ -407,7 +407,7 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     with pytest.raises(BadCorrection, match="tracker-events/0/0"):
         correct(tracker.spark, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(corrections)])
     correct(tracker.spark, read_corrections(corrections))
-    # It dies when silver has the events and the book has no line yet.
+    # It dies when silver has the events and the ledger has no line yet.
     replay_dies(tracker, monkeypatch, "account")
     assert not records_conserved(counts(tracker)).passed
     # Also beside the continuous mode, which runs the stream.
