@@ -38,7 +38,7 @@ import psutil
 from deltalake import write_deltalake
 from rich.table import Table
 
-from bench.ratios import console, judged
+from bench.ratios import console, within_bounds
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig
 from ingest.file_source import LOAD_COLUMNS, Source
@@ -376,7 +376,7 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
             bench.close()
     show([*alone.values(), apart, baseline, grouped, bare, *deltas, spark, big_ours, big_bare])
     one, eight = alone[1], alone[8]
-    return judged(
+    return within_bounds(
         [
             ("8 writers against one: commits/s", eight.files_per_second / one.files_per_second, 1.0, True),
             ("8 writers against 8 naive ones: commits/s", eight.files_per_second / baseline.files_per_second, 5.0, True),
@@ -410,7 +410,7 @@ def grow(small: int, commits: int) -> bool:
     first, last = (statistics.median(times) for times in (one.each[:part], one.each[-part:]))
     console.print(f"{small:,} files took {few:.1f} s, {10 * small:,} took {many:.1f} s")
     console.print(f"a commit took {first * 1000:.1f} ms (p50 of the first {part}), {last * 1000:.1f} ms after {commits:,}")
-    return judged(
+    return within_bounds(
         [
             ("ten times the files: time", many / few, 11.0, False),
             (f"a commit after {commits:,} against the first {part}: p50", last / first, 1.2, False),

@@ -1,4 +1,4 @@
-"""What it costs to take events from Kafka into a governed table, and to judge them on their way into silver.
+"""What it costs to take events from Kafka into a governed table, and to validate them on their way into silver.
 
     python -m bench.kafka [--events 500000] [--rates 1000 10000 50000] [--seconds 20] [--rounds 3] [--quick]
 
@@ -38,7 +38,7 @@ from deltalake import write_deltalake
 from rich.table import Table
 
 from bench.kafka_silver import silver
-from bench.ratios import UNCOUNTED, console, judged, paired
+from bench.ratios import UNCOUNTED, console, paired, within_bounds
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig
 from ingest.records.record_source import RECORD, StreamOptions
@@ -313,7 +313,7 @@ def run(bench: Bench, events: int, rates: Sequence[int], seconds: int, rounds: i
             (f"live, {rate:,}/s: p95 of ours against bare Spark", p95["ours"] / p95["bare Spark"], None, False),
             (f"live, {rate:,}/s: p95 of ours against Python", p95["ours"] / p95["Python with deltalake"], None, False),
         ]
-    return judged(ratios)
+    return within_bounds(ratios)
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """What expectations cost: the part of `bench.kafka` that goes from bronze into silver.
 
-What has come to bronze since the last run is taken by the package's stream (judged, counted, merged, those that fail set
+What has come to bronze since the last run is taken by the package's stream (validated, counted, merged, those that fail set
 aside, the batch entered in the ledger), by the same with no more expectations than it takes to have each event once, and by
 a stream by hand that only parses and merges.
 """
@@ -78,17 +78,16 @@ class SilverByHand:
         spark = self._spark
         parsed = tracker_stream.parsed_sql(spark, "bare_batch")
         keyed = "PARTITION BY user_id, time ORDER BY kafka_timestamp DESC, partition DESC, offset DESC"
-        judge = (
-            f"SELECT *, CAST(NULL AS STRING) AS because FROM ({parsed}) WHERE typed QUALIFY row_number() OVER ({keyed}) = 1"
-        )
+        once = f"WHERE typed QUALIFY row_number() OVER ({keyed}) = 1"
+        validated = f"SELECT *, CAST(NULL AS STRING) AS decided_by FROM ({parsed}) {once}"
         text = (Path(tracker_stream.__file__).parent / "tracker_events_merge.sql").read_text()
         everything = {"lower": -(2**55), "upper": 2**55}
-        merge = Template(text).substitute(silver=spark.full_name(self.table), judged="bare_judged", **everything)
+        merge = Template(text).substitute(silver=spark.full_name(self.table), validated="bare_validated", **everything)
 
         def write(frame: Any, _: int) -> None:
             frame.createOrReplaceTempView("bare_batch")
             session = frame.sparkSession
-            session.sql(judge).createOrReplaceTempView("bare_judged")
+            session.sql(validated).createOrReplaceTempView("bare_validated")
             session.sql(merge).collect()
 
         with spark.apart() as session:

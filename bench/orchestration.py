@@ -23,7 +23,7 @@ from rich.table import Table
 
 from assets.bronze.landed_tables import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER, bronze_assets
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
-from assets.silver.silver_flights import FLIGHTS, FLIGHTS_JUDGED, FLIGHTS_QUARANTINE, FLIGHTS_WEATHER, silver_assets
+from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_VALIDATED, FLIGHTS_WEATHER, silver_assets
 from bench.ratios import timed
 from components.table_asset import asset_key
 from embedded.embedded_stack import running
@@ -60,10 +60,12 @@ def script(spark: Spark) -> None:
 
     inputs = {"flights_raw": FLIGHTS_RAW.table, "airports": AIRPORTS.table}
     frames = {name: session.table(table.full_name(catalog)) for name, table in inputs.items()}
-    judged = spark.sql(FLIGHTS_JUDGED, **frames).persist()
+    within_bounds = spark.sql(FLIGHTS_VALIDATED, **frames).persist()
     for declaration in (FLIGHTS, FLIGHTS_QUARANTINE):
-        merge(declaration, session.sql((_ASSETS / f"silver/{declaration.name}.sql").read_text(), judged=judged))
-    judged.unpersist()
+        merge(
+            declaration, session.sql((_ASSETS / f"silver/{declaration.name}.sql").read_text(), within_bounds=within_bounds)
+        )
+    within_bounds.unpersist()
     queries = {
         "silver/flights_weather.sql": (FLIGHTS_WEATHER, {"flights": FLIGHTS, "weather": WEATHER.table}),
         "gold/carrier_daily.sql": (CARRIER_DAILY, {"flights": FLIGHTS, "airlines": AIRLINES.table}),

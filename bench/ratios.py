@@ -1,4 +1,4 @@
-"""What benchmarks share: where they print, how work is timed, and how a ratio is judged."""
+"""What benchmarks share: where they print, how work is timed, and how a ratio is validated."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ def paired(sides: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(side / other for side, other in zip(sides, others, strict=True))
 
 
-def judged(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:
+def within_bounds(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:
     """Print each ratio with its aim, and say whether all are met.
 
     Args:

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from pydantic import BaseModel
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, ingested
-from assets.silver.tracker_events import TrackerConfig, judged
+from assets.silver.tracker_events import TrackerConfig, validated
 from assets.silver.tracker_tables import TRACKER_EVENTS
 from components.table_asset import asset_key
 from ingest.records.record_source import StreamOptions
@@ -218,7 +218,7 @@ class Live:
             saw(batch)
 
         course = replace(course, on_batch=counted, on_progress=self._behind)
-        told = list(judged(TrackerConfig(), self.spark, course))
+        told = list(validated(TrackerConfig(), self.spark, course))
         return told if rows else []
 
     def _behind(self, position: Any) -> None:

@@ -132,7 +132,7 @@ def orders_flink(
 
 
 def written(found: list[Found], run: FlinkRun) -> dg.AssetCheckResult:
-    """Judge what the jobs left in the tables."""
+    """Validate what the jobs left in the tables."""
     wrong = [each.wrong for each in found if each.wrong]
     metadata: dict[str, Any] = {
         "status": "wrong" if wrong else "written",

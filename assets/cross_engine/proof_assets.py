@@ -13,7 +13,7 @@ from assets.cross_engine.proof_steps import GROUP, KEYS, Step, step_key, step_sp
 from assets.cross_engine.proof_tables import ORDERS_STREAM, ORDERS_SUMMARY, TABLES
 from assets.cross_engine.tpch_queries import tpch_answers
 from assets.cross_engine.workspace_setup import SAMPLES_SCALE_FACTOR, workspace_cleanup
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from components.table_asset import Written, asset_key, result, table_spec
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
@@ -108,7 +108,7 @@ def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] |
         entry = streaming_step.stream(spark)
         proof_ledger.record(session, run, [entry])
     yield _materialized(ORDERS_STREAM, [entry], run, {})
-    yield _judged(asset_key(ORDERS_STREAM), "each_batch_once", streaming_step.each_batch_once(spark, entry.digest))
+    yield _check_result(asset_key(ORDERS_STREAM), "each_batch_once", streaming_step.each_batch_once(spark, entry.digest))
 
 
 _VERIFIED = {
@@ -131,7 +131,7 @@ _VERIFIED = {
     ],
 )
 def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Judge what the other steps have left, and roll it back."""
+    """Validate what the other steps have left, and roll it back."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
         history = verify_step.histories(spark)
@@ -148,8 +148,8 @@ def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]
         findings["rolled_back"] = verify_step.rolled_back(spark, session, baseline)
         findings["tpch_answers"] = tpch_answers(spark, session, run.scale_factor)
     rows = verify_step.commits_by_engine(history)
-    judged = [(name, PASSED if finding.passed else FAILED, finding.description) for name, finding in findings.items()]
-    markdown, page = write_report(Settings().home / GROUP, history, judged)
+    validated = [(name, PASSED if finding.passed else FAILED, finding.description) for name, finding in findings.items()]
+    markdown, page = write_report(Settings().home / GROUP, history, validated)
     yield _stepped(
         Step.VERIFY,
         {
@@ -159,7 +159,7 @@ def verified(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]
         },
     )
     for name, finding in findings.items():
-        yield _judged(step_key(Step.VERIFY), name, finding)
+        yield _check_result(step_key(Step.VERIFY), name, finding)
 
 
 COMMITS = "commits by engine"
@@ -192,7 +192,7 @@ def _materialized(
     return result(table, Written(max(versions), rows, rows, versions, more={"run": run.id, **more}))
 
 
-def _judged(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
+def _check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=name,

@@ -11,7 +11,7 @@ from assets.cross_engine.proof_rows import STREAMED
 from assets.cross_engine.proof_tables import ORDERS_STREAM
 from assets.cross_engine.row_digest import Digest, Part, by_spark
 from assets.cross_engine.spark_steps import name_of
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from resources.declarations import Engine
 from resources.errors import SparkUnavailable
 from resources.settings import Settings
@@ -45,7 +45,7 @@ def stream(spark: Spark) -> ProofEntry:
 
 
 def each_batch_once(spark: Spark, expected: Digest) -> Finding:
-    """Judge whether each micro-batch is one commit, and each row of the source is in the table once."""
+    """Check whether each micro-batch is one commit, and each row of the source is in the table once."""
     table = name_of(spark, ORDERS_STREAM)
     commits = [commit for commit in spark.history(table) if commit.operation == OPERATION]
     epochs = sorted(int(commit.parameters["epochId"]) for commit in commits)

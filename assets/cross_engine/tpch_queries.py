@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from assets.cross_engine.proof_tables import TABLES
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.settings import TPCH
 from resources.spark.spark_engine import Spark
@@ -23,7 +23,7 @@ _EXACT = 1e-9
 
 
 def tpch_answers(spark: Spark, session: DuckDBSession, scale_factor: float | None) -> Finding:
-    """Judge whether both engines give the known answers, or the same where none are known.
+    """Check whether both engines give the known answers, or the same where none are known.
 
     They are known for the scale factors 0.01, 0.1 and 1.
     """

@@ -1,4 +1,4 @@
-"""What the proof comes to: judgements on the histories of its tables, and on what each engine reads of the others' rows."""
+"""What the proof comes to: results on the histories of its tables, and on what each engine reads of the others' rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import PROOF, TABLES
 from assets.cross_engine.row_digest import Digest, Part, by_duckdb, by_spark
 from assets.cross_engine.spark_steps import name_of
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type
 from resources.declarations import Engine, TableDeclaration
@@ -41,7 +41,7 @@ def commits_by_engine(history: History) -> list[dict[str, Any]]:
 
 
 def history_without_gaps(history: History, latest: Mapping[str, int]) -> Finding:
-    """Judge whether each history has every version from 0 to the latest that the catalog has ratified, once."""
+    """Check whether each history has every version from 0 to the latest that the catalog has ratified, once."""
     gaps = [
         name
         for name, commits in history.items()
@@ -53,7 +53,7 @@ def history_without_gaps(history: History, latest: Mapping[str, int]) -> Finding
 
 
 def commits_as_recorded(history: History, entries: Iterable[ProofEntry]) -> Finding:
-    """Judge whether the history names, for each commit that a step tells of, its engine, and no engine that is unknown."""
+    """Check whether the history names, for each commit that a step tells of, its engine, and no engine that is unknown."""
     made = {(name, commit.version): commit for name, commits in history.items() for commit in commits}
     recorded = list(entries)
     wrong = [
@@ -77,7 +77,7 @@ def latest_versions(catalog: UnityCatalog, names: Iterable[str]) -> dict[str, in
 
 
 def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: History) -> Finding:
-    """Judge whether both engines read what was to be written, whoever wrote it.
+    """Check whether both engines read what was to be written, whoever wrote it.
 
     What setup loaded is compared by its digest, all that came after it by columns, types and values, row by row.
     """
@@ -105,7 +105,7 @@ def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: Histo
 
 
 def time_travel(spark: Spark, run: Run, history: History) -> Finding:
-    """Judge whether VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
+    """Check whether VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
 
     By Spark: DuckDB cannot read a catalog's table as it was.
     """
@@ -148,7 +148,7 @@ def _restored(spark: Spark, baseline: Sequence[ProofEntry]) -> Iterator[ProofEnt
 
 
 def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[ProofEntry]) -> Finding:
-    """Judge whether both engines read the baseline, and no more, in the tables that were restored."""
+    """Check whether both engines read the baseline, and no more, in the tables that were restored."""
     session.attach()
     restored = [entry for entry in baseline if entry.operation == RESTORE]
     tables = [TABLES[entry.table] for entry in restored]

@@ -1,4 +1,4 @@
--- Every bronze row, typed, with UTC times and its key, and what its expectations are judged by (FLIGHTS_EXPECTATIONS).
+-- Every bronze row, typed, with UTC times and its key, and what its expectations are validated by (FLIGHTS_EXPECTATIONS).
 -- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and fails an expectation.
 WITH given AS (
   -- The files say NA for a value that was not recorded.

@@ -1,4 +1,4 @@
-"""The silver tables: flights typed, keyed and judged, those that fail an expectation, and the weather at departure."""
+"""The silver tables: flights typed, keyed and validated, those that fail an expectation, and the weather at departure."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import dagster as dg
 from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validation import judgement
+from components.expectations.validation import validation_result
 from components.table_asset import asset_key, mirrored, result, spark_table, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
@@ -99,8 +99,8 @@ FLIGHTS_EXPECTATIONS = Expectations(
     unique=Unique("one_row_for_flight", FLIGHTS.keys, ("_loaded_at", "_source_file", "_source_row")),
 )
 
-FLIGHTS_JUDGED = FLIGHTS_EXPECTATIONS.judged((_SQL / "flights_parsed.sql").read_text())
-"""The query that gives every bronze flight, typed, with its key, as its expectations judge it."""
+FLIGHTS_VALIDATED = FLIGHTS_EXPECTATIONS.validated((_SQL / "flights_parsed.sql").read_text())
+"""The query that gives every bronze flight, typed, with its key, as its expectations validate it."""
 
 
 def _weather(*columns: str) -> tuple[str, ...]:
@@ -142,22 +142,22 @@ FLIGHTS_WEATHER = TableDeclaration(
 )
 def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Split bronze into the flights that pass all expectations and the rows that fail one."""
-    with spark.kept(judged(spark)) as rows:
+    with spark.kept(validated(spark)) as rows:
 
         def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
             created = spark.ensure_table(table)
             query = (_SQL / f"{table.name}.sql").read_text()
-            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, judged=rows))))
+            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, validated=rows))))
 
         yield write(FLIGHTS)
         yield write(FLIGHTS_QUARANTINE)
-        (counted,) = spark.rows(spark.sql(FLIGHTS_EXPECTATIONS.counted("{judged}"), judged=rows))
-    yield from check_results(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS), judgement(counted))
+        (counted,) = spark.rows(spark.sql(FLIGHTS_EXPECTATIONS.counted("{validated}"), validated=rows))
+    yield from check_results(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS), validation_result(counted))
 
 
-def judged(spark: Spark) -> Any:
+def validated(spark: Spark) -> Any:
     """Return every bronze flight, typed, with its key and what its expectations say of it."""
-    return spark.sql(FLIGHTS_JUDGED, flights_raw=spark.table(FLIGHTS_RAW.table), airports=spark.table(AIRPORTS.table))
+    return spark.sql(FLIGHTS_VALIDATED, flights_raw=spark.table(FLIGHTS_RAW.table), airports=spark.table(AIRPORTS.table))
 
 
 flights_weather = spark_table(FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table})

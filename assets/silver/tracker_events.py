@@ -12,7 +12,7 @@ from assets.silver.tracker_replay import correct, read_corrections, replay
 from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tables, stream
 from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from components.expectations.expectation_checks import check_results, check_specs
-from components.expectations.validation import judgement
+from components.expectations.validation import validation_result
 from components.table_asset import Written, asset_key, result, table_spec
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
@@ -25,7 +25,7 @@ class TrackerConfig(dg.Config):
 
     max_files: int = Field(default=MAX_FILES, ge=1, description="Files of bronze in one micro-batch at most")
     full_refresh: bool = Field(default=False, description="Make silver anew from the whole of bronze")
-    replay: bool = Field(default=False, description="Then judge again what is in quarantine")
+    replay: bool = Field(default=False, description="Then validate again what is in quarantine")
     corrections: str = Field(default="", description="A file of corrected values, one JSON object a line, to replay with")
 
 
@@ -35,11 +35,11 @@ class TrackerConfig(dg.Config):
     check_specs=check_specs(EXPECTATIONS, asset_key(TRACKER_EVENTS)),
 )
 def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Judge what is new in bronze, once: into silver, into quarantine, or counted as dropped, late or a duplicate."""
-    yield from judged(config, spark)
+    """Validate what is new in bronze, once: into silver, into quarantine, or counted as dropped, late or a duplicate."""
+    yield from validated(config, spark)
 
 
-def judged(
+def validated(
     config: TrackerConfig, spark: Spark, course: Course | None = None
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
@@ -59,7 +59,7 @@ def judged(
         # The continuous mode keeps silver up to date; a replay beside it is safe, and has only its own work to do.
         done = Account()
     except ExpectationFailed as error:
-        yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), judgement(error.counted))
+        yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), validation_result(error.counted))
         raise
     more: dict[str, Any] = {**done.numbers, **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
     if config.replay or corrections:

@@ -1,10 +1,10 @@
 -- Kept events of a batch into silver: of the records with one key the last by Kafka's timestamp stays.
 -- The columns are named, so that one which others have added stops nothing.
--- In: `silver`, `judged`; `lower` and `upper` bound the batch's times (microseconds), so that only files with such times are read.
+-- In: `silver`, `validated`; `lower` and `upper` bound the batch's times (microseconds), so that only files with such times are read.
 MERGE INTO $silver AS target
 USING (
   SELECT user_id, time, version, model, heart_bpm, kcal, topic, partition, offset, kafka_timestamp
-  FROM $judged WHERE because IS NULL
+  FROM $validated WHERE decided_by IS NULL
 ) AS source
 ON target.user_id = source.user_id AND target.time = source.time
   AND target.time BETWEEN timestamp_micros($lower) AND timestamp_micros($upper)

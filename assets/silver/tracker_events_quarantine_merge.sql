@@ -1,4 +1,4 @@
--- Records that are set aside into a quarantine that may have them: a rebuild, or a replay, has judged them again.
+-- Records that are set aside into a quarantine that may have them: a rebuild, or a replay, has validated them again.
 -- The columns are named, so that one which others have added stops nothing.
 -- In: `quarantine`, `records` (see tracker_events_quarantined.sql).
 MERGE INTO $quarantine AS target

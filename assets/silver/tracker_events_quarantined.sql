@@ -1,6 +1,6 @@
 -- Records of a batch that an expectation sets aside, as quarantine has them.
--- In: `judged`, `quarantined` (the condition).
+-- In: `validated`, `quarantined` (the condition).
 SELECT
   key, value, headers, topic, partition, offset, kafka_timestamp AS `timestamp`, failed AS reasons,
   current_timestamp() AS quarantined_at
-FROM $judged WHERE $quarantined
+FROM $validated WHERE $quarantined

@@ -1,4 +1,4 @@
-"""Records in quarantine, corrected or judged by newer code, back into silver: each exactly once.
+"""Records in quarantine, corrected or validated by newer code, back into silver: each exactly once.
 
 A replay claims all that is in quarantine in one commit, by setting `replayed_at` to one time for all. What passes goes into
 silver, what does not goes back to quarantine, and the ledger gets a line under that time. A claim without a line was killed
@@ -96,7 +96,7 @@ def correct(spark: Spark, corrections: Sequence[Correction]) -> None:
 
 
 def replay(spark: Spark) -> Account:
-    """Judge all that is in quarantine again, by the corrected values where there are such; return what became of it.
+    """Validate all that is in quarantine again, by the corrected values where there are such; return what became of it.
 
     To be called when the stream has run: it needs a checkpoint.
 

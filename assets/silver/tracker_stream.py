@@ -20,8 +20,8 @@ from assets.silver.tracker_tables import (
     UNIQUE,
 )
 from components.expectations.expectation_rules import Action
-from components.expectations.validation import Judgement, total
-from components.stream.micro_batch import ACCOUNT, BATCH, JUDGED, Work, batch_function, counted_in
+from components.expectations.validation import ValidationResult, total
+from components.stream.micro_batch import ACCOUNT, BATCH, VALIDATED, Work, batch_function, counted_in
 from ingest.records import event_time
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, ResetRefused, StreamFailed
@@ -94,16 +94,16 @@ def work(spark: Spark, checkpoint: str, *, replay: bool = False) -> Work:
     """Return what is done with each batch of the stream, or with the records of a replay."""
     silver, aside, ledger = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES))
     stream = REPLAY if replay else STREAM
-    # A replay judges the corrected values itself.
+    # A replay validates the corrected values itself.
     corrections = _Corrections(made=True) if replay else _corrections(spark)
     records = f"(\n{_sql('tracker_events_corrected', quarantine=aside, batch=BATCH)})" if corrections.replayed else BATCH
-    quarantined = _sql("tracker_events_quarantined", judged=JUDGED, quarantined=EXPECTATIONS.quarantined())
+    quarantined = _sql("tracker_events_quarantined", validated=VALIDATED, quarantined=EXPECTATIONS.quarantined())
     return Work(
         app_id=f"{stream}:{checkpoint}",
         target=silver,
-        judge=EXPECTATIONS.judged(parsed_sql(spark, records)),
-        count=EXPECTATIONS.counted(JUDGED, "unix_micros(time)"),
-        merge=_sql("tracker_events_merge", silver=silver, judged=JUDGED),
+        validate=EXPECTATIONS.validated(parsed_sql(spark, records)),
+        count=EXPECTATIONS.counted(VALIDATED, "unix_micros(time)"),
+        merge=_sql("tracker_events_merge", silver=silver, validated=VALIDATED),
         quarantine=_sql("tracker_events_quarantine_merge", quarantine=aside, records=quarantined)
         if corrections.made
         # What was not corrected a rebuild takes out before it begins: none of these records is there yet.
@@ -159,7 +159,7 @@ class Account:
     """
 
     numbers: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_NUMBERS, 0))
-    found: Judgement = field(default_factory=Judgement)
+    found: ValidationResult = field(default_factory=ValidationResult)
     run: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -302,5 +302,5 @@ def account(spark: Spark, batches: str) -> Account:
     """Return what became of the records of those batches in the ledger that the condition `batches` names."""
     ledger = spark.table(STREAM_BATCHES).where(batches).orderBy("batch_id")
     rows = spark.rows(ledger.selectExpr(*_NUMBERS, "failed", "decided", "examples"))
-    found = total(Judgement(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
+    found = total(ValidationResult(row["records"], row["failed"], row["decided"], row["examples"]) for row in rows)
     return Account({name: sum(row[name] for row in rows) for name in _NUMBERS}, found)

@@ -1,4 +1,4 @@
-"""The tracker's events, typed, judged and each once; what became of every record of bronze is accounted for.
+"""The tracker's events, typed, validated and each once; what became of every record of bronze is accounted for.
 
 A stream reads bronze and writes three tables: the events, those in quarantine, and the ledger of its batches. All that
 decides on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild
@@ -56,7 +56,7 @@ QUARANTINE = TableDeclaration(
         *_PLACE,
         Column("timestamp", "timestamp", "Kafka's timestamp of the record", _raw("timestamp")),
         Column("reasons", "array<string>", "Names of the expectations that it fails"),
-        Column("quarantined_at", "timestamp", "When it was first judged (UTC)"),
+        Column("quarantined_at", "timestamp", "When it was first validated (UTC)"),
         Column("corrected", "binary", "A value to take in place of `value`"),
         Column("replayed_at", "timestamp", "When it left quarantine (UTC); NULL while it is in it"),
     ),
@@ -98,7 +98,7 @@ def _seconds(span: dt.timedelta) -> str:
     return f"INTERVAL {int(span.total_seconds())} SECONDS"
 
 
-# A record that cannot be read is judged by that alone, and one with a wrong type not by what it lacks for that reason.
+# A record that cannot be read is validated by that alone, and one with a wrong type not by what it lacks for that reason.
 EXPECTATIONS = Expectations(
     rules=(
         Expectation("value_is_readable", "readable", Action.QUARANTINE, "A JSON object, in UTF-8, or Avro"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from components.checks import history_checks as judge
+from components.checks import history_findings
 from components.checks.file_checks import files_present
-from components.checks.history_checks import Claim, Finding
+from components.checks.history_findings import Claim, Finding
 from components.table_asset import VERSIONS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
@@ -59,11 +59,11 @@ def _findings(spark: Spark, declaration: TableDeclaration, claims: list[Claim]) 
         return _counted(spark, declaration, last) if last else 0
 
     return {
-        "committed_as_declared": judge.committed_as_declared(declaration, history),
-        "rows_as_reported": judge.rows_as_reported(last, history, counted),
-        "no_foreign_versions": judge.no_foreign_versions(claims, history),
-        "schema_as_declared": judge.schema_as_declared(declaration, spark.table(declaration).dtypes),
-        "nothing_taken_back": judge.nothing_taken_back(history),
+        "committed_as_declared": history_findings.committed_as_declared(declaration, history),
+        "rows_as_reported": history_findings.rows_as_reported(last, history, counted),
+        "no_foreign_versions": history_findings.no_foreign_versions(claims, history),
+        "schema_as_declared": history_findings.schema_as_declared(declaration, spark.table(declaration).dtypes),
+        "nothing_taken_back": history_findings.nothing_taken_back(history),
     }
 
 
@@ -127,7 +127,7 @@ def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
 
 
 def landing_check(
-    source: Source, name: str, judged: Callable[[LandingZone, DuckDB, Source], Finding], description: str
+    source: Source, name: str, validated: Callable[[LandingZone, DuckDB, Source], Finding], description: str
 ) -> dg.AssetChecksDefinition:
     """Return a check that holds a bronze table against the landing zone."""
     key = asset_key(source.table)
@@ -137,6 +137,6 @@ def landing_check(
         specs=[check_spec(name, asset=key, blocking=True, description=description)],
     )
     def check(landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        yield check_result(key, name, judged(landing, duckdb, source))
+        yield check_result(key, name, validated(landing, duckdb, source))
 
     return check

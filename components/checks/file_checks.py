@@ -1,15 +1,15 @@
-"""Judgement on a table's files."""
+"""ValidationResult on a table's files."""
 
 from collections.abc import Sequence
 
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from resources.delta.snapshot import LiveFile
 
 _SHOWN = 5
 
 
 def files_present(table: str, files: Sequence[LiveFile], missing: Sequence[LiveFile]) -> Finding:
-    """Judge whether every file of a table's snapshot exists in storage.
+    """Check whether every file of a table's snapshot exists in storage.
 
     Args:
         table: As `ratify repair` is to be given it.

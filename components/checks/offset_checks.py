@@ -1,9 +1,9 @@
-"""Judgement on the offsets of a table of records."""
+"""ValidationResult on the offsets of a table of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from ingest.records.record_source import SOURCE
 
 PARTITIONS = f"""
@@ -58,7 +58,7 @@ class Partition:
 
 
 def each_offset_once(partitions: Sequence[Partition]) -> Finding:
-    """Judge whether each offset from the first to the last is in the table, and once.
+    """Check whether each offset from the first to the last is in the table, and once.
 
     Offsets are missing also where a topic is compacted or written in transactions.
     """

@@ -1,4 +1,4 @@
-"""Judgements on rows: none is lost and none is doubled between the landing zone, bronze and silver."""
+"""Checks of rows: none is lost and none is doubled between the landing zone, bronze and silver."""
 
 import tempfile
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
 from ingest.ledger.file_ledger import LEDGER, Status
@@ -32,7 +32,7 @@ class LedgerRecord:
 
 
 def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
-    """Judge whether every landed file is in bronze exactly once, or in the ledger with a reason why not."""
+    """Check whether every landed file is in bronze exactly once, or in the ledger with a reason why not."""
     landed = landing.files(source.pattern)
     with duckdb.session() as session:
         ledger = _ledger_records(session, source)
@@ -66,7 +66,7 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> F
 
 
 def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
-    """Judge whether bronze has just as many rows as the files that were loaded, by reading each of them again.
+    """Check whether bronze has just as many rows as the files that were loaded, by reading each of them again.
 
     Only files whose bytes are still those that were loaded can be compared; the others are counted.
     """
@@ -102,7 +102,7 @@ def count_fates(session: DuckDBSession, bronze: str, silver: str, quarantine: st
 
 
 def flights_conserved(counts: Mapping[str, int]) -> Finding:
-    """Judge whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
+    """Check whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
 
     Args:
         counts: From `count_fates`. `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither

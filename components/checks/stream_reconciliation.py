@@ -1,9 +1,9 @@
-"""Judgement on the tracker's records: none is lost and none is doubled between bronze and silver."""
+"""ValidationResult on the tracker's records: none is lost and none is doubled between bronze and silver."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from resources.duckdb.duckdb_engine import DuckDBSession
 
 
@@ -14,7 +14,7 @@ def count_records(session: DuckDBSession, bronze: str, silver: str, quarantine: 
 
 
 def records_conserved(counts: Mapping[str, int]) -> Finding:
-    """Judge whether each record that was read is in silver, in quarantine, dropped, late, or a duplicate.
+    """Check whether each record that was read is in silver, in quarantine, dropped, late, or a duplicate.
 
     Args:
         counts: From `count_records`. `bronze`, `silver`, `quarantine`: rows in the tables; the others: sums in the ledger.

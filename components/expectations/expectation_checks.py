@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validation import Judgement
+from components.expectations.validation import ValidationResult
 
 
 def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -17,7 +17,7 @@ def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCh
     ]
 
 
-def check_results(expectations: Expectations, key: dg.AssetKey, found: Judgement) -> Iterator[dg.AssetCheckResult]:
+def check_results(expectations: Expectations, key: dg.AssetKey, found: ValidationResult) -> Iterator[dg.AssetCheckResult]:
     """Yield the result of each expectation: a failure is an ERROR where it stops the batch, else a WARN."""
     for rule in expectations.all:
         failed = found.failed.get(rule.name, 0)

@@ -1,8 +1,8 @@
 """Expectations on rows, as Delta Live Tables has them: a name, a predicate in SQL, and what to do with a row that fails.
 
-All expectations of a table are judged in one pass over its rows, in a batch as in a stream: the query that makes the rows
+All expectations of a table are validated in one pass over its rows, in a batch as in a stream: the query that makes the rows
 gets a column with the names of those that a row fails (`failed`) and one with the name of the one that decides what becomes
-of it (`because`, NULL for a row that is kept).
+of it (`decided_by`, NULL for a row that is kept).
 
 A predicate has to be TRUE for a row to pass; NULL fails, as FALSE does. Databricks documents that a row is valid where "the
 boolean statement" returns true and leaves NULL open; a predicate that lets NULL pass has to say so (`x IS NULL OR x > 0`).
@@ -67,7 +67,7 @@ class Expectations:
         rules: The predicates.
         identity: Columns that tell one row from all others.
         example: SQL text that shows a row that failed.
-        unique: Judged after all others.
+        unique: Validated after all others.
         raw: Columns that only rows in quarantine keep; the others do without, which saves memory.
 
     Raises:
@@ -97,26 +97,26 @@ class Expectations:
         """Return the names of the expectations with an action."""
         return tuple(rule.name for rule in self.all if rule.action is action)
 
-    def judged(self, rows: str) -> str:
-        """Return the query that gives the rows of the query `rows` with `failed`, `because` and `example`."""
+    def validated(self, rows: str) -> str:
+        """Return the query that gives the rows of the query `rows` with `failed`, `decided_by` and `example`."""
         tested = ", ".join(f"CASE WHEN ({rule.predicate}) THEN NULL ELSE {literal(rule.name)} END" for rule in self.rules)
         decisive = [rule.name for action in _DECISIVE for rule in self.rules if rule.action is action]
         cases = " ".join(f"WHEN array_contains(failed, {literal(name)}) THEN {literal(name)}" for name in decisive)
-        because = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
+        decided_by = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
         kept_raw = [f"CASE WHEN {_is_one_of(self.named(Action.QUARANTINE))} THEN {name} END AS {name}" for name in self.raw]
         left_out = f" EXCEPT ({', '.join(self.raw)})" if self.raw else ""
         shown = f"CASE WHEN size(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
         text = (
             f"WITH ratify_rows AS (\n{rows}\n),\n"
             f"ratify_tested AS (SELECT *, array_compact(array({tested})) AS failed FROM ratify_rows),\n"
-            f"ratify_decided AS (SELECT *, {because} AS because FROM ratify_tested),\n"
-            f"ratify_judged AS (SELECT {', '.join([f'*{left_out}', *kept_raw])}, "
+            f"ratify_decided AS (SELECT *, {decided_by} AS decided_by FROM ratify_tested),\n"
+            f"ratify_validated AS (SELECT {', '.join([f'*{left_out}', *kept_raw])}, "
             f"{shown} AS example FROM ratify_decided)\n"
         )
-        return f"{text}{self._unique()}" if self.unique else f"{text}SELECT * FROM ratify_judged"
+        return f"{text}{self._unique()}" if self.unique else f"{text}SELECT * FROM ratify_validated"
 
-    def counted(self, judged: str, bounded: str = "") -> str:
-        """Return the query that counts over a judged table or view, in one row; see `judgement.Judgement`.
+    def counted(self, validated: str, bounded: str = "") -> str:
+        """Return the query that counts over a validated table or view, in one row; see `validation_result.ValidationResult`.
 
         Given SQL text in `bounded`, that row also has its least and greatest value over the rows kept: `lower`, `upper`.
         """
@@ -128,7 +128,7 @@ class Expectations:
         rows = "coalesce(sum(ratify_rows) FILTER (WHERE {0}), 0)"
         fails = "array_contains(failed, {name})"
         failed = by_name(rows.format(fails), "bigint")
-        decided = by_name(rows.format("because = {name}"), "bigint")
+        decided = by_name(rows.format("decided_by = {name}"), "bigint")
         # The first and the last: a list of all would have to fit in memory when every row fails.
         ends = f"array(min(ratify_first) FILTER (WHERE {fails}), max(ratify_last) FILTER (WHERE {fails}))"
         examples = by_name(f"array_distinct(array_compact({ends}))", "array<string>")
@@ -138,21 +138,21 @@ class Expectations:
             f"{decided} AS decided",
             f"{examples} AS examples",
         ]
-        grouped = ["failed", "because", "count(*) AS ratify_rows"]
+        grouped = ["failed", "decided_by", "count(*) AS ratify_rows"]
         grouped += ["min(example) AS ratify_first", "max(example) AS ratify_last"]
         if bounded:
             columns += [f"{end}(ratify_{end}) FILTER (WHERE {self.kept()}) AS {name}" for end, name in _BOUNDS]
             grouped += [f"{end}({bounded}) AS ratify_{end}" for end, _ in _BOUNDS]
         # Most rows fail the same, or nothing: each is counted once, and not once for each expectation.
-        groups = f"SELECT {', '.join(grouped)} FROM {judged} GROUP BY failed, because"
+        groups = f"SELECT {', '.join(grouped)} FROM {validated} GROUP BY failed, decided_by"
         return f"SELECT {', '.join(columns)} FROM ({groups})"
 
     def kept(self) -> str:
-        """Return the condition that a judged row is kept."""
-        return "because IS NULL"
+        """Return the condition that a validated row is kept."""
+        return "decided_by IS NULL"
 
     def quarantined(self) -> str:
-        """Return the condition that a judged row goes to quarantine."""
+        """Return the condition that a validated row goes to quarantine."""
         return _is_one_of(self.named(Action.QUARANTINE))
 
     def _unique(self) -> str:
@@ -160,19 +160,19 @@ class Expectations:
             raise ValueError("these expectations have no unique one")
         name = literal(self.unique.name)
         # Rows that are out of the race are spread: those without a key would all go to one task.
-        apart = f"CASE WHEN because IS NOT NULL THEN xxhash64({', '.join(self.identity)}) END"
+        apart = f"CASE WHEN decided_by IS NOT NULL THEN xxhash64({', '.join(self.identity)}) END"
         order = ", ".join(f"{column} DESC" for column in self.unique.latest)
         race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {apart} ORDER BY {order})"
-        beaten = "because IS NULL AND ratify_place > 1"
+        beaten = "decided_by IS NULL AND ratify_place > 1"
         return (
-            f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_judged)\n"
-            f"SELECT * EXCEPT (ratify_place, failed, because, example), "
+            f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_validated)\n"
+            f"SELECT * EXCEPT (ratify_place, failed, decided_by, example), "
             f"CASE WHEN {beaten} THEN array_append(failed, {name}) ELSE failed END AS failed, "
-            f"CASE WHEN {beaten} THEN {name} ELSE because END AS because, "
+            f"CASE WHEN {beaten} THEN {name} ELSE decided_by END AS decided_by, "
             f"CASE WHEN {beaten} THEN left(to_json(struct({', '.join((*self.unique.keys, *self.identity))})), "
             f"{EXAMPLE_CHARACTERS}) ELSE example END AS example FROM ratify_raced"
         )
 
 
 def _is_one_of(names: Sequence[str]) -> str:
-    return f"because IN ({', '.join(map(literal, names))})" if names else "false"
+    return f"decided_by IN ({', '.join(map(literal, names))})" if names else "false"

@@ -12,11 +12,11 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Counts over judged rows, all by the names of expectations.
+class ValidationResult:
+    """Counts over validated rows, all by the names of expectations.
 
     Attributes:
-        rows: Rows that were judged.
+        rows: Rows that were validated.
         failed: Rows that fail each expectation; a row may fail several.
         decided: Rows whose fate each expectation decided; each row at most once.
         examples: Some of the rows that failed, as text.
@@ -37,19 +37,19 @@ class Judgement:
         return sum(self.decided.get(name, 0) for name in expectations.named(action))
 
 
-def judgement(row: Mapping[str, Any]) -> Judgement:
+def validation_result(row: Mapping[str, Any]) -> ValidationResult:
     """Return what a row of the query `Expectations.counted` tells."""
-    return Judgement(**{name: row[name] for name in ("rows", "failed", "decided", "examples") if name in row})
+    return ValidationResult(**{name: row[name] for name in ("rows", "failed", "decided", "examples") if name in row})
 
 
-def total(judgements: Iterable[Judgement]) -> Judgement:
+def total(results: Iterable[ValidationResult]) -> ValidationResult:
     """Add up what was found in several batches."""
     rows, failed, decided = 0, Counter[str](), Counter[str]()
     examples = dict[str, Sequence[str]]()
-    for one in judgements:
+    for one in results:
         rows += one.rows
         failed.update(one.failed)
         decided.update(one.decided)
         for name, shown in one.examples.items():
             examples[name] = [*examples.get(name, ()), *shown][:EXAMPLES]
-    return Judgement(rows, failed, decided, examples)
+    return ValidationResult(rows, failed, decided, examples)

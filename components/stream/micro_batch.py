@@ -1,4 +1,4 @@
-"""What is done with one micro-batch: judge its records once, then write each of three tables, each write idempotent.
+"""What is done with one micro-batch: validate its records once, then write each of three tables, each write idempotent.
 
 Over Spark Connect foreachBatch runs its function in a Python process of the server, which knows pyspark and perhaps nothing
 of this package. So the function below is closed over plain values, imports nothing of ours, and tells what went wrong by the
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 EXPECTATION_FAILED = "[RATIFY_EXPECTATION_FAILED]"
 """What the text of the error begins with that stops a batch; a JSON object follows, on the same line."""
 
-BATCH, JUDGED, ACCOUNT = "ratify_batch", "ratify_judged", "ratify_account"
-"""Views of a batch: its records as they came, its rows as they were judged, and its ledger entry."""
+BATCH, VALIDATED, ACCOUNT = "ratify_batch", "ratify_validated", "ratify_account"
+"""Views of a batch: its records as they came, its rows as they were validated, and its ledger entry."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,11 @@ class Work:
     Attributes:
         app_id: Marks the writes of this stream in its tables; with the number of a batch, Delta makes each of them once.
         target: Full name of the table that `merge` writes.
-        judge: Query over the view BATCH that gives judged rows.
-        count: Query over the view JUDGED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds, of
+        validate: Query over the view BATCH that gives validated rows.
+        count: Query over the view VALIDATED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds,
+        of
             the kept rows.
-        merge: MERGE of the kept rows of JUDGED; `$lower` and `$upper` stand for the bounds.
+        merge: MERGE of the kept rows of VALIDATED; `$lower` and `$upper` stand for the bounds.
         quarantine: INSERT or MERGE of those that go to quarantine.
         account: INSERT of the view ACCOUNT.
         shape: Columns of that view, with their types.
@@ -47,7 +48,7 @@ class Work:
 
     app_id: str
     target: str
-    judge: str
+    validate: str
     count: str
     merge: str
     quarantine: str
@@ -66,7 +67,7 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
     """Return the function for foreachBatch."""
     given: Mapping[str, Any] = asdict(work)
     run, merge, line = _statements(), _merging(given), _accounting(given)
-    batch, judged, account = BATCH, JUDGED, ACCOUNT
+    batch, validated, account = BATCH, VALIDATED, ACCOUNT
     failed_mark = EXPECTATION_FAILED
     marks = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
 
@@ -76,9 +77,9 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
         session = frame.sparkSession
         mark = f"{given['app_id']}:{batch_id}"
         frame.createOrReplaceTempView(batch)
-        rows = session.sql(given["judge"]).persist()
+        rows = session.sql(given["validate"]).persist()
         try:
-            rows.createOrReplaceTempView(judged)
+            rows.createOrReplaceTempView(validated)
             found = session.sql(given["count"]).collect()[0].asDict(recursive=True)
             if any(found["failed"][name] for name in given["fail"]):
                 raise RuntimeError(f"{failed_mark} {json.dumps(found)}")

@@ -1,14 +1,14 @@
-"""Who may do what: the privileges, and the one rule that every route is judged by.
+"""Who may do what: the privileges, and the one rule that every route is validated by.
 
 A privilege is held by a grant, and by whoever owns what it is asked on; grants and ownership count for everything
 below (catalog, schema, table). The admin owns the metastore, and so may do all. Above that rule:
 
 - To reach anything, a principal needs USE CATALOG and USE SCHEMA on what holds it, even to a table of its own.
-- Each privilege is judged at its own level: EXTERNAL USE SCHEMA on the schema, for instance, so that the owner of a
+- Each privilege is validated at its own level: EXTERNAL USE SCHEMA on the schema, for instance, so that the owner of a
   table cannot do without it, and the owner of its schema can. Those of the metastore (storage outside of the managed
   tables, new catalogs) are never implied by the ownership of a catalog.
 - What does not exist is answered with 404 and what is not permitted with 403, as the reference server does
-  (KeyMapper looks names up before UnityAccessEvaluator judges); lists leave out what may not be seen.
+  (KeyMapper looks names up before UnityAccessEvaluator validates); lists leave out what may not be seen.
 
 EXTERNAL USE SCHEMA is not in the Privilege enum of unity-catalog-2.1.yaml; it is Databricks' own (and databricks-sdk's)
 condition for engines of other houses, all that this server has.
@@ -50,8 +50,8 @@ class Privilege(Flag):
 Need = tuple[Privilege, ...]
 
 KINDS = ("metastore", "catalog", "schema", "table")
-# Where a privilege is judged, as an index of KINDS: it can be granted there and, but for the metastore's, above.
-# OWNER has none: it is judged at the securable itself, and not granted.
+# Where a privilege is validated, as an index of KINDS: it can be granted there and, but for the metastore's, above.
+# OWNER has none: it is validated at the securable itself, and not granted.
 _LEVEL = {
     Privilege.CREATE_CATALOG: 0,
     Privilege.CREATE_EXTERNAL_TABLE: 0,

@@ -10,7 +10,7 @@ WITH read AS (
        payload STRING') AS record
   FROM $lines
 ),
-judged AS (
+validated AS (
   SELECT
     *,
     record.topic IS NOT NULL AND record.partition IS NOT NULL AND record.offset IS NOT NULL AS wrapped,
@@ -32,4 +32,4 @@ SELECT
       named_struct('key', 'kafka.topic', 'value', CAST(record.topic AS BINARY)),
       named_struct('key', 'kafka.partition', 'value', CAST(CAST(record.partition AS STRING) AS BINARY)),
       named_struct('key', 'kafka.offset', 'value', CAST(CAST(record.offset AS STRING) AS BINARY)))), NULL) AS headers
-FROM judged
+FROM validated

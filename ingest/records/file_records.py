@@ -110,7 +110,7 @@ class FileSource(RecordSource):
             held = target.noted(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", anew=True)
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
             files = session.readStream.format("text").schema("value string").options(**options).load(url)
-            # Spark judges both from the listing, before it opens a file.
+            # Spark validates both from the listing, before it opens a file.
             files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(
                 _small(settings.max_file_bytes)
             )

@@ -135,8 +135,8 @@ def _show_expectations(demo: Demo) -> None:
     for rule in EXPECTATIONS.all:
         found = demo.checks.get((TRACKER_EVENTS.name, rule.name))
         if found:
-            judged, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
-            rate = f"{failed / judged:.2%}" if judged else ""
+            validated, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
+            rate = f"{failed / validated:.2%}" if validated else ""
             text = f"one row for each {', '.join(rule.keys)}" if isinstance(rule, Unique) else rule.predicate
             rows.append(
                 {"expectation": rule.name, "action": rule.action.value, "failed": failed, "rate": rate, "predicate": text}

@@ -1,4 +1,4 @@
-"""`ratify replay`: records in quarantine are judged again, by corrected values where there are such."""
+"""`ratify replay`: records in quarantine are validated again, by corrected values where there are such."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ def replay(
     ] = None,
     as_json: cli_session.Json = False,
 ) -> None:
-    """Bring a table up to date, then judge what is in its quarantine again; what passes goes in, exactly once."""
+    """Bring a table up to date, then validate what is in its quarantine again; what passes goes in, exactly once."""
     declaration = REPLAYED.get(table)
     if declaration is None:
         raise typer.BadParameter(f"{table} has no quarantine to replay: choose from {', '.join(REPLAYED)}.")

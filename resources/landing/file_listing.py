@@ -54,7 +54,7 @@ def is_data(path: str) -> bool:
 
 
 def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAGE) -> Iterator[list[Listed]]:
-    """List the files below a folder, sorted by path, in pages of at most `size`; which are data, the caller judges.
+    """List the files below a folder, sorted by path, in pages of at most `size`; which are data, the caller validates.
 
     Args:
         fs: fsspec's file system; local disks and S3 are listed without a look at what comes before `after`.

@@ -1,4 +1,4 @@
-"""The judgements of the cross-engine proof, on what is right and on what is not."""
+"""The results of the cross-engine proof, on what is right and on what is not."""
 
 import datetime as dt
 

@@ -130,7 +130,7 @@ RIGHT = Digest(10, 77)
         (RIGHT, (4, 6, 7), "orders: 3 commits by Flink for 2 checkpoints"),
     ],
 )
-def test_what_is_found_is_judged(digest: Digest, versions: tuple[int, ...], wrong: str) -> None:
+def test_findings_of_the_flink_step(digest: Digest, versions: tuple[int, ...], wrong: str) -> None:
     three_thousand = Digest(3000, 5)
     own = Found(OWN, three_thousand, three_thousand, versions=(1, 2, 3, 4, 5, 6), checkpoints=6)
     check = written([own, Found(SHARED, RIGHT, digest, versions, checkpoints=2)], JOBS)

@@ -58,7 +58,7 @@ class Table:
         (event,) = done.asset_materializations_for_node(self.source.table.name)
         return {name: value.value for name, value in event.metadata.items()}, self.verdicts(done)
 
-    def judge(self) -> dict[str, bool]:
+    def validate(self) -> dict[str, bool]:
         return self.verdicts(self.run(dg.AssetSelection.checks(*self.checks)))
 
     def verdicts(self, done: dg.ExecuteInProcessResult) -> dict[str, bool]:
@@ -105,12 +105,12 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
 
         # A foreign commit: rows that nobody landed, by an engine that does not write this table.
         lake.run(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
-        assert failed(table.judge()) == {"committed_as_declared", "no_foreign_versions", "files_loaded_once"}
+        assert failed(table.validate()) == {"committed_as_declared", "no_foreign_versions", "files_loaded_once"}
         # Taken out again, the counts are right; the history is not.
         lake.run(f"DELETE FROM {full_name} WHERE carrier = 'ZZ'")
-        assert failed(table.judge()) == {"committed_as_declared", "no_foreign_versions", "nothing_taken_back"}
+        assert failed(table.validate()) == {"committed_as_declared", "no_foreign_versions", "nothing_taken_back"}
         lake.run(f"ALTER TABLE {full_name} ADD COLUMN surprise STRING")
-        assert "schema_as_declared" in failed(table.judge())
+        assert "schema_as_declared" in failed(table.validate())
         # A run refuses to write to a table that is not as declared.
         table.landing.put("5.csv", HEADER + "C,c\n")
         assert not table.run(dg.AssetSelection.assets(table.key)).success

@@ -12,7 +12,7 @@ from pyspark.cloudpickle import dumps
 
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validation import Judgement, judgement, total
+from components.expectations.validation import ValidationResult, total, validation_result
 from components.stream.micro_batch import EXPECTATION_FAILED, Work, batch_function, counted_in
 from resources.errors import UnsafeDeclaration
 from tests.resources.lakehouse import Lakehouse
@@ -46,16 +46,16 @@ ROWS: list[tuple[int, int | None, list[str], str | None]] = [
 
 
 @pytest.mark.stack
-def test_rows_are_judged_and_counted_in_one_pass(lake: Lakehouse) -> None:
+def test_rows_are_validated_and_counted_in_one_pass(lake: Lakehouse) -> None:
     given = [(id_, n, f"p{id_}") for id_, n, _, _ in ROWS]
     frame = lake.spark.session.createDataFrame(given, "id int, n int, payload string")
-    judged = lake.spark.sql(RULES.judged("SELECT * FROM {rows}"), rows=frame)
-    found = {row["id"]: row for row in lake.spark.rows(judged)}
-    assert {id_: (row["failed"], row["because"]) for id_, row in found.items()} == {row[0]: row[2:] for row in ROWS}
+    validated = lake.spark.sql(RULES.validated("SELECT * FROM {rows}"), rows=frame)
+    found = {row["id"]: row for row in lake.spark.rows(validated)}
+    assert {id_: (row["failed"], row["decided_by"]) for id_, row in found.items()} == {row[0]: row[2:] for row in ROWS}
     assert {id_ for id_, row in found.items() if row["payload"]} == {5, 6, 9}
-    (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{judged}", "id"), judged=judged))
+    (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{validated}", "id"), validated=validated))
     assert (counted["lower"], counted["upper"]) == (1, 7)
-    result = judgement(counted)
+    result = validation_result(counted)
     assert (result.rows, result.kept) == (9, 3)
     assert result.failed == {"small": 3, "even": 5, "known": 2, "positive": 3, "not_13": 1, "one_for_n": 1}
     assert result.decided == {"small": 0, "even": 1, "known": 2, "positive": 1, "not_13": 1, "one_for_n": 1}
@@ -63,14 +63,14 @@ def test_rows_are_judged_and_counted_in_one_pass(lake: Lakehouse) -> None:
     assert list(result.examples["known"]) == ["row 6", "row 9"]
     assert list(result.examples["one_for_n"]) == ['{"n":4,"id":2}']
     # All predicates and all counts over one reading of the source.
-    plan = judged._explain_string()
+    plan = validated._explain_string()
     assert plan.count("LocalTableScan") + plan.count("Scan ExistingRDD") == 1, plan
 
 
 def test_counts_add_up_over_batches() -> None:
-    first = Judgement(3, {"a": 1}, {"a": 1}, {"a": ["x"]})
-    second = Judgement(2, {"a": 2, "b": 1}, {"a": 1}, {"a": ["y", "z", "w"], "b": []})
-    assert total([first, second]) == Judgement(5, {"a": 3, "b": 1}, {"a": 2}, {"a": ["x", "y", "z"], "b": []})
+    first = ValidationResult(3, {"a": 1}, {"a": 1}, {"a": ["x"]})
+    second = ValidationResult(2, {"a": 2, "b": 1}, {"a": 1}, {"a": ["y", "z", "w"], "b": []})
+    assert total([first, second]) == ValidationResult(5, {"a": 3, "b": 1}, {"a": 2}, {"a": ["x", "y", "z"], "b": []})
     assert total([]).kept == 0
 
 
@@ -78,7 +78,7 @@ def test_each_expectation_is_a_check() -> None:
     specs = {spec.name: spec for spec in check_specs(RULES, KEY)}
     assert list(specs) == ["small", "even", "known", "positive", "not_13", "one_for_n"]
     assert {name for name, spec in specs.items() if spec.blocking} == {"not_13"}
-    found = Judgement(4, {"small": 1, "not_13": 2}, {}, {"small": ["a\n# title", "```"]})
+    found = ValidationResult(4, {"small": 1, "not_13": 2}, {}, {"small": ["a\n# title", "```"]})
     results = {result.check_name: result for result in check_results(RULES, KEY, found)}
     assert set(results) == set(specs)
     assert {name for name, result in results.items() if not result.passed} == {"small", "not_13"}

@@ -17,9 +17,9 @@ from assets.silver.tracker_stream import parsed_sql
 from assets.silver.tracker_tables import EXPECTATIONS
 from assets.table_checks import offsets_once
 from components.checks.check_definitions import history_checks
-from components.checks.history_checks import Finding
+from components.checks.history_findings import Finding
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
-from components.expectations.validation import judgement
+from components.expectations.validation import validation_result
 from ingest.records.file_records import LISTED, FileSource
 from ingest.records.rate_records import TOPIC as RATE
 from ingest.records.record_source import StreamOptions
@@ -89,7 +89,7 @@ def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(source_of(StreamOptions(files="/data"), NO_KAFKA), FileSource)
 
 
-def test_sound_files_are_judged_as_one() -> None:
+def test_sound_files_are_validated_as_one() -> None:
     found = each_offset_once([Partition("files", 0, 30, 30, 0, 29, 7), Partition("files:a", 0, 3, 2, 0, 1)])
     assert (found.numbers["partitions"], found.numbers["rows"], found.numbers["doubled"]) == (8, 33, 1)
     assert "files:a/0: 3 rows, 2 offsets of 0 to 1" in found.description
@@ -230,12 +230,12 @@ def test_one_table_of_several_sources_is_not_read_anew_from_one_of_them(
     assert found.numbers == {"partitions": 5, "rows": 1505, "doubled": 0, "missing": 0}
     # Every made-up event is one that silver takes.
     spark = landed.lake.spark
-    judged = EXPECTATIONS.judged(
+    validated = EXPECTATIONS.validated(
         parsed_sql(spark, f"(SELECT * FROM {landed.lake.full(landed.table)} WHERE topic = '{RATE}')")
     )
-    (counted,) = spark.rows(spark.sql(EXPECTATIONS.counted(f"({judged})")))
-    assert judgement(counted).rows == 1500
-    assert set(judgement(counted).failed.values()) == {0}
+    (counted,) = spark.rows(spark.sql(EXPECTATIONS.counted(f"({validated})")))
+    assert validation_result(counted).rows == 1500
+    assert set(validation_result(counted).failed.values()) == {0}
     (landed.folder / "a").unlink()
     lost = rf"1 of the 3 files that it holds are no longer in {landed.folder}: a\..*kafka \(1 rows\), rate \(1,500 rows\)"
     with pytest.raises(ResetRefused, match=lost):

@@ -77,8 +77,8 @@ class Files:
         said = {status: (files, rows) for status, files, rows in ledger}
         assert said.pop("loaded") == (len(self.amounts), by_duckdb[0])
         assert said in ({}, {"repeated": (len(self.listed()) - len(self.amounts), 0)})
-        for judged in (files_loaded_once, csv_rows_in_bronze):
-            found = judged(self.zone, self.lake.duckdb, self.source)
+        for validated in (files_loaded_once, csv_rows_in_bronze):
+            found = validated(self.zone, self.lake.duckdb, self.source)
             assert found.passed, found.description
 
 

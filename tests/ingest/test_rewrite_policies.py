@@ -31,7 +31,7 @@ def carriers(landing: Landing) -> list[str]:
     return [row[0] for row in landing.bronze()]
 
 
-def judged(landing: Landing) -> None:
+def validated(landing: Landing) -> None:
     for check in (files_loaded_once, csv_rows_in_bronze):
         found = check(landing.zone, landing.lake.duckdb, landing.source)
         assert found.passed, found.description
@@ -65,14 +65,14 @@ def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path)
         ("1.csv", "withdrawn", 2),
         ("2.csv", "loaded", 1),
     ]
-    judged(landing)
+    validated(landing)
     assert landing.waiting() == []
     # Told again it changes nothing; the first content, landed once more, takes the place back.
     assert landing.fates(landing.load("1.csv")) == {"1.csv": (Status.REPEATED, 0, "its bytes were loaded before")}
     landing.put("1.csv", HEADER + "AA,first\nBB,first\n")
     assert landing.load("1.csv").added == 1
     assert carriers(landing) == ["AA", "BB", "DD"]
-    judged(landing)
+    validated(landing)
 
 
 def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
         ("2.csv", "withdrawn", 1),
     ]
     assert landing.waiting() == []
-    judged(landing)
+    validated(landing)
 
 
 def test_an_old_file_is_known_when_the_log_has_forgotten_it(lake: Lakehouse, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def simulated(**more: object) -> list[Record]:
     return list(chain.from_iterable(records(Simulation(**values | more))))  # type: ignore[arg-type]
 
 
-def judged(record: Record, seen: set[tuple[str, str]]) -> Kind:
+def validated(record: Record, seen: set[tuple[str, str]]) -> Kind:
     """What a record is, found without the simulator: by its content and its timestamp alone."""
     key, value, stamp, _ = record
     try:
@@ -43,7 +43,7 @@ def judged(record: Record, seen: set[tuple[str, str]]) -> Kind:
 def test_every_record_is_of_the_kind_that_it_is_counted_as() -> None:
     seen = set[tuple[str, str]]()
     sent = simulated()
-    assert [judged(record, seen) for record in sent] == [record[3] for record in sent]
+    assert [validated(record, seen) for record in sent] == [record[3] for record in sent]
     counted = Counter(record[3] for record in sent)
     assert 1800 < sum(counted[kind] for kind in BAD) < 2200
     assert all(counted[kind] > 200 for kind in BAD)
@@ -52,10 +52,10 @@ def test_every_record_is_of_the_kind_that_it_is_counted_as() -> None:
 
 @pytest.mark.parametrize("rate", [0, 3, 1000, 70_000])
 def test_good_events_of_a_user_never_share_a_time(rate: float) -> None:
-    # One user, for whom all would be duplicates; judged as in silver.
+    # One user, for whom all would be duplicates; validated as in silver.
     seen = set[tuple[str, str]]()
     sent = simulated(users=1, rate=rate, bad=0.9, events=5000)
-    assert [judged(record, seen) for record in sent] == [record[3] for record in sent]
+    assert [validated(record, seen) for record in sent] == [record[3] for record in sent]
 
 
 def test_the_same_seed_gives_the_same_records() -> None:

@@ -31,7 +31,7 @@ from tests.orchestration.test_cli import OURS, RATIFY, environment
 from tests.resources.lakehouse import another_catalog
 
 EVENTS, KILLS, PATIENCE_S = 500_000, 20, 600
-# Silver's columns, and those of quarantine that do not tell when it was judged.
+# Silver's columns, and those of quarantine that do not tell when it was validated.
 COMPARED: tuple[tuple[TableDeclaration, str], ...] = (
     (TRACKER_EVENTS, "*"),
     (QUARANTINE, "key, value, topic, partition, offset, timestamp, reasons"),
@@ -135,7 +135,7 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
 
 
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
-    """Read and judged again, with nothing killed, the topic gives the same rows."""
+    """Read and validated again, with nothing killed, the topic gives the same rows."""
     versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
     ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamOptions(full_refresh=True, force=True))
     tracker_stream.stream(spark, full_refresh=True)

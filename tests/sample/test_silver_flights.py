@@ -74,7 +74,7 @@ def airports(lake: Lakehouse, zones: dict[str, str] = ZONES) -> Any:
 def parsed(lake: Lakehouse, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     flights = frame(lake, FLIGHTS_RAW.header, rows)
     # As text: PySpark gives timestamps in the zone of this process.
-    found = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=flights, airports=airports(lake))
+    found = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=flights, airports=airports(lake))
     shown = [f"date_format({c}, \"yyyy-MM-dd'T'HH:mm'Z'\") AS {c}" if c.endswith("_utc") else c for c in found.columns]
     # Several rows of a test may have one key.
     rule = "nullif(array_join(array_remove(failed, 'one_row_for_flight'), ', '), '') AS rule"
@@ -171,12 +171,12 @@ def test_cancelled_and_diverted(lake: Lakehouse) -> None:
 def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake: Lakehouse) -> None:
     given = [GOOD | {"dep_delay": "1"}, GOOD | {"flight": "7"}, GOOD | {"dep_delay": "9"}, GOOD | {"air_time": "0"}]
     raw = frame(lake, FLIGHTS_RAW.header, given)
-    rows = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=raw, airports=airports(lake))
-    flights = lake.spark.sql((SQL / "flights.sql").read_text(), judged=rows)
+    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=raw, airports=airports(lake))
+    flights = lake.spark.sql((SQL / "flights.sql").read_text(), validated=rows)
     kept = {row["flight_number"]: row for row in lake.spark.rows(flights)}
     assert {number: row["departure_delay_min"] for number, row in kept.items()} == {1545: 9, 7: 2}
     assert tuple(flights.columns) == silver.FLIGHTS.column_names
-    quarantine = lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), judged=rows)
+    quarantine = lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), validated=rows)
     assert [(row["_source_row"], row["rule"]) for row in lake.spark.rows(quarantine)] == [(4, "air_time_is_positive")]
     assert tuple(quarantine.columns) == silver.FLIGHTS_QUARANTINE.column_names
 
@@ -242,8 +242,8 @@ def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: La
     zone = LandingZone(url=str(tmp_path))
     outcome = load_batch(lake.duckdb, zone, source, zone.files(source.pattern))
     assert (outcome.rows, outcome.version) == (3, 1)
-    rows = lake.spark.sql(silver.FLIGHTS_JUDGED, flights_raw=lake.spark.table(source.table), airports=airports(lake))
-    quarantine = lake.spark.rows(lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), judged=rows))
+    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=lake.spark.table(source.table), airports=airports(lake))
+    quarantine = lake.spark.rows(lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), validated=rows))
     assert [(row["_source_row"], row["rule"]) for row in quarantine] == [(2, "distance_is_positive")]
     assert '"distance":"far"' in quarantine[0]["landed"]
-    assert lake.spark.sql((SQL / "flights.sql").read_text(), judged=rows).count() == 2
+    assert lake.spark.sql((SQL / "flights.sql").read_text(), validated=rows).count() == 2

@@ -1,4 +1,5 @@
-"""The tracker's events from bronze to gold: Spark judges as plain Python does, and every record is accounted for, always."""
+"""The tracker's events from bronze to gold: Spark validates as plain Python does, and every record is accounted for,
+always."""
 
 import datetime as dt
 import json
@@ -23,7 +24,7 @@ from components.checks.check_definitions import history_checks
 from components.checks.stream_reconciliation import count_records, records_conserved
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
-from components.expectations.validation import judgement
+from components.expectations.validation import validation_result
 from components.stream.micro_batch import Work, batch_function
 from components.table_asset import asset_key
 from ingest.records.record_source import StreamOptions
@@ -44,9 +45,9 @@ from tests.sample.tracker_records import (
     append,
     avro,
     expected,
-    judge,
     made,
     text,
+    validate,
     without_unique,
     wrapped,
 )
@@ -124,18 +125,20 @@ def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
     assert records_conserved(found).passed, records_conserved(found).description
 
 
-def test_spark_judges_as_plain_python_does(lake: Lakehouse) -> None:
+def test_spark_validates_as_plain_python_does(lake: Lakehouse) -> None:
     records = made(seed=1, count=1500)
     frame = lake.spark.session.createDataFrame([record.row for record in records], RAW_SCHEMA)
     frame.createOrReplaceTempView("tracker_records")
-    judged = f"SELECT *, unix_micros(time) AS us FROM ({EXPECTATIONS.judged(parsed_sql(lake.spark, 'tracker_records'))})"
-    rows = {row["offset"]: row for row in lake.run(judged)}
+    validated = (
+        f"SELECT *, unix_micros(time) AS us FROM ({EXPECTATIONS.validated(parsed_sql(lake.spark, 'tracker_records'))})"
+    )
+    rows = {row["offset"]: row for row in lake.run(validated)}
     assert len(rows) == len(records)
-    for one in map(judge, records):
+    for one in map(validate, records):
         row = rows[one.record.offset]
         assert without_unique(row["failed"]) == one.failed, one
-        assert row["because"] in {one.because, "one_event_for_user_and_time"}, one
-        if one.because is None:
+        assert row["decided_by"] in {one.decided_by, "one_event_for_user_and_time"}, one
+        if one.decided_by is None:
             wanted = (
                 one.event["user_id"],
                 round(one.event["time"].timestamp() * 1e6),
@@ -143,10 +146,10 @@ def test_spark_judges_as_plain_python_does(lake: Lakehouse) -> None:
             )
             assert (row["user_id"], row["us"], row["version"], row["model"], row["heart_bpm"], row["kcal"]) == wanted
         assert (row["value"] is None) == (
-            one.because is None or "quarantine" not in _action(one.because) or one.record.value is None
+            one.decided_by is None or "quarantine" not in _action(one.decided_by) or one.record.value is None
         )
-    assert sum(row["because"] is None for row in rows.values()) == len(expected(records).silver) > 50
-    assert {name for one in map(judge, records) for name in one.failed} == {rule.name for rule in EXPECTATIONS.rules}
+    assert sum(row["decided_by"] is None for row in rows.values()) == len(expected(records).silver) > 50
+    assert {name for one in map(validate, records) for name in one.failed} == {rule.name for rule in EXPECTATIONS.rules}
 
 
 def _action(name: str) -> str:
@@ -173,9 +176,10 @@ HOSTILE = {
 def test_no_bytes_stop_the_stream(lake: Lakehouse) -> None:
     rows = [Record(number, value).row for number, value in enumerate(HOSTILE.values())]
     lake.spark.session.createDataFrame(rows, RAW_SCHEMA).createOrReplaceTempView("tracker_hostile")
-    found = lake.run(EXPECTATIONS.judged(parsed_sql(lake.spark, "tracker_hostile")))
+    found = lake.run(EXPECTATIONS.validated(parsed_sql(lake.spark, "tracker_hostile")))
     assert {
-        name: row["because"] in _ASIDE for name, row in zip(HOSTILE, sorted(found, key=lambda r: r["offset"]), strict=True)
+        name: row["decided_by"] in _ASIDE
+        for name, row in zip(HOSTILE, sorted(found, key=lambda r: r["offset"]), strict=True)
     } == dict.fromkeys(HOSTILE, True)
 
 
@@ -509,7 +513,7 @@ def test_an_expectation_that_fails_stops_the_batch(
     results = {
         found.check_name: found
         for found in check_results(
-            replace(EXPECTATIONS, rules=rules), asset_key(TRACKER_EVENTS), judgement(caught.value.counted)
+            replace(EXPECTATIONS, rules=rules), asset_key(TRACKER_EVENTS), validation_result(caught.value.counted)
         )
     }
     found = results["model_is_given"]

@@ -1,4 +1,4 @@
-"""The tracker's records in tests: made at random, judged by plain Python, and put into bronze."""
+"""The tracker's records in tests: made at random, validated by plain Python, and put into bronze."""
 
 import datetime as dt
 import io
@@ -138,15 +138,15 @@ def _value(chance: random.Random, event: dict[str, Any], measured: dt.datetime) 
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A record as plain Python judges it."""
+class Validated:
+    """A record as plain Python validates it."""
 
     record: Record
     event: dict[str, Any]
     failed: tuple[str, ...]
 
     @property
-    def because(self) -> str | None:
+    def decided_by(self) -> str | None:
         return next((name for name in DECISIVE if name in self.failed), None)
 
     @property
@@ -158,8 +158,8 @@ class Judged:
         return self.record.at, self.record.partition, self.record.offset, self.record.topic
 
 
-def judge(record: Record) -> Judged:
-    """Judge one record, with nothing of Spark."""
+def validate(record: Record) -> Validated:
+    """Validate one record, with nothing of Spark."""
     given, unknown, readable, typed = _read(record.value)
     event = {name: given.get(name) for name in FIELDS} | {"user_id": _text(record.key)}
     time, bpm, kcal = event["time"], event["heart_bpm"], event["kcal"]
@@ -175,7 +175,7 @@ def judge(record: Record) -> Judged:
         "fields_are_known": not unknown,
         "model_is_given": not (readable and typed) or event["model"] is not None,
     }
-    return Judged(record, event, tuple(name for name, ok in passed.items() if not ok))
+    return Validated(record, event, tuple(name for name, ok in passed.items() if not ok))
 
 
 def _text(given: bytes | None) -> str | None:
@@ -232,8 +232,8 @@ def _instant(shown: str) -> dt.datetime | None:
 class Expected:
     """What should become of records, by plain Python."""
 
-    silver: dict[tuple[Any, Any], Judged] = field(default_factory=dict[tuple[Any, Any], Judged])
-    aside: list[Judged] = field(default_factory=list[Judged])
+    silver: dict[tuple[Any, Any], Validated] = field(default_factory=dict[tuple[Any, Any], Validated])
+    aside: list[Validated] = field(default_factory=list[Validated])
     failed: Counter[str] = field(default_factory=Counter[str])
     numbers: Counter[str] = field(default_factory=Counter[str])
 
@@ -252,19 +252,19 @@ class Expected:
 
 
 def expected(records: Sequence[Record]) -> Expected:
-    """Judge records one after the other, in any order."""
+    """Validate records one after the other, in any order."""
     all_of = Expected()
-    for one in map(judge, records):
+    for one in map(validate, records):
         all_of.failed.update(one.failed)
-        if one.because is None:
+        if one.decided_by is None:
             there = all_of.silver.get(one.key)
             all_of.numbers["duplicates"] += there is not None
             if there is None or one.order > there.order:
                 all_of.silver[one.key] = one
-        elif one.because in ASIDE:
+        elif one.decided_by in ASIDE:
             all_of.aside.append(one)
         else:
-            all_of.numbers["late" if one.because == "on_time" else "dropped"] += 1
+            all_of.numbers["late" if one.decided_by == "on_time" else "dropped"] += 1
     all_of.numbers |= Counter(records=len(records), accepted=len(all_of.silver), quarantined=len(all_of.aside))
     return all_of
 

@@ -61,7 +61,7 @@ class MotoS3:
             s3_backends[_ACCOUNT]["aws"].put_object(BUCKET, key, b"")
 
     def gate(self, app: Wsgi) -> Wsgi:
-        def judged(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def validated(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             if self.seconds and environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"] == "/":
                 _rewrite(environ, lambda body: re.sub(rb"DurationSeconds=\d+", b"DurationSeconds=%d" % self.seconds, body))
             key_id = _KEY_ID.search(environ.get("HTTP_AUTHORIZATION", ""))
@@ -74,7 +74,7 @@ class MotoS3:
                     return [f"<Error><Code>{refusal}</Code><Message>{action} {what}</Message></Error>".encode()]
             return app(environ, start_response)
 
-        return judged
+        return validated
 
 
 def _asked(environ: dict[str, Any]) -> list[tuple[str, str]]:

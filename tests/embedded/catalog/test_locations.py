@@ -125,7 +125,7 @@ def test_ancestors_are_all_that_hold_it(path: list[str]) -> None:
     assert len(ancestors(held)) == len(path) + 1
 
 
-def test_links_are_followed_before_anything_is_judged(tmp_path: Path) -> None:
+def test_links_are_followed_before_anything_is_decided(tmp_path: Path) -> None:
     managed = tmp_path / "__unitystorage" / "catalogs" / "c" / "tables" / "t"
     managed.mkdir(parents=True)
     (tmp_path / "link").symlink_to(managed)

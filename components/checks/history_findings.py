@@ -1,4 +1,4 @@
-"""Judgements on one table's Delta history: pure functions of what was committed, declared and reported."""
+"""Checks of one table's Delta history: pure functions of what was committed, declared and reported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Claim:
 
 
 def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commit]) -> Finding:
-    """Judge whether the last commit of rows was made by the declared engine with a declared operation."""
+    """Check whether the last commit of rows was made by the declared engine with a declared operation."""
     rows = [commit for commit in history if commit.operation not in CREATION | UPKEEP]
     allowed = f"{declaration.writer} ({', '.join(sorted(declaration.operations))})"
     if not rows:
@@ -53,7 +53,7 @@ def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commi
 
 
 def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Callable[[], int]) -> Finding:
-    """Judge whether the rows that a materialization reported are those that its commits hold.
+    """Check whether the rows that a materialization reported are those that its commits hold.
 
     Args:
         claim: What it reported; None if the table was never materialized.
@@ -77,7 +77,7 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ca
 
 
 def no_foreign_versions(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
-    """Judge whether anyone else committed since the last materialization but one.
+    """Check whether anyone else committed since the last materialization but one.
 
     Args:
         claims: The last materializations, newest first.
@@ -104,7 +104,7 @@ def _baseline(claims: Sequence[Claim]) -> int:
 
 
 def nothing_taken_back(history: Sequence[Commit]) -> Finding:
-    """Judge whether rows of an append-only table were ever deleted, restored or rewritten since it was last made anew."""
+    """Check whether rows of an append-only table were ever deleted, restored or rewritten since it was last made anew."""
     anew = [commit.version for commit in history if (commit.user_metadata or "").startswith(FULL_REFRESH)]
     found = [commit for commit in history if commit.operation in REWRITES and commit.version > max(anew, default=0)]
     shown = ", ".join(f"{c.operation} in version {c.version} by {c.engine_info}" for c in found[:5])
@@ -116,7 +116,7 @@ def nothing_taken_back(history: Sequence[Commit]) -> Finding:
 
 
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
-    """Judge whether a table's columns (name, Spark type) are the declared ones, in order."""
+    """Check whether a table's columns (name, Spark type) are the declared ones, in order."""
     declared = [(column.name, sql_type(column.type).spark) for column in declaration.columns]
     found = [(name, sql_type(type_).spark) for name, type_ in actual]
     missing = [f"{name} {type_}" for name, type_ in declared if (name, type_) not in found]

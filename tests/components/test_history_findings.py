@@ -1,9 +1,9 @@
-"""What the checks judge, on made-up histories."""
+"""What the checks validate, on made-up histories."""
 
 import datetime as dt
 
 from components.checks.file_checks import files_present
-from components.checks.history_checks import (
+from components.checks.history_findings import (
     Claim,
     committed_as_declared,
     no_foreign_versions,
