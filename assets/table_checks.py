@@ -12,8 +12,8 @@ from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_WE
 from assets.silver.tracker_tables import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from components.checks.check_definitions import check_result, check_spec, files_check, history_checks, landing_check
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
-from components.checks.reconciliation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_conserved
-from components.checks.stream_reconciliation import count_records, records_conserved
+from components.checks.reconciliation import count_fates, csv_rows_in_bronze, files_loaded_once, flights_reconciled
+from components.checks.stream_reconciliation import count_records, records_reconciled
 from components.table_asset import asset_key
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
@@ -47,10 +47,10 @@ def offsets_once(spark: Spark) -> Iterator[dg.AssetCheckResult]:
 
 
 @dg.multi_asset_check(
-    name="flights_conserved",
+    name="flights_reconciled",
     specs=[
         check_spec(
-            "rows_conserved",
+            "rows_reconciled",
             asset=asset_key(FLIGHTS),
             additional_deps=[asset_key(FLIGHTS_QUARANTINE), asset_key(FLIGHTS_RAW.table)],
             blocking=True,
@@ -58,19 +58,19 @@ def offsets_once(spark: Spark) -> Iterator[dg.AssetCheckResult]:
         )
     ],
 )
-def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+def rows_reconciled(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
     """Account for every bronze row of flights."""
     tables = (FLIGHTS_RAW.table, FLIGHTS, FLIGHTS_QUARANTINE)
     with duckdb.session() as session:
         counts = count_fates(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
-    yield check_result(asset_key(FLIGHTS), "rows_conserved", flights_conserved(counts))
+    yield check_result(asset_key(FLIGHTS), "rows_reconciled", flights_reconciled(counts))
 
 
 @dg.multi_asset_check(
-    name="tracker_events_conserved",
+    name="tracker_events_reconciled",
     specs=[
         check_spec(
-            "records_conserved",
+            "records_reconciled",
             asset=asset_key(TRACKER_EVENTS),
             additional_deps=[asset_key(QUARANTINE), asset_key(TRACKER_EVENTS_RAW)],
             blocking=True,
@@ -78,12 +78,12 @@ def rows_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         )
     ],
 )
-def events_conserved(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+def events_reconciled(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
     """Account for every record that the stream into silver has read."""
     tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
     with duckdb.session() as session:
         counts = count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
-    yield check_result(asset_key(TRACKER_EVENTS), "records_conserved", records_conserved(counts))
+    yield check_result(asset_key(TRACKER_EVENTS), "records_reconciled", records_reconciled(counts))
 
 
 FROM_FILES = (
@@ -117,7 +117,7 @@ all_checks: list[dg.AssetChecksDefinition] = [
         landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze.")
         for source in SOURCES
     ),
-    rows_conserved,
+    rows_reconciled,
     offsets_once,
-    events_conserved,
+    events_reconciled,
 ]

@@ -97,11 +97,11 @@ def count_fates(session: DuckDBSession, bronze: str, silver: str, quarantine: st
 
     DuckDB counts what Spark computed: the same rows, read by an engine that had no part in writing them.
     """
-    query = (Path(__file__).parent / "flights_conserved.sql").read_text()
+    query = (Path(__file__).parent / "flights_reconciled.sql").read_text()
     return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine))[0]
 
 
-def flights_conserved(counts: Mapping[str, int]) -> Finding:
+def flights_reconciled(counts: Mapping[str, int]) -> Finding:
     """Check whether each bronze flight is in silver, in quarantine, or a duplicate of one in silver.
 
     Args:
@@ -116,7 +116,7 @@ def flights_conserved(counts: Mapping[str, int]) -> Finding:
         f"{counts['duplicates']:,}"
     )
     if not passed:
-        said = f"Not conserved: {said} does not hold, or {counts['unaccounted']:,} rows are nowhere and "
+        said = f"Not reconciled: {said} does not hold, or {counts['unaccounted']:,} rows are nowhere and "
         said += f"{counts['invented']:,} came from nowhere."
     return Finding(passed, said, dict(counts))
 

@@ -9,11 +9,11 @@ from resources.duckdb.duckdb_engine import DuckDBSession
 
 def count_records(session: DuckDBSession, bronze: str, silver: str, quarantine: str, ledger: str) -> dict[str, int]:
     """Count what became of the records; tables are named as DuckDB knows them, which had no part in writing them."""
-    query = (Path(__file__).parent / "tracker_conserved.sql").read_text()
+    query = (Path(__file__).parent / "tracker_reconciled.sql").read_text()
     return session.records(query.format(bronze=bronze, silver=silver, quarantine=quarantine, ledger=ledger))[0]
 
 
-def records_conserved(counts: Mapping[str, int]) -> Finding:
+def records_reconciled(counts: Mapping[str, int]) -> Finding:
     """Check whether each record that was read is in silver, in quarantine, dropped, late, or a duplicate.
 
     Args:
@@ -33,5 +33,5 @@ def records_conserved(counts: Mapping[str, int]) -> Finding:
         if found
     ]
     if faults:
-        return Finding(False, f"Not conserved: {said}, but {'; '.join(faults)}.", dict(counts))
+        return Finding(False, f"Not reconciled: {said}, but {'; '.join(faults)}.", dict(counts))
     return Finding(True, f"{said}; {waiting:,} of bronze are not read yet.", {**counts, "waiting": waiting})

@@ -213,4 +213,4 @@ def show_checks(demo: Demo) -> None:
     cli_session.show("Checks", rows)
 
 
-_OF_NOTE = {"rows_conserved", "csv_rows_in_bronze", "records_conserved", "offsets_once"}
+_OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}

@@ -9,7 +9,7 @@ import pytest
 
 from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
 from assets.silver import silver_flights as silver
-from components.checks.reconciliation import count_fates, flights_conserved
+from components.checks.reconciliation import count_fates, flights_reconciled
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.batch_loading import load_batch
 from orchestration.cli import sample_flights
@@ -184,7 +184,7 @@ def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake:
         with lake.duckdb.session() as session:
             for name, rows in ({"bronze": raw, "silver": flights, "quarantine": quarantine} | frames).items():
                 session.con.register(name, rows.toArrow())
-            return flights_conserved(count_fates(session, "bronze", "silver", "quarantine"))
+            return flights_reconciled(count_fates(session, "bronze", "silver", "quarantine"))
 
     found = counts()
     assert (found.passed, found.numbers["duplicates"]) == (True, 1)

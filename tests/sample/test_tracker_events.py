@@ -19,9 +19,9 @@ from assets.silver.tracker_events import tracker_events
 from assets.silver.tracker_replay import Correction, correct, read_corrections, replay
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
 from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
-from assets.table_checks import events_conserved
+from assets.table_checks import events_reconciled
 from components.checks.check_definitions import history_checks
-from components.checks.stream_reconciliation import count_records, records_conserved
+from components.checks.stream_reconciliation import count_records, records_reconciled
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
 from components.expectations.validation import validation_result
@@ -122,7 +122,7 @@ def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
     assert in_quarantine(lake) == {one.record.place: one.failed for one in wanted.aside}
     found = counts(lake)
     assert {name: found[name] for name in wanted.numbers} == wanted.numbers
-    assert records_conserved(found).passed, records_conserved(found).description
+    assert records_reconciled(found).passed, records_reconciled(found).description
 
 
 def test_spark_validates_as_plain_python_does(lake: Lakehouse) -> None:
@@ -292,7 +292,7 @@ def test_after_a_refresh_of_bronze_silver_is_made_anew_where_nothing_is_lost(fee
     assert feed.ingest(full_refresh=True, force=True) == 2000
     materialized(lake)
     assert made_of_bronze(lake) == whole
-    assert records_conserved(counts(lake)).passed
+    assert records_reconciled(counts(lake)).passed
     # It has nothing any more.
     feed.expire()
     version = lake.version(TRACKER_EVENTS_RAW)
@@ -304,7 +304,7 @@ def test_after_a_refresh_of_bronze_silver_is_made_anew_where_nothing_is_lost(fee
     lake.run(PUT_BACK.format(raw=lake.full(TRACKER_EVENTS_RAW), version=version))
     assert stream(lake.spark).numbers["records"] == 2000
     assert made_of_bronze(lake) == whole
-    assert records_conserved(counts(lake)).passed
+    assert records_reconciled(counts(lake)).passed
     # And where it is meant that way.
     assert feed.ingest(full_refresh=True, force=True) == 0
     assert stream(lake.spark, full_refresh=True).numbers["records"] == 0
@@ -328,7 +328,7 @@ def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(t
     assert readable.metadata["failed rate"] == dg.MetadataValue.float(1.0)
     assert (readable.passed, readable.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert len(in_quarantine(tracker)) == 201
-    assert records_conserved(counts(tracker)).passed
+    assert records_reconciled(counts(tracker)).passed
 
 
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
@@ -399,7 +399,7 @@ def assert_corrected(lake: Lakehouse) -> None:
     }
     found = counts(lake)
     assert found["late"] == 1
-    assert records_conserved(found).passed, records_conserved(found).description
+    assert records_reconciled(found).passed, records_reconciled(found).description
 
 
 def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
@@ -413,7 +413,7 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     correct(tracker.spark, read_corrections(corrections))
     # It dies when silver has the events and the ledger has no line yet.
     replay_dies(tracker, monkeypatch, "account")
-    assert not records_conserved(counts(tracker)).passed
+    assert not records_reconciled(counts(tracker)).passed
     # Also beside the continuous mode, which runs the stream.
     with stream_checkpoints.alone(TRACKER_EVENTS):
         done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections), "--json"])
@@ -453,7 +453,7 @@ def test_a_replay_may_die_before_any_of_its_writes_and_a_rebuild_keeps_what_it_d
 def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp_path: Path) -> None:
     append(tracker, [*CORRECTED, Record(6, text(steps=1, model=None)), Record(7, text(kcal=-1))])
     resources = {"spark": tracker.spark, "duckdb": tracker.another_duckdb(), "catalog": tracker.catalog}
-    checks = [history_checks(TRACKER_EVENTS), history_checks(QUARANTINE), events_conserved]
+    checks = [history_checks(TRACKER_EVENTS), history_checks(QUARANTINE), events_reconciled]
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         done = dg.materialize([tracker_events, *tracker_gold_assets, *checks], instance=instance, resources=resources)
     assert done.success
