@@ -241,10 +241,10 @@ def test_every_table_is_checked_against_its_history() -> None:
     tables = {name for name in GRAPH if name.split("/")[1] in {"bronze", "silver", "gold"} and name.startswith("ratify/")}
     assert set(by_asset) == {*tables, "ratify/ops/landed_files", "ratify/ops/stream_batches"}
     assert all("files_present" in found for found in by_asset.values())
-    history = {"committed_as_declared", "rows_as_reported", "no_foreign_versions", "schema_as_declared"}
+    history = {"committed_as_declared", "rows_as_reported", "no_external_commits", "schema_as_declared"}
     for name, found in by_asset.items():
         assert (history <= found) == (name in tables), name
-        assert "nothing_taken_back" in found or "/bronze/" not in name, name
+        assert "append_only_respected" in found or "/bronze/" not in name, name
         landed = any(dep.startswith("landing/") for dep in GRAPH[name])
         assert ({"files_loaded_once", "csv_rows_in_bronze"} <= found) == landed, name
         assert ("offsets_once" in found) == (name == "ratify/bronze/tracker_events_raw")

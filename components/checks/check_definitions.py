@@ -21,11 +21,11 @@ from resources.spark.spark_engine import Spark
 _HISTORY_CHECKS = {
     "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
     "rows_as_reported": "The rows that were reported are those that the commits hold.",
-    "no_foreign_versions": "Nobody but Dagster made a version since the last materialization.",
+    "no_external_commits": "Nobody but Dagster made a version since the last materialization.",
     "schema_as_declared": "The columns are the declared ones.",
 }
-_APPEND_ONLY_CHECK = {"nothing_taken_back": "Rows were never deleted, restored or rewritten."}
-_BLOCKING = {"schema_as_declared", "nothing_taken_back"}
+_APPEND_ONLY_CHECK = {"append_only_respected": "Rows were never deleted, restored or rewritten."}
+_BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
     dg.AssetCheckSpec,
     # A run that automation asks for has only the checks that it asked for, as soon as a table brings some of its own.
@@ -61,9 +61,9 @@ def _findings(spark: Spark, declaration: TableDeclaration, claims: list[Claim]) 
     return {
         "committed_as_declared": history_findings.committed_as_declared(declaration, history),
         "rows_as_reported": history_findings.rows_as_reported(last, history, counted),
-        "no_foreign_versions": history_findings.no_foreign_versions(claims, history),
+        "no_external_commits": history_findings.no_external_commits(claims, history),
         "schema_as_declared": history_findings.schema_as_declared(declaration, spark.table(declaration).dtypes),
-        "nothing_taken_back": history_findings.nothing_taken_back(history),
+        "append_only_respected": history_findings.append_only_respected(history),
     }
 
 

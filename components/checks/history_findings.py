@@ -76,7 +76,7 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ca
     return Finding(passed, f"Reported {claim.added:,} rows; {source} gives {found:,}.", numbers)
 
 
-def no_foreign_versions(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
+def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
     """Check whether anyone else committed since the last materialization but one.
 
     Args:
@@ -85,12 +85,12 @@ def no_foreign_versions(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     """
     known = {version for claim in claims for version in claim.versions}
     since = _baseline(claims)
-    foreign = [commit for commit in history if commit.version > since and commit.version not in known]
-    shown = ", ".join(f"{c.version} ({c.engine_info or 'unnamed'}: {c.operation})" for c in foreign[:5])
+    external = [commit for commit in history if commit.version > since and commit.version not in known]
+    shown = ", ".join(f"{c.version} ({c.engine_info or 'unnamed'}: {c.operation})" for c in external[:5])
     return Finding(
-        not foreign,
-        f"Not made by Dagster: versions {shown}." if foreign else f"All versions after {since} were made by Dagster.",
-        {"foreign versions": len(foreign), "after version": since, "version": history[0].version if history else -1},
+        not external,
+        f"Not made by Dagster: versions {shown}." if external else f"All versions after {since} were made by Dagster.",
+        {"external commits": len(external), "after version": since, "version": history[0].version if history else -1},
     )
 
 
@@ -103,7 +103,7 @@ def _baseline(claims: Sequence[Claim]) -> int:
     return min(claims[0].versions, default=claims[0].version + 1) - 1
 
 
-def nothing_taken_back(history: Sequence[Commit]) -> Finding:
+def append_only_respected(history: Sequence[Commit]) -> Finding:
     """Check whether rows of an append-only table were ever deleted, restored or rewritten since it was last made anew."""
     anew = [commit.version for commit in history if (commit.user_metadata or "").startswith(FULL_REFRESH)]
     found = [commit for commit in history if commit.operation in REWRITES and commit.version > max(anew, default=0)]

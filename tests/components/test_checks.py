@@ -69,9 +69,9 @@ ALL = {
     "files_present",
     "committed_as_declared",
     "rows_as_reported",
-    "no_foreign_versions",
+    "no_external_commits",
     "schema_as_declared",
-    "nothing_taken_back",
+    "append_only_respected",
     "files_loaded_once",
     "csv_rows_in_bronze",
 }
@@ -103,12 +103,12 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         assert failed(verdicts) == set()
         assert (said["rows added"], said["Delta version"], said[VERSIONS]) == (0, 2, [])
 
-        # A foreign commit: rows that nobody landed, by an engine that does not write this table.
+        # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.run(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
-        assert failed(table.validate()) == {"committed_as_declared", "no_foreign_versions", "files_loaded_once"}
+        assert failed(table.validate()) == {"committed_as_declared", "no_external_commits", "files_loaded_once"}
         # Taken out again, the counts are right; the history is not.
         lake.run(f"DELETE FROM {full_name} WHERE carrier = 'ZZ'")
-        assert failed(table.validate()) == {"committed_as_declared", "no_foreign_versions", "nothing_taken_back"}
+        assert failed(table.validate()) == {"committed_as_declared", "no_external_commits", "append_only_respected"}
         lake.run(f"ALTER TABLE {full_name} ADD COLUMN surprise STRING")
         assert "schema_as_declared" in failed(table.validate())
         # A run refuses to write to a table that is not as declared.

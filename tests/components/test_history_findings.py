@@ -5,9 +5,9 @@ import datetime as dt
 from components.checks.file_checks import files_present
 from components.checks.history_findings import (
     Claim,
+    append_only_respected,
     committed_as_declared,
-    no_foreign_versions,
-    nothing_taken_back,
+    no_external_commits,
     rows_as_reported,
     schema_as_declared,
 )
@@ -57,22 +57,22 @@ def test_rows_as_reported() -> None:
     assert rows_as_reported(Claim((2,), 3, 2, 13), [commit(3, "FSCK", Engine.DUCKDB), *history], counted=lambda: 99).passed
 
 
-def test_no_foreign_versions() -> None:
+def test_no_external_commits() -> None:
     history = [merged(version, 1) for version in range(4, -1, -1)]
-    assert no_foreign_versions([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], history).passed
-    found = no_foreign_versions([Claim((4,), 1, 4, 5), Claim((2,), 1, 2, 3)], history)
-    assert (found.passed, found.numbers["foreign versions"]) == (False, 1)
+    assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], history).passed
+    found = no_external_commits([Claim((4,), 1, 4, 5), Claim((2,), 1, 2, 3)], history)
+    assert (found.passed, found.numbers["external commits"]) == (False, 1)
     # The first materialization that this instance knows of does not answer for what was before it.
-    assert no_foreign_versions([Claim((4,), 1, 4, 5)], history).passed
-    assert not no_foreign_versions([Claim((3,), 1, 3, 5)], history).passed
-    assert no_foreign_versions([Claim((), 0, 4, 5)], history).passed
+    assert no_external_commits([Claim((4,), 1, 4, 5)], history).passed
+    assert not no_external_commits([Claim((3,), 1, 3, 5)], history).passed
+    assert no_external_commits([Claim((), 0, 4, 5)], history).passed
 
 
-def test_nothing_taken_back() -> None:
+def test_append_only_respected() -> None:
     appended = [commit(1, "UNKNOWN", Engine.DUCKDB), commit(0, "CREATE TABLE")]
-    assert nothing_taken_back(appended).passed
+    assert append_only_respected(appended).passed
     for operation in ("DELETE", "RESTORE", "UPDATE", "TRUNCATE"):
-        assert not nothing_taken_back([commit(2, operation), *appended]).passed
+        assert not append_only_respected([commit(2, operation), *appended]).passed
 
 
 def test_schema_as_declared() -> None:

@@ -221,7 +221,7 @@ def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     assert rows == {"b": landed, "s": landed}
     # The version that the killed run committed without a report is the only thing that a check may complain of.
     complaints = [line for line in again.stderr.splitlines() if "failed:" in line]
-    assert all("no_foreign_versions" in line for line in complaints), again.stderr
+    assert all("no_external_commits" in line for line in complaints), again.stderr
 
 
 def test_the_readme_names_commands_that_exist() -> None:
