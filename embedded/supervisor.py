@@ -197,7 +197,7 @@ class Supervisor:
 
 
 def raise_stopped_on_signals(*, on_stdin_end: bool) -> None:
-    """Turn SIGTERM and SIGINT, and when asked the end of standard input, into `Stopped` in the main thread."""
+    """YieldWindow SIGTERM and SIGINT, and when asked the end of standard input, into `Stopped` in the main thread."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise Stopped

@@ -60,7 +60,7 @@ def plan(
     outcome: Callable[[Request], Outcome],
     limits: Limits,
     *,
-    handed_over: int,
+    requested: int,
     settle_seconds: float,
     now: float,
 ) -> list[Request]:
@@ -71,11 +71,11 @@ def plan(
         sources: Names of the sources.
         outcome: How the run of a request ended.
         limits: Bounds of what is asked for.
-        handed_over: The last tick of which Dagster kept the cursor; it never saw what a later one asked for.
+        requested: The last tick of which Dagster kept the cursor; it never saw what a later one asked for.
         settle_seconds: As in `Look`.
         now: Seconds since 1970.
     """
-    tick = handed_over + 1
+    tick = requested + 1
     with index.transaction():
         asked = list[Request]()
         for request in index.requests():

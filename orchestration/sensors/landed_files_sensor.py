@@ -65,7 +65,7 @@ def _tick(
         list(_SOURCES),
         lambda request: _outcome(instance, index.name, request),
         LIMITS,
-        handed_over=cursor.tick,
+        requested=cursor.tick,
         settle_seconds=options.settle_seconds,
         now=now,
     )

@@ -193,7 +193,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def _understood(self, what: str) -> Generator[None]:
-        """Turn what databricks-sdk and requests raise into our errors, each with what to do next."""
+        """YieldWindow what databricks-sdk and requests raise into our errors, each with what to do next."""
         from databricks.sdk import errors
         from databricks.sdk.errors.base import DatabricksError
         from requests.exceptions import RequestException

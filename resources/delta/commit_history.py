@@ -51,7 +51,7 @@ class Commit:
 
 
 def commit_from_row(row: Mapping[str, Any]) -> Commit:
-    """Turn one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
+    """YieldWindow one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
     said = cast("Mapping[str, str]", row.get("operationMetrics") or {})
     metrics = {name: int(value) for name, value in said.items() if value.isdigit()}
     return Commit(

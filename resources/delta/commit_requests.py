@@ -29,7 +29,7 @@ _VALID_S = 600
 
 
 @dataclass(frozen=True)
-class Request:
+class CommitRequest:
     """Files that wait in a table's storage to be committed.
 
     Attributes:
@@ -45,21 +45,23 @@ class Request:
     fields: Sequence[Any]
 
 
-class Handover:
+class CommitRequests:
     """The requests for one table."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
-    def post(self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile]) -> Request:
+    def post(self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile]) -> CommitRequest:
         """Leave a request, for whoever commits next."""
         path = f"{_FOLDER}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
-        request = Request(path, tuple(loads), tuple(files), snapshot.fields)
+        request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields)
         content = {"loads": request.loads, "files": [asdict(file) for file in files], "fields": snapshot.fields}
         self._storage.write(path, json.dumps(content).encode())
         return request
 
-    def waiting(self, snapshot: Snapshot, but: Iterable[str], there: Callable[[Iterable[str]], set[str]]) -> list[Request]:
+    def waiting(
+        self, snapshot: Snapshot, but: Iterable[str], there: Callable[[Iterable[str]], set[str]]
+    ) -> list[CommitRequest]:
         """Return the requests that may be committed on top of a snapshot.
 
         Args:
@@ -67,7 +69,7 @@ class Handover:
             but: Loads that the same commit brings already.
             there: Tells those of some loads that the snapshot holds; a request for one of them is over, and taken away.
         """
-        found, seen = list[Request](), set(but)
+        found, seen = list[CommitRequest](), set(but)
         for name in sorted(filter(_NAME.match, self._storage.names(_FOLDER))):
             path, expired = f"{_FOLDER}/{name}", abs(time.time() - int(name[:_DIGITS]) / 1000) > _VALID_S
             if expired or not (request := self._read(path)) or there(request.loads):
@@ -78,16 +80,16 @@ class Handover:
                 seen.update(request.loads)
         return found
 
-    def remove(self, requests: Iterable[Request]) -> None:
+    def remove(self, requests: Iterable[CommitRequest]) -> None:
         """Take requests away that need nobody any more."""
         for request in requests:
             self._storage.remove(request.path)
 
-    def _read(self, path: str) -> Request | None:
+    def _read(self, path: str) -> CommitRequest | None:
         """A request; None where it is none, or where its writer, or who committed it, took it away meanwhile."""
         try:
             said: dict[str, Any] = json.loads(self._storage.read(path))
             files = tuple(DataFile(**file) for file in said["files"])
-            return Request(path, tuple(said["loads"]), files, said["fields"])
+            return CommitRequest(path, tuple(said["loads"]), files, said["fields"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

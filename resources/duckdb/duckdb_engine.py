@@ -26,9 +26,9 @@ from resources.column_types import sql_type, type_of_delta
 from resources.declarations import Column, TableDeclaration
 from resources.delta.delta_log import Committed, DeltaLog, NothingToCommit, columns_added
 from resources.delta.load_ids import loads_in
-from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, Turn
+from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
 from resources.duckdb.parquet_files import write_parquet
-from resources.duckdb.pending_append import CommittedByOther, Incoming
+from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
     AlreadyLoaded,
     AppendFailed,
@@ -276,15 +276,15 @@ class DuckDBSession:
             made.append(version)
             return version, attempts
 
-        def give_way(last: Turn) -> Turn:
+        def open_yield_window(last: YieldWindow) -> YieldWindow:
             log = self.log(declaration)
             with suppress(RatifyError):
                 if (lost := log.loser(last.lost)) > last.lost:
                     seconds = last.next_seconds
-                    return Turn(lost, seconds, log.await_other(seconds))
+                    return YieldWindow(lost, seconds, log.await_other(seconds))
             return last
 
-        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, give_way)
+        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, open_yield_window)
         # What is attached shows the table as it was.
         self._attached = False
         # Whoever made the version does it, when nobody waits for it any more.
@@ -294,19 +294,19 @@ class DuckDBSession:
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
         log = self.log(declaration)
-        incoming = Incoming(self.con, log, group)
+        pending = PendingAppend(self.con, log, group)
         try:
-            committed = log.commit(incoming.proposal)
+            committed = log.commit(pending.proposal)
         except CommittedByOther as other:
-            committed = Committed(other.version, incoming.attempts)
+            committed = Committed(other.version, pending.attempts)
         except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied) as error:
-            incoming.withdraw()
-            if incoming.handed_over and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
+            pending.withdraw()
+            if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
                 raise CommitOutcomeUnknown(
                     f"{error} But other writers know of it, and one may yet commit it: repeat the load, its id tells."
                 ) from error
             raise
-        incoming.clear()
+        pending.clear()
         return committed.version, committed.attempts
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
@@ -373,7 +373,7 @@ def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
 
 @contextmanager
 def understood(what: str) -> Generator[None]:
-    """Turn DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
+    """YieldWindow DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
     import duckdb
 
     try:

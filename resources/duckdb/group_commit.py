@@ -37,7 +37,7 @@ _STAGED_S = 86_400
 _ASK_S = 0.003
 _LOOK_S = 1.0
 # Where the engine that lost has died, one turn is lost with it.
-_MAX_TURN_S = 30.0
+_MAX_YIELD_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ committed then, but with CommitOutcomeUnknown."""
 
 
 @dataclass(frozen=True)
-class Turn:
+class YieldWindow:
     """A turn that other engines were given.
 
     Attributes:
@@ -112,10 +112,10 @@ class Turn:
     @property
     def next_seconds(self) -> float:
         """How long the next may be: an engine that was not done in time needs longer, as on a machine that is busy."""
-        return self.seconds if self.taken else min(_MAX_TURN_S, self.seconds * 2)
+        return self.seconds if self.taken else min(_MAX_YIELD_S, self.seconds * 2)
 
 
-GiveWay = Callable[[Turn], Turn]
+OpenYieldWindow = Callable[[YieldWindow], YieldWindow]
 """Gives a turn to an engine that lost a version since the last turn, or returns that one, where none has."""
 
 
@@ -132,8 +132,8 @@ class CommitQueue:
         self._max_bytes = max_bytes
         folder.mkdir(parents=True, exist_ok=True)
 
-    def commit(self, staged: Staged, append: Append, give_way: GiveWay | None = None) -> Ratified:
-        """Append the staged rows, with those of whoever else waits; then, at times, `give_way` to other engines.
+    def commit(self, staged: Staged, append: Append, open_yield_window: OpenYieldWindow | None = None) -> Ratified:
+        """Append the staged rows, with those of whoever else waits; then, at times, `open_yield_window` to other engines.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing of this append was committed.
@@ -146,8 +146,8 @@ class CommitQueue:
                     if held and own.exists():
                         # Ours is among them, but where more wait than fit into one commit: then those are older.
                         _serve(self._waiting(), append)
-                        if give_way:
-                            self._give_way(give_way)
+                        if open_yield_window:
+                            self._open_yield_window(open_yield_window)
                 if not held:
                     time.sleep(_ASK_S)
             return _understood(answer, staged)
@@ -175,16 +175,16 @@ class CommitQueue:
         with (self._folder / "lock").open("w") as file:
             yield _free(file)
 
-    def _give_way(self, give_way: GiveWay) -> None:
+    def _open_yield_window(self, open_yield_window: OpenYieldWindow) -> None:
         """Ask for it, but not at every commit. The lock is held, and the answers are given."""
         # No dot in its name: it is nobody's request.
-        noted = self._folder / "gave-way"
-        last = Turn()
+        noted = self._folder / "yield-window"
+        last = YieldWindow()
         with suppress(FileNotFoundError, ValueError):
             if time.time() - noted.stat().st_mtime < _LOOK_S:
                 return
-            last = Turn(**json.loads(noted.read_text()))
-        noted.write_text(json.dumps(vars(give_way(last))))
+            last = YieldWindow(**json.loads(noted.read_text()))
+        noted.write_text(json.dumps(vars(open_yield_window(last))))
 
     def _waiting(self) -> dict[Path, Staged]:
         """The oldest requests that go into one commit. The lock is held."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
-from resources.delta.commit_requests import Handover, Request
+from resources.delta.commit_requests import CommitRequest, CommitRequests
 from resources.delta.delta_log import DeltaLog, Proposal
 from resources.delta.load_ids import loads_in
 from resources.delta.snapshot import DataFile, Snapshot
@@ -30,7 +30,7 @@ class CommittedByOther(Exception):
         self.version = version
 
 
-class Incoming:
+class PendingAppend:
     """What a group of writers appends: brought into the table's storage once, however often the commit is tried, and handed
     over to other machines' writers where those were faster (see `resources.delta.commit_requests`).
 
@@ -47,14 +47,14 @@ class Incoming:
         self._loads = [load for staged in group for load in staged.loads]
         self._table = ""
         self._files = list[DataFile]()
-        self._handover: Handover | None = None
-        self._own: Request | None = None
-        self._taken = list[Request]()
+        self._requests: CommitRequests | None = None
+        self._own: CommitRequest | None = None
+        self._taken = list[CommitRequest]()
         self._since = 0
         self.attempts = 0
 
     @property
-    def handed_over(self) -> bool:
+    def requested(self) -> bool:
         """Whether another writer may commit it."""
         return self._own is not None
 
@@ -74,7 +74,7 @@ class Incoming:
         # A table that was dropped and made anew has another place.
         if self._table != snapshot.uuid:
             self._table, self._files = snapshot.uuid, self._bring()
-            self._handover, self._own, self.attempts = Handover(self._log.storage), None, 0
+            self._requests, self._own, self.attempts = CommitRequests(self._log.storage), None, 0
         outs = [load for staged in self._group for load in staged.out]
         self._taken = self._taken_along(snapshot, shared=not outs)
         self.attempts += 1
@@ -88,22 +88,22 @@ class Incoming:
 
     def withdraw(self) -> None:
         """Take the files away again, when the catalog has refused them and nobody else can commit them."""
-        if not self.handed_over:
+        if not self.requested:
             for file in self._files:
                 self._log.storage.remove(file.path)
 
     def clear(self) -> None:
         """Take the requests away that are in the table now."""
-        if self._handover:
-            self._handover.remove([*self._taken, *([self._own] if self._own else [])])
+        if self._requests:
+            self._requests.remove([*self._taken, *([self._own] if self._own else [])])
 
-    def _taken_along(self, snapshot: Snapshot, *, shared: bool) -> list[Request]:
+    def _taken_along(self, snapshot: Snapshot, *, shared: bool) -> list[CommitRequest]:
         """Requests of others, where there are some to be expected; and one of our own, once we have lost."""
-        if self._alone or self._handover is None or not self._log.contended:
+        if self._alone or self._requests is None or not self._log.contended:
             return []
         if self.attempts and shared and self._files and not self._own:
-            self._since, self._own = snapshot.version, self._handover.post(snapshot, self._loads, self._files)
-        return self._handover.waiting(snapshot, self._loads, lambda loads: loads_in(snapshot.txn_versions(loads)))
+            self._since, self._own = snapshot.version, self._requests.post(snapshot, self._loads, self._files)
+        return self._requests.waiting(snapshot, self._loads, lambda loads: loads_in(snapshot.txn_versions(loads)))
 
     def _look_for_own(self, snapshot: Snapshot) -> None:
         if self._own:

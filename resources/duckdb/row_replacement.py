@@ -13,7 +13,7 @@ from resources.delta.snapshot import DataFile, LiveFile, Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
-from resources.duckdb.pending_append import Incoming
+from resources.duckdb.pending_append import PendingAppend
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -95,7 +95,7 @@ class _Replacement:
     ) -> None:
         self._con = con
         self._log = log
-        self._incoming = Incoming(con, log, [staged], alone=True)
+        self._pending = PendingAppend(con, log, [staged], alone=True)
         self._column = column
         self._value = value
         self._out = out
@@ -108,7 +108,7 @@ class _Replacement:
     def proposal(self, snapshot: Snapshot) -> Proposal:
         """What to commit on top of a snapshot."""
         # First, for whoever repeats a replacement is to hear that it was made.
-        appended = self._incoming.proposal(snapshot)
+        appended = self._pending.proposal(snapshot)
         versions = snapshot.txn_versions([*self._out, *self._stays])
         # One that the log does not know, or has forgotten, may well have been in.
         if taken := sorted(load for load in self._out if versions.get(load, 1) % 2 == 0):
@@ -146,7 +146,7 @@ class _Replacement:
     def withdraw(self, but: Sequence[DataFile] = ()) -> None:
         """Take the files away again that no commit names."""
         if not but:
-            self._incoming.withdraw()
+            self._pending.withdraw()
         for rest in self._rests.values():
             if rest.kept and rest.kept not in but:
                 self._log.storage.remove(rest.kept.path)

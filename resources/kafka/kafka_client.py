@@ -303,7 +303,7 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def _understood(self, failed: list[Any], topic: str = "") -> Generator[None]:
-        """Turn what librdkafka raises into our errors; what it met before is what it failed of."""
+        """YieldWindow what librdkafka raises into our errors; what it met before is what it failed of."""
         from confluent_kafka import KafkaException
 
         try:

@@ -373,7 +373,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:
-        """Turn what PySpark and gRPC raise into our errors."""
+        """YieldWindow what PySpark and gRPC raise into our errors."""
         from grpc import RpcError
         from pyspark.errors import PySparkException
 

@@ -85,7 +85,7 @@ class Sensor:
             list(PATTERNS),
             lambda _: outcome,
             LIMITS,
-            handed_over=self.tick_number,
+            requested=self.tick_number,
             settle_seconds=self.options.settle_seconds,
             now=time.time(),
         )
@@ -416,21 +416,21 @@ def _tick_that_dies(sensor: Sensor, at: int) -> tuple[bool, list[str]]:
 def test_a_kill_between_message_and_settlement_loses_nothing(sensor: Sensor, points: range) -> None:
     sensor.set(mode="notification")
     sensor.tick()
-    landed, handed_over, kills = list[str](), Counter[str](), 0
+    landed, requested, kills = list[str](), Counter[str](), 0
     for at in points:
         path = f"trips/{at}.csv"
         sensor.land(path, announce=True)
         landed.append(path)
         ended, paths = _tick_that_dies(sensor, at)
-        handed_over.update(paths)
+        requested.update(paths)
         kills += not ended
         if ended:
             break
     assert kills >= 3
     ended, paths = _tick_that_dies(sensor, 0)
-    handed_over.update(paths)
-    handed_over.update(sensor.tick())
-    assert handed_over == Counter(landed)
+    requested.update(paths)
+    requested.update(sensor.tick())
+    assert requested == Counter(landed)
     sensor.tick()
     assert sensor.messages() == []
 

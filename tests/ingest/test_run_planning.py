@@ -34,7 +34,7 @@ class Ticks:
 
     def plan(self, outcome: Outcome = Outcome.RUNNING, *, cursor_lost: bool = False) -> list[Request]:
         asked = plan(
-            self.index, [SOURCE], lambda _: outcome, self.limits, handed_over=self.tick, settle_seconds=0, now=self.tick
+            self.index, [SOURCE], lambda _: outcome, self.limits, requested=self.tick, settle_seconds=0, now=self.tick
         )
         self.tick += not cursor_lost
         return asked

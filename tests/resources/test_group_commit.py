@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, Turn
+from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
 
 
@@ -211,24 +211,24 @@ def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue
 
 
 def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, log, asked = CommitQueue(tmp_path / "queue"), Log(tmp_path / "log"), list[Turn]()
+    queue, log, asked = CommitQueue(tmp_path / "queue"), Log(tmp_path / "log"), list[YieldWindow]()
 
-    def give_way(last: Turn) -> Turn:
+    def open_yield_window(last: YieldWindow) -> YieldWindow:
         asked.append(last)
-        return Turn(lost=7, seconds=4, taken=False)
+        return YieldWindow(lost=7, seconds=4, taken=False)
 
-    queue.commit(staged(tmp_path, "a"), log.append, give_way)
-    queue.commit(staged(tmp_path, "b"), log.append, give_way)
-    assert asked == [Turn()]
+    queue.commit(staged(tmp_path, "a"), log.append, open_yield_window)
+    queue.commit(staged(tmp_path, "b"), log.append, open_yield_window)
+    assert asked == [YieldWindow()]
     monkeypatch.setattr("resources.duckdb.group_commit._LOOK_S", 0)
     # Another process, to which the first has left what it knows; and one that was cut off while it wrote.
-    CommitQueue(tmp_path / "queue").commit(staged(tmp_path, "c"), log.append, give_way)
-    assert asked[1:] == [Turn(lost=7, seconds=4, taken=False)]
-    (tmp_path / "queue" / "gave-way").write_text("")
-    queue.commit(staged(tmp_path, "d"), log.append, give_way)
-    assert asked[2:] == [Turn()]
+    CommitQueue(tmp_path / "queue").commit(staged(tmp_path, "c"), log.append, open_yield_window)
+    assert asked[1:] == [YieldWindow(lost=7, seconds=4, taken=False)]
+    (tmp_path / "queue" / "yield-window").write_text("")
+    queue.commit(staged(tmp_path, "d"), log.append, open_yield_window)
+    assert asked[2:] == [YieldWindow()]
     assert log.loads == ["a", "b", "c", "d"]
     # What the next turn is, after one of so many seconds that was taken or was not.
     after = {(2, True): 2, (8, True): 8, (2, False): 4, (20, False): 30}
-    assert {(seconds, taken): Turn(3, seconds, taken).next_seconds for seconds, taken in after} == after
-    (tmp_path / "queue" / "gave-way").unlink()
+    assert {(seconds, taken): YieldWindow(3, seconds, taken).next_seconds for seconds, taken in after} == after
+    (tmp_path / "queue" / "yield-window").unlink()
