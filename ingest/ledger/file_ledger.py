@@ -213,7 +213,7 @@ def withdraw(
         ]
         rows = _rows(_entry(table_name, replace(outcome, version=version), now) for outcome in outcomes)
         try:
-            session.append(LANDED_FILES, rows, list(gone), out=[outcome.entry_load for outcome in outcomes])
+            session.append(LANDED_FILES, rows, list(gone), withdrawn=[outcome.entry_load for outcome in outcomes])
         except AlreadyLoaded as error:
             gone = {load: entry for load, entry in gone.items() if load not in error.loads}
         else:

@@ -282,8 +282,8 @@ class _Batch:
                 staged,
                 "_source_file",
                 outcome.path,
-                out=[entry.content_load for entry in old],
-                stays=[outcome.path_load],
+                withdrawn=[entry.content_load for entry in old],
+                reloaded=[outcome.path_load],
             )
         except AlreadyLoaded:
             # An earlier attempt did it, and died before the ledger said so.

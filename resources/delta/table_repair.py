@@ -11,7 +11,7 @@ from posixpath import dirname
 from resources.declarations import Engine
 from resources.delta.commit_history import engine_of
 from resources.delta.delta_log import DeltaLog, NothingToCommit, Proposal
-from resources.delta.load_ids import loads_in
+from resources.delta.load_ids import as_withdrawn, loaded_ids
 from resources.delta.snapshot import LiveFile, Snapshot
 from resources.errors import UnsafeTable
 
@@ -138,7 +138,7 @@ class _Damage:
             missing.append(found)
             if origin.txns and origin.brought <= live.keys() and file.key in origin.brought:
                 removed |= {key: live[key] for key in origin.brought}
-                txns |= {load: version + 1 for load, version in origin.txns.items()}
+                txns |= as_withdrawn(origin.txns, origin.txns)
             else:
                 lost.append(found)
         return cls(tuple(missing), tuple(removed.values()), txns, tuple(lost))
@@ -177,7 +177,7 @@ class _Origin:
         if engine_of(writer) is not Engine.DUCKDB or any("remove" in action for action in actions):
             return cls(writer)
         txns = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
-        brought = {load: txns[load] for load in loads_in(txns)}
+        brought = {load: txns[load] for load in loaded_ids(txns)}
         # What has since been taken out, or replaced, is not ours to change; what the log forgot may be loaded again anyway.
         if any(now != brought[load] for load, now in snapshot.txn_versions(brought).items()):
             return cls(writer)

@@ -25,7 +25,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type, type_of_delta
 from resources.declarations import Column, TableDeclaration
 from resources.delta.delta_log import Committed, DeltaLog, NothingToCommit, columns_added
-from resources.delta.load_ids import loads_in
+from resources.delta.load_ids import loaded_ids
 from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
@@ -201,7 +201,7 @@ class DuckDBSession:
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return those of the loads whose rows are in the table, by its log."""
         snapshot = self.log(declaration).refresh()
-        return loads_in(snapshot.txn_versions(loads))
+        return loaded_ids(snapshot.txn_versions(loads))
 
     def log(self, declaration: TableDeclaration) -> DeltaLog:
         """Return the log of a table."""
@@ -227,14 +227,16 @@ class DuckDBSession:
             log.commit(lambda snapshot: columns_added(snapshot, columns))
         return self.columns(declaration)
 
-    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str], out: Sequence[str] = ()) -> Ratified:
+    def append(
+        self, declaration: TableDeclaration, select: str, loads: Sequence[str], withdrawn: Sequence[str] = ()
+    ) -> Ratified:
         """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
             declaration: The table. The query gives its columns in its order.
             select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
-            out: Ids of which the table says from then on that they are not in it.
+            withdrawn: Ids of loads whose rows are not in the table any more; this commit marks them so.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
@@ -245,7 +247,7 @@ class DuckDBSession:
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
-            return self.commit_staged(declaration, replace(staged, out=tuple(out)))
+            return self.commit_staged(declaration, replace(staged, withdrawn=tuple(withdrawn)))
         finally:
             staged.parquet.unlink(missing_ok=True)
 

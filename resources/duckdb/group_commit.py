@@ -51,7 +51,7 @@ class Staged:
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
         columns: Those that the file has, by name, with their types in Spark SQL's words.
         stats: Delta's statistics of the file.
-        out: Loads of which the table says from then on that they are not in it.
+        withdrawn: Ids of loads whose rows are not in the table any more; the commit marks them so.
     """
 
     parquet: Path
@@ -60,7 +60,7 @@ class Staged:
     loads: tuple[str, ...]
     columns: Mapping[str, str]
     stats: Mapping[str, Any]
-    out: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return it on one line, for `from_json`."""
@@ -70,7 +70,7 @@ class Staged:
     def from_json(cls, line: str) -> "Staged":
         """Read it again."""
         said: dict[str, Any] = json.loads(line)
-        said |= {"parquet": Path(said["parquet"]), "loads": tuple(said["loads"]), "out": tuple(said["out"])}
+        said |= {"parquet": Path(said["parquet"]), "loads": tuple(said["loads"]), "withdrawn": tuple(said["withdrawn"])}
         return cls(**said)
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 from resources.column_types import type_of_delta
 from resources.delta.commit_requests import CommitRequest, CommitRequests
 from resources.delta.delta_log import DeltaLog, Proposal
-from resources.delta.load_ids import loads_in
+from resources.delta.load_ids import as_loaded, as_withdrawn, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
@@ -66,7 +66,7 @@ class PendingAppend:
             AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
         """
         versions = snapshot.txn_versions(self._loads)
-        if there := loads_in(versions):
+        if there := loaded_ids(versions):
             self._look_for_own(snapshot)
             raise AlreadyLoaded(snapshot.full_name, sorted(there))
         for staged in self._group:
@@ -75,14 +75,13 @@ class PendingAppend:
         if self._table != snapshot.uuid:
             self._table, self._files = snapshot.uuid, self._bring()
             self._requests, self._own, self.attempts = CommitRequests(self._log.storage), None, 0
-        outs = [load for staged in self._group for load in staged.out]
-        self._taken = self._taken_along(snapshot, shared=not outs)
+        withdrawn = [load for staged in self._group for load in staged.withdrawn]
+        self._taken = self._taken_along(snapshot, shared=not withdrawn)
         self.attempts += 1
         loads = [*self._loads, *(load for request in self._taken for load in request.loads)]
         versions = snapshot.txn_versions(loads)
-        txns = {load: versions.get(load, 0) + 1 for load in loads}
-        out = snapshot.txn_versions(outs)
-        txns |= {load: out[load] + 1 for load in loads_in(out)}
+        before = snapshot.txn_versions(withdrawn)
+        txns = as_loaded(versions, loads) | as_withdrawn(before, loaded_ids(before))
         files = [*self._files, *(file for request in self._taken for file in request.files)]
         return Proposal(adds=files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
 
@@ -103,7 +102,7 @@ class PendingAppend:
             return []
         if self.attempts and shared and self._files and not self._own:
             self._since, self._own = snapshot.version, self._requests.post(snapshot, self._loads, self._files)
-        return self._requests.waiting(snapshot, self._loads, lambda loads: loads_in(snapshot.txn_versions(loads)))
+        return self._requests.waiting(snapshot, self._loads, lambda loads: loaded_ids(snapshot.txn_versions(loads)))
 
     def _look_for_own(self, snapshot: Snapshot) -> None:
         if self._own:

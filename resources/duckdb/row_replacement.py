@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from resources.column_types import type_of_delta
 from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.load_ids import as_loaded, as_withdrawn, withdrawn_ids
 from resources.delta.snapshot import DataFile, LiveFile, Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
@@ -38,8 +39,8 @@ def replace_rows(
     column: str,
     value: str,
     *,
-    out: Sequence[str] = (),
-    stays: Sequence[str] = (),
+    withdrawn: Sequence[str] = (),
+    reloaded: Sequence[str] = (),
 ) -> Replaced:
     """In one version, remove the rows whose `column` is `value` and append the staged ones.
 
@@ -52,16 +53,16 @@ def replace_rows(
         staged: The new rows, with the loads that bring them, which the table must not hold yet.
         column: A string column.
         value: What it is in the rows that go.
-        out: Loads whose rows these are. From then on they are not in the table, and can be loaded again.
-        stays: Loads that are in the table, before and after, with other rows.
+        withdrawn: Loads whose rows these are. From then on they are not in the table, and can be loaded again.
+        reloaded: Loads that are in the table, before and after, with other rows.
 
     Raises:
         AlreadyLoaded: the table holds one of the staged loads; nothing was committed.
         UnsafeTable: the table forbids to remove rows, keeps a change data feed, or has deleted rows in a touched file.
-        CommitConflict: another writer has taken one of `out` out already, or won every attempt; nothing was committed.
+        CommitConflict: another writer has withdrawn one of `withdrawn` already, or won every attempt; nothing was committed.
         What `DuckDBSession.append` raises.
     """
-    replacement = _Replacement(con, log, staged, column, value, out, stays)
+    replacement = _Replacement(con, log, staged, column, value, withdrawn, reloaded)
     try:
         committed = log.commit(replacement.proposal)
     except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
@@ -90,16 +91,16 @@ class _Replacement:
         staged: Staged,
         column: str,
         value: str,
-        out: Sequence[str],
-        stays: Sequence[str],
+        withdrawn: Sequence[str],
+        reloaded: Sequence[str],
     ) -> None:
         self._con = con
         self._log = log
         self._pending = PendingAppend(con, log, [staged], alone=True)
         self._column = column
         self._value = value
-        self._out = out
-        self._stays = stays
+        self._withdrawn = withdrawn
+        self._reloaded = reloaded
         self._table = ""
         self._rests = dict[tuple[str, str], _Rest]()
         self.proposed: Sequence[DataFile] = ()
@@ -109,9 +110,9 @@ class _Replacement:
         """What to commit on top of a snapshot."""
         # First, for whoever repeats a replacement is to hear that it was made.
         appended = self._pending.proposal(snapshot)
-        versions = snapshot.txn_versions([*self._out, *self._stays])
+        versions = snapshot.txn_versions([*self._withdrawn, *self._reloaded])
         # One that the log does not know, or has forgotten, may well have been in.
-        if taken := sorted(load for load in self._out if versions.get(load, 1) % 2 == 0):
+        if taken := sorted(withdrawn_ids(versions).intersection(self._withdrawn)):
             raise CommitConflict(
                 f"{snapshot.full_name} no longer holds load {', '.join(taken)}, whose rows were to be replaced: another "
                 "writer has done so. Look which rows are there now, and call again."
@@ -124,16 +125,11 @@ class _Replacement:
         kept = [rest.kept for _, rest in touched if rest.kept]
         self.gone = sum(rest.gone for _, rest in touched)
         self.proposed = [*appended.adds, *kept]
-        stays = {load: versions.get(load, 0) for load in self._stays}
         return replace(
             appended,
             adds=self.proposed,
             removes=[file for file, _ in touched],
-            txns={
-                **appended.txns,
-                **{load: versions.get(load, 1) + 1 for load in self._out},
-                **{load: version + (2 if version % 2 else 1) for load, version in stays.items()},
-            },
+            txns={**appended.txns, **as_withdrawn(versions, self._withdrawn), **as_loaded(versions, self._reloaded)},
             parameters={"mode": "Overwrite", "partitionBy": "[]", "predicate": self._condition("=")},
             # As Spark's INSERT … REPLACE WHERE counts them.
             metrics={

@@ -37,7 +37,7 @@ def replaced(
     with engine.session() as session, TemporaryDirectory() as folder:
         staged = session.stage(table, rows, [new], Path(folder))
         log = engine.log(lake.full(table))
-        return replace_rows(session.con, log, staged, "f", file, out=[old], stays=[f"path:{file}"])
+        return replace_rows(session.con, log, staged, "f", file, withdrawn=[old], reloaded=[f"path:{file}"])
 
 
 def rows(lake: Lakehouse, table: TableDeclaration) -> Rows:
