@@ -90,7 +90,7 @@ class SilverByHand:
             session.sql(validated).createOrReplaceTempView("bare_validated")
             session.sql(merge).collect()
 
-        with spark.apart() as session:
+        with spark.isolated_session() as session:
             source = session.readStream.format("delta").table(spark.full_name(TRACKER_EVENTS_RAW))
             writer = source.writeStream.foreachBatch(write).option("checkpointLocation", str(self._checkpoint))
             writer.trigger(availableNow=True).start().awaitTermination()

@@ -142,7 +142,7 @@ FLIGHTS_WEATHER = TableDeclaration(
 )
 def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Split bronze into the flights that pass all expectations and the rows that fail one."""
-    with spark.kept(validated(spark)) as rows:
+    with spark.cached(validated(spark)) as rows:
 
         def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
             created = spark.ensure_table(table)

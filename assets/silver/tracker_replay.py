@@ -137,7 +137,7 @@ def _finish(spark: Spark, claim: int) -> None:
     )
     # A mark for each claim: of two replays at once, the later one's would hide the other.
     function: Any = batch_function(work(spark, str(claim), replay=True))
-    with spark.apart() as session:
+    with spark.isolated_session() as session:
         try:
             function(session.sql(records), claim)
         except RuntimeError as error:

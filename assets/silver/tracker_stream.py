@@ -182,7 +182,7 @@ def stream(
         StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended with another error.
     """
-    with stream_checkpoints.alone(TRACKER_EVENTS):
+    with stream_checkpoints.exclusive(TRACKER_EVENTS):
         for _ in range(_BEGINNINGS):
             try:
                 return _stream(spark, max_files, full_refresh, course or Course())
@@ -214,8 +214,8 @@ def _stream(
     function = batch_function(work(spark, checkpoint.name))
     raw = spark.full_name(TRACKER_EVENTS_RAW)
     bronze = TableStream(max_files_per_trigger=max_files, starting_version=_first_version(spark) if before < 0 else None)
-    with spark.apart() as apart:
-        source = bronze.read(apart, raw)
+    with spark.isolated_session() as session:
+        source = bronze.read(session, raw)
         writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
         writer = writer.option("checkpointLocation", checkpoint.url).trigger(**course.trigger)
         run = follow(spark, writer.start, course, explain=stopped)

@@ -81,7 +81,7 @@ def ingest(
         StreamFailed: the stream ended before it was done; started again, it goes on.
     """
     source = source_of(config, kafka)
-    with stream_checkpoints.alone(table):
+    with stream_checkpoints.exclusive(table):
         return _ingest(source, spark, table, config, course or Course())
 
 
@@ -128,7 +128,7 @@ def _refresh(
         raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.tracker.source))
     # In this order: with the checkpoints gone and the rows there, a stream goes on after them.
     stream_checkpoints.forget(spark, table)
-    return rows, spark.emptied(spark.full_name(table)) if rows else None
+    return rows, spark.truncate(spark.full_name(table)) if rows else None
 
 
 def _others(spark: Spark, table: TableDeclaration, name: str) -> str:

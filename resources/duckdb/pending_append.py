@@ -38,12 +38,14 @@ class PendingAppend:
         attempts: How often it was proposed.
     """
 
-    def __init__(self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged], *, alone: bool = False) -> None:
+    def __init__(
+        self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged], *, exclusive: bool = False
+    ) -> None:
         """`alone`: it is part of a commit that does more than append, so nobody else may make it."""
         self._con = con
         self._log = log
         self._group = group
-        self._alone = alone
+        self._exclusive = exclusive
         self._loads = [load for staged in group for load in staged.loads]
         self._table = ""
         self._files = list[DataFile]()
@@ -98,7 +100,7 @@ class PendingAppend:
 
     def _taken_along(self, snapshot: Snapshot, *, shared: bool) -> list[CommitRequest]:
         """Requests of others, where there are some to be expected; and one of our own, once we have lost."""
-        if self._alone or self._requests is None or not self._log.contended:
+        if self._exclusive or self._requests is None or not self._log.contended:
             return []
         if self.attempts and shared and self._files and not self._own:
             self._since, self._own = snapshot.version, self._requests.post(snapshot, self._loads, self._files)

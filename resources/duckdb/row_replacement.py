@@ -96,7 +96,7 @@ class _Replacement:
     ) -> None:
         self._con = con
         self._log = log
-        self._pending = PendingAppend(con, log, [staged], alone=True)
+        self._pending = PendingAppend(con, log, [staged], exclusive=True)
         self._column = column
         self._value = value
         self._withdrawn = withdrawn

@@ -133,7 +133,7 @@ class Spark(dg.ConfigurableResource[Any]):
             session.stop()
 
     @contextmanager
-    def apart(self) -> Generator["SparkSession"]:
+    def isolated_session(self) -> Generator["SparkSession"]:
         """A session of its own, closed with the block, for a stream whose writes are marked by configuration.
 
         Over Connect, foreachBatch runs in the very session that started the stream: were it killed between setting a mark
@@ -260,7 +260,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
         return self._retried(once)
 
-    def emptied(self, full_name: str) -> Commit | None:
+    def truncate(self, full_name: str) -> Commit | None:
         """Delete all rows of a table that is to be made anew, in a commit that says so; its earlier versions remain.
 
         Raises:
@@ -274,7 +274,7 @@ class Spark(dg.ConfigurableResource[Any]):
         return self._retried(once)
 
     @contextmanager
-    def kept(self, frame: "DataFrame") -> Generator["DataFrame"]:
+    def cached(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
         with self._understood():
             kept = frame.persist()

@@ -104,7 +104,7 @@ def forget(spark: Spark, declaration: TableDeclaration) -> None:
 
 
 @contextlib.contextmanager
-def alone(declaration: TableDeclaration) -> Generator[None]:
+def exclusive(declaration: TableDeclaration) -> Generator[None]:
     """Be the only one of this home who runs the stream into a table: two with one checkpoint would stop each other.
 
     Raises:

@@ -337,7 +337,7 @@ def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lake
     good = work(tracker.spark, "c1")
 
     def run(how: Work) -> None:
-        with tracker.spark.apart() as session:
+        with tracker.spark.isolated_session() as session:
             batch_function(how)(session.table(tracker.full(TRACKER_EVENTS_RAW)), 7)
 
     for dies_at in ("quarantine", "account"):
@@ -415,7 +415,7 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     replay_dies(tracker, monkeypatch, "account")
     assert not records_reconciled(counts(tracker)).passed
     # Also beside the continuous mode, which runs the stream.
-    with stream_checkpoints.alone(TRACKER_EVENTS):
+    with stream_checkpoints.exclusive(TRACKER_EVENTS):
         done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections), "--json"])
         assert done.exit_code == 0, done.output
         (said,) = json.loads(done.stdout)
