@@ -41,7 +41,7 @@ from bench.kafka_silver import silver
 from bench.ratios import UNCOUNTED, console, paired, within_bounds
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig
-from ingest.records.record_source import RECORD, StreamOptions
+from ingest.records.record_source import RECORD, SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.simulate_command import PARTITIONS, Simulation, send
 from resources.catalog.unity_catalog import UnityCatalog
@@ -49,10 +49,10 @@ from resources.declarations import Engine, TableDeclaration
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course
+from resources.spark.streaming_query import StreamOptions
 from resources.sql.duckdb_sql import literal
 
-BATCH = StreamOptions().max_records
+BATCH = SourceOptions().max_records
 TRIGGER_S = 1.0
 AIMED_RATE = 10_000
 WARM_S = 5
@@ -111,9 +111,9 @@ class Ours:
 
     def read(self, stop: threading.Event | None = None) -> Path:
         """Read to the end, or until it is stopped; return where the table is."""
-        config = StreamOptions(topics=[self._topic], max_records=BATCH, consumer_group="")
-        course = Course(TRIGGER_S, stop) if stop else Course()
-        ingest(self._bench.kafka, self._bench.spark, self._table, config, course)
+        config = SourceOptions(topics=[self._topic], max_records=BATCH, consumer_group="")
+        options = StreamOptions(TRIGGER_S, stop) if stop else StreamOptions()
+        ingest(self._bench.kafka, self._bench.spark, self._table, config, options)
         return self._bench.location(self._table)
 
 
@@ -161,7 +161,7 @@ class Python:
 
     def read(self, stop: threading.Event | None = None) -> Path:
         """Read to the end, or until it is stopped; return where the table is."""
-        latest = self._bench.kafka.extent([self._topic]).latest[self._topic]
+        latest = self._bench.kafka.offset_range([self._topic]).latest[self._topic]
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bench.kafka.connection.bootstrap,

@@ -18,7 +18,7 @@ from assets.silver import tracker_stream
 from assets.silver.tracker_tables import EXPECTATIONS, ON_TIME, QUARANTINE, TRACKER_EVENTS
 from bench.ratios import UNCOUNTED, timed
 from components.expectations.expectation_rules import Action, Expectation
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.simulate_command import Simulation, send
 from resources.kafka.kafka_client import Kafka
@@ -42,7 +42,7 @@ def silver(spark: Spark, kafka: Kafka, checkpoint: Path, sizes: Sequence[int]) -
     for number, events in enumerate(sizes):
         for name in ("ours", "without") if number % 2 else ("without", "ours"):
             send(kafka, Simulation(events, seed=number), _TOPIC)
-            ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamOptions(topics=[_TOPIC], consumer_group=""))
+            ingest(kafka, spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[_TOPIC], consumer_group=""))
             for table in (TRACKER_EVENTS, QUARANTINE, by_hand.table):
                 spark.rows(spark.sql(f"DELETE FROM {spark.full_name(table)}"))
             with without_expectations() if name == "without" else nullcontext():

@@ -25,7 +25,7 @@ from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, ingested
 from assets.silver.tracker_events import TrackerConfig, validated
 from assets.silver.tracker_tables import TRACKER_EVENTS
 from components.table_asset import asset_key
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from resources.declarations import TableDeclaration
 from resources.durable_files import hold, holder
@@ -44,7 +44,7 @@ from resources.errors import (
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Batch, Course
+from resources.spark.streaming_query import Batch, StreamOptions
 from resources.spark.table_stream import bytes_outstanding
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Live:
     kafka: Kafka
     spark: Spark
     instance: dg.DagsterInstance
-    config: StreamOptions
+    config: SourceOptions
     every: float
     round_seconds: float
     stop: threading.Event
@@ -197,18 +197,20 @@ class Live:
             self._tell(stream.result())
         self.metrics.rounds.inc()
 
-    def _until(self, over: threading.Event, stream: Callable[[Course], list[Told]], begun: threading.Event) -> list[Told]:
+    def _until(
+        self, over: threading.Event, stream: Callable[[StreamOptions], list[Told]], begun: threading.Event
+    ) -> list[Told]:
         try:
-            return stream(Course(self.every, over, begun.set))
+            return stream(StreamOptions(self.every, over, begun.set))
         finally:
             over.set()
 
-    def _bronze(self, course: Course) -> list[Told]:
-        course = replace(course, on_batch=self.metrics.saw(TRACKER_EVENTS_RAW))
-        done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.config, course)
+    def _bronze(self, options: StreamOptions) -> list[Told]:
+        options = replace(options, on_batch=self.metrics.saw(TRACKER_EVENTS_RAW))
+        done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.config, options)
         return [ingested(self.spark, done, self.instance)] if done.run.batches or done.created else []
 
-    def _silver(self, course: Course) -> list[Told]:
+    def _silver(self, options: StreamOptions) -> list[Told]:
         rows = 0
         saw = self.metrics.saw(TRACKER_EVENTS)
 
@@ -217,8 +219,8 @@ class Live:
             rows += batch.rows
             saw(batch)
 
-        course = replace(course, on_batch=counted, on_progress=self._behind)
-        told = list(validated(TrackerConfig(), self.spark, course))
+        options = replace(options, on_batch=counted, on_progress=self._behind)
+        told = list(validated(TrackerConfig(), self.spark, options))
         return told if rows else []
 
     def _behind(self, position: Any) -> None:

@@ -13,7 +13,7 @@ from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import Engine, TableDeclaration
 from resources.kafka.kafka_client import Kafka, Offsets
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Batch, Course, offsets
+from resources.spark.streaming_query import Batch, StreamOptions, offsets
 
 TRACKER_EVENTS_RAW = TableDeclaration(
     "bronze",
@@ -39,7 +39,7 @@ def tracker_events_raw(
             "batch %d: %d records, %.0f/s, behind: %s", batch.number, batch.rows, batch.processed_rate, batch.offsets_behind
         )
 
-    done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, Course(on_batch=told))
+    done = ingest(kafka, spark, TRACKER_EVENTS_RAW, config, StreamOptions(on_batch=told))
     for gap in done.gaps:
         context.log.warning("%s/%d: offsets %d to %d were gone", gap.topic, gap.partition, gap.first, gap.last)
     return ingested(spark, done, context.instance)
@@ -52,10 +52,10 @@ def ingested(spark: Spark, done: Ingested, instance: dg.DagsterInstance) -> dg.M
 
 def reported_offsets(instance: dg.DagsterInstance) -> Offsets:
     """Return where the stream from Kafka stood at its last materialization; empty if there is none."""
-    return offsets(last_told(instance).get(OFFSETS))
+    return offsets(last_reported(instance).get(OFFSETS))
 
 
-def last_told(instance: dg.DagsterInstance) -> Mapping[str, Any]:
+def last_reported(instance: dg.DagsterInstance) -> Mapping[str, Any]:
     """Return the metadata of the last materialization, as plain values; empty if there is none."""
     event = instance.get_latest_materialization_event(asset_key(TRACKER_EVENTS_RAW))
     metadata = event.asset_materialization.metadata if event and event.asset_materialization else {}
@@ -64,7 +64,7 @@ def last_told(instance: dg.DagsterInstance) -> Mapping[str, Any]:
 
 def _reported(instance: dg.DagsterInstance) -> int:
     """The version that the last materialization left; -1 if there is none."""
-    return int(last_told(instance).get("Delta version", -1))
+    return int(last_reported(instance).get("Delta version", -1))
 
 
 def _written(spark: Spark, done: Ingested, reported: int) -> Written:

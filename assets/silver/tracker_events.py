@@ -17,7 +17,7 @@ from components.table_asset import Written, asset_key, result, table_spec
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark.spark_engine import COMMITTED, Spark
-from resources.spark.streaming_query import Course
+from resources.spark.streaming_query import StreamOptions
 
 
 class TrackerConfig(dg.Config):
@@ -40,7 +40,7 @@ def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.Materiali
 
 
 def validated(
-    config: TrackerConfig, spark: Spark, course: Course | None = None
+    config: TrackerConfig, spark: Spark, options: StreamOptions | None = None
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
 
@@ -52,7 +52,7 @@ def validated(
     tables = (TRACKER_EVENTS, QUARANTINE)
     before = [_State.of(spark, table, created=table in made) for table in tables]
     try:
-        done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh, course=course)
+        done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh, options=options)
     except StreamBusy:
         if not (config.replay or corrections):
             raise
@@ -88,9 +88,9 @@ class _State:
     def written(self, spark: Spark, more: Mapping[str, Any]) -> Written:
         name = spark.full_name(self.table)
         version, rows = spark.catalog.version(name), spark.count(self.table)
-        news = spark.history(name, version - self._version) if version > self._version else []
+        status = spark.history(name, version - self._version) if version > self._version else []
         # Not those that others make meanwhile: ours carry a mark.
-        ours = [c for c in news if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
+        ours = [c for c in status if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
         return Written(
             version=version,
             rows=rows,

@@ -27,7 +27,7 @@ from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, ResetRefused, StreamFailed
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course, follow
+from resources.spark.streaming_query import StreamOptions, follow
 from resources.spark.table_stream import TableStream, bytes_outstanding
 from resources.sql.spark_sql import literal
 
@@ -168,11 +168,11 @@ def stream(
     *,
     max_files: int = MAX_FILES,
     full_refresh: bool = False,
-    course: Course | None = None,
+    options: StreamOptions | None = None,
 ) -> Account:
     """Bring silver up to date with bronze, and return what became of the records that were new.
 
-    It ends then, or as `course` says. With `full_refresh`, silver is made anew from the whole of bronze; so it is where the
+    It ends then, or as `options` says. With `full_refresh`, silver is made anew from the whole of bronze; so it is where the
     checkpoint is lost, or bronze was refreshed, if bronze has all that silver was made of. What was corrected in quarantine
     and replayed stays corrected.
 
@@ -185,20 +185,20 @@ def stream(
     with stream_checkpoints.exclusive(TRACKER_EVENTS):
         for _ in range(_BEGINNINGS):
             try:
-                return _stream(spark, max_files, full_refresh, course or Course())
+                return _stream(spark, max_files, full_refresh, options or StreamOptions())
             except StreamFailed as error:
                 if not (_refreshed(error) or _overtaken(spark, error)):
                     raise
                 logger.warning("%s Begun anew.", error)
                 stream_checkpoints.forget(spark, TRACKER_EVENTS)
-        return _stream(spark, max_files, full_refresh, course or Course())
+        return _stream(spark, max_files, full_refresh, options or StreamOptions())
 
 
 def _stream(
     spark: Spark,
     max_files: int,
     full_refresh: bool,
-    course: Course,
+    options: StreamOptions,
 ) -> Account:
     if full_refresh:
         stream_checkpoints.forget(spark, TRACKER_EVENTS)
@@ -217,8 +217,8 @@ def _stream(
     with spark.isolated_session() as session:
         source = bronze.read(session, raw)
         writer = source.writeStream.queryName(TRACKER_EVENTS.name).foreachBatch(function)
-        writer = writer.option("checkpointLocation", checkpoint.url).trigger(**course.trigger)
-        run = follow(spark, writer.start, course, explain=stopped)
+        writer = writer.option("checkpointLocation", checkpoint.url).trigger(**options.trigger)
+        run = follow(spark, writer.start, options, explain=stopped)
     waiting = {"numBytesOutstanding": bytes_outstanding(spark, raw, run.position)} if run.position else {}
     done = account(spark, f"stream = {literal(STREAM)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}")
     return replace(done, run={**run.numbers, **waiting})

@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 
 
-class StreamConfig(StreamOptions, dg.Config):
+class StreamConfig(SourceOptions, dg.Config):
     """What records are read, and how. What is empty is as the settings say."""

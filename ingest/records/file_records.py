@@ -13,12 +13,12 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ingest.records import event_time
-from ingest.records.record_source import News, Reached, RecordSource, StreamOptions, Target, refused
+from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, Target, refused
 from resources.declarations import TableDeclaration
 from resources.errors import FileUnreadable, NotConfigured, StreamError
 from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import RECORDS, Course, StreamRun, failure
+from resources.spark.streaming_query import RECORDS, StreamOptions, StreamRun, failure
 from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Listing:
 class FileSource(RecordSource):
     """A folder, local or in an object store that Spark and this machine both reach."""
 
-    def __init__(self, config: StreamOptions) -> None:
+    def __init__(self, config: SourceOptions) -> None:
         """Raise NotConfigured where the settings name no folder, or one that Spark would take for a pattern."""
         self._config = config
         self._settings = config.tracker
@@ -64,13 +64,13 @@ class FileSource(RecordSource):
         # Another folder is another stream.
         self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
 
-    def news(self, told: Mapping[str, Any]) -> News:
+    def status(self, told: Mapping[str, Any]) -> SourceStatus:
         listing = self._listing()
         if not listing.files:
-            return News(False, f"No files in {self._folder}.")
+            return SourceStatus(False, f"No files in {self._folder}.")
         if told.get(LISTED) == listing.digest:
-            return News(False, f"Nothing new in {self._folder}.")
-        return News(True, f"{listing.files} files in {self._folder}, others than at the last run")
+            return SourceStatus(False, f"Nothing new in {self._folder}.")
+        return SourceStatus(True, f"{listing.files} files in {self._folder}, others than at the last run")
 
     def look(self) -> None:
         self._seen = self._listing()
@@ -83,9 +83,9 @@ class FileSource(RecordSource):
         lost = f"{len(gone):,} of the {len(held):,} files that it holds are no longer in {self._folder}"
         return refused(spark.full_name(table), f"{lost}: {shown}" if gone else lost, "the folder")
 
-    def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
+    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
         config, settings = self._config, self._settings
-        options = {
+        reader_options = {
             "wholetext": "true",
             "recursiveFileLookup": "true",
             "maxFilesPerTrigger": str(config.max_files),
@@ -109,7 +109,7 @@ class FileSource(RecordSource):
             # The checkpoint may be new, or older than another folder's by which the same names were read.
             held = target.noted(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", anew=True)
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
-            files = session.readStream.format("text").schema("value string").options(**options).load(url)
+            files = session.readStream.format("text").schema("value string").options(**reader_options).load(url)
             # Spark validates both from the listing, before it opens a file.
             files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(
                 _small(settings.max_file_bytes)
@@ -139,8 +139,8 @@ class FileSource(RecordSource):
     def failed(self, target: Target, error: StreamError) -> None:
         """Nothing more can be known of it."""
 
-    def reached(self, target: Target, run: StreamRun, course: Course) -> Reached:
-        return Reached(more={"files": self._seen.files, LISTED: self._seen.digest})
+    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+        return SourceProgress(more={"files": self._seen.files, LISTED: self._seen.digest})
 
     def _names(self) -> Iterator[str]:
         """The files that are read: those that have something in them."""

@@ -14,18 +14,18 @@ from ingest.records.record_source import (
     OFFSETS,
     RECORD,
     Gap,
-    News,
-    Reached,
     RecordSource,
-    StreamOptions,
+    SourceOptions,
+    SourceProgress,
+    SourceStatus,
     Target,
     refused,
 )
 from resources.declarations import TableDeclaration
 from resources.errors import OffsetsExpired, StreamError, StreamFailed
-from resources.kafka.kafka_client import Extent, Kafka, Offsets
+from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course, StreamRun, failure, offsets
+from resources.spark.streaming_query import StreamOptions, StreamRun, failure, offsets
 from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:
@@ -52,46 +52,50 @@ ORDER BY offset
 class KafkaSource(RecordSource):
     """The topics of a Kafka, as they are when a run begins."""
 
-    def __init__(self, kafka: Kafka, config: StreamOptions) -> None:
+    def __init__(self, kafka: Kafka, config: SourceOptions) -> None:
         self._kafka = kafka
         self._config = config
         self._topics = config.named_topics
         self._held: Offsets = {}
 
-    def news(self, told: Mapping[str, Any]) -> News:
-        behind = self._kafka.extent(self._topics).behind(offsets(told.get(OFFSETS)))
+    def status(self, told: Mapping[str, Any]) -> SourceStatus:
+        behind = self._kafka.offset_range(self._topics).behind(offsets(told.get(OFFSETS)))
         topics = ", ".join(self._topics)
-        return News(True, f"{behind} records behind in {topics}") if behind else News(False, f"Nothing new in {topics}.")
+        return (
+            SourceStatus(True, f"{behind} records behind in {topics}")
+            if behind
+            else SourceStatus(False, f"Nothing new in {topics}.")
+        )
 
     def look(self) -> None:
-        self._extent = self._kafka.extent(self._topics)
+        self._offset_range = self._kafka.offset_range(self._topics)
 
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         first = _of_each_partition(spark, table, "min(offset)")
-        return refusal(spark.full_name(table), first, held_offsets(spark, table), self._extent)
+        return refusal(spark.full_name(table), first, held_offsets(spark, table), self._offset_range)
 
-    def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
+    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
         fails = self._config.on_data_loss == "fail"
         # Spark itself holds a checkpoint against the topics, if it is told to fail.
         self._held = {} if target.begun and fails else held_offsets(target.spark, target.table)
-        gaps = _missing(self._held, self._extent)
+        gaps = _missing(self._held, self._offset_range)
         if fails:
             _refuse_gaps(gaps)
-        options = self._options(course)
+        reader_options = self._reader_options(options)
         if not target.begun:
-            options["startingOffsets"] = json.dumps(starting(self._config, self._extent, self._held))
+            reader_options["startingOffsets"] = json.dumps(starting(self._config, self._offset_range, self._held))
         columns = [
             "timestampType AS timestamp_type" if column.name == "timestamp_type" else column.name for column in RECORD
         ]
 
         def read() -> "DataFrame":
-            return target.spark.session.readStream.format("kafka").options(**options).load().selectExpr(*columns)
+            return target.spark.session.readStream.format("kafka").options(**reader_options).load().selectExpr(*columns)
 
         return read
 
-    def _options(self, course: Course) -> dict[str, str]:
+    def _reader_options(self, options: StreamOptions) -> dict[str, str]:
         config = self._config
-        options = {
+        reader_options = {
             **self._kafka.source_options(),
             "subscribe": ",".join(self._topics),
             "includeHeaders": "true",
@@ -101,10 +105,13 @@ class KafkaSource(RecordSource):
             "kafka.default.api.timeout.ms": "20000",
             "kafka.request.timeout.ms": "15000",
         }
-        if course.every is not None and config.min_records > 1:
+        if options.every is not None and config.min_records > 1:
             # For a stream that ends by itself there is nothing to wait for.
-            options |= {"minOffsetsPerTrigger": str(config.min_records), "maxTriggerDelay": f"{config.allowed_latency:g}s"}
-        return options
+            reader_options |= {
+                "minOffsetsPerTrigger": str(config.min_records),
+                "maxTriggerDelay": f"{config.allowed_latency:g}s",
+            }
+        return reader_options
 
     def progressed(self, position: Any) -> None:
         if self._config.consumer_group:
@@ -116,21 +123,21 @@ class KafkaSource(RecordSource):
     def failed(self, target: Target, error: StreamError) -> None:
         if isinstance(error, OffsetsExpired):
             held = held_offsets(target.spark, target.table)
-            _refuse_gaps(_missing(held, self._kafka.extent(self._topics)), error)
+            _refuse_gaps(_missing(held, self._kafka.offset_range(self._topics)), error)
 
-    def reached(self, target: Target, run: StreamRun, course: Course) -> Reached:
+    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
         position = offsets(run.position)
-        if course.every is None and (left := self._extent.behind(position)) and not course.stop.is_set():
+        if options.every is None and (left := self._offset_range.behind(position)) and not options.stop.is_set():
             raise StreamFailed(
                 f"The stream ended {left} records before its end: another one took its place. Start it again."
             )
-        after = self._kafka.extent(self._topics)
+        after = self._kafka.offset_range(self._topics)
         gaps: tuple[Gap, ...] = ()
         if self._config.on_data_loss == "continue" and run.batches:
             began = offsets(run.batches[0].start) if target.begun else self._held
             gaps = _gaps(target.spark, target.table, run, began, after)
         shown = {"consumer group": self._config.consumer_group} if self._config.consumer_group else {}
-        return Reached(position, after.behind(position), gaps, {"topics": ", ".join(self._topics)} | shown)
+        return SourceProgress(position, after.behind(position), gaps, {"topics": ", ".join(self._topics)} | shown)
 
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
@@ -138,22 +145,22 @@ def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
     return _of_each_partition(spark, table, "max(offset) + 1")
 
 
-def starting(config: StreamOptions, extent: Extent, held: Offsets) -> Offsets:
+def starting(config: SourceOptions, offset_range: OffsetRange, held: Offsets) -> Offsets:
     """Return where a stream without a checkpoint begins.
 
     That is after what the table holds. A partition of which it holds nothing is read from its first record if it holds
     something of the topic, for that stream may have died before it came to it; else as configured.
     """
     named = {topic: {int(p): at for p, at in by.items()} for topic, by in config.starting_offsets.items()}
-    edge = extent.earliest if config.starting == "earliest" else extent.latest
+    edge = offset_range.earliest if config.starting == "earliest" else offset_range.latest
 
     def at(topic: str, partition: int) -> int:
         if topic not in held:
             return named.get(topic, {}).get(partition, edge[topic][partition])
         next_ = held[topic].get(partition, 0)
-        return max(next_, extent.earliest[topic][partition])
+        return max(next_, offset_range.earliest[topic][partition])
 
-    return {topic: {partition: at(topic, partition) for partition in by} for topic, by in extent.latest.items()}
+    return {topic: {partition: at(topic, partition) for partition in by} for topic, by in offset_range.latest.items()}
 
 
 def _show(kafka: Kafka, group: str, position: Offsets) -> None:
@@ -164,12 +171,12 @@ def _show(kafka: Kafka, group: str, position: Offsets) -> None:
         logger.warning("the offsets are not shown in the consumer group %s: %s", group, error)
 
 
-def refusal(table: str, first: Offsets, held: Offsets, extent: Extent) -> str:
+def refusal(table: str, first: Offsets, held: Offsets, offset_range: OffsetRange) -> str:
     """Say what a full refresh would lose: the earliest offsets still in the topics against those in the table."""
     said, lost = list[str](), 0
     for topic, by in held.items():
         for partition, next_ in sorted(by.items()):
-            earliest = extent.earliest.get(topic, {}).get(partition)
+            earliest = offset_range.earliest.get(topic, {}).get(partition)
             there = f"the topic begins at {earliest}" if earliest is not None else "the topic has no such partition"
             begins = first[topic][partition]
             lost += max(0, min(next_, next_ if earliest is None else earliest) - begins)
@@ -185,13 +192,13 @@ def _of_each_partition(spark: Spark, table: TableDeclaration, offset: str) -> Of
     return found
 
 
-def _missing(held: Offsets, extent: Extent) -> list[Gap]:
+def _missing(held: Offsets, offset_range: OffsetRange) -> list[Gap]:
     """Offsets after those that the table holds that the topics no longer have, or never had."""
     gaps = list[Gap]()
     for topic, by in held.items():
         for partition, next_ in by.items():
-            earliest = extent.earliest.get(topic, {}).get(partition, next_)
-            latest = extent.latest.get(topic, {}).get(partition, next_)
+            earliest = offset_range.earliest.get(topic, {}).get(partition, next_)
+            latest = offset_range.latest.get(topic, {}).get(partition, next_)
             if latest < next_:
                 raise OffsetsExpired(
                     f"The table holds {topic}/{partition} up to offset {next_ - 1}, and the topic ends before {latest}: it "
@@ -212,14 +219,16 @@ def _refuse_gaps(gaps: Sequence[Gap], cause: Exception | None = None) -> None:
         ) from cause
 
 
-def _gaps(spark: Spark, table: TableDeclaration, run: StreamRun, began: Offsets, extent: Extent) -> tuple[Gap, ...]:
+def _gaps(
+    spark: Spark, table: TableDeclaration, run: StreamRun, began: Offsets, offset_range: OffsetRange
+) -> tuple[Gap, ...]:
     """Offsets that a run passed over, which can only be where the topic now begins after the run did."""
     end = offsets(run.position)
     return tuple(
         Gap(topic, partition, row["before"] + 1, row["offset"] - 1)
         for topic, by in began.items()
         for partition, first in by.items()
-        if first < extent.earliest.get(topic, {}).get(partition, first)
+        if first < offset_range.earliest.get(topic, {}).get(partition, first)
         for row in spark.rows(
             spark.sql(
                 _JUMPS.format(topic=literal(topic), partition=partition, first=first, end=end[topic][partition]),

@@ -5,11 +5,11 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from ingest.records.record_source import News, Reached, RecordSource, StreamOptions, Target, refused
+from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, Target, refused
 from resources.declarations import TableDeclaration
 from resources.errors import StreamError
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course, StreamRun
+from resources.spark.streaming_query import StreamOptions, StreamRun
 from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ class RateSource(RecordSource):
 
     checkpoint = "rate"
 
-    def __init__(self, config: StreamOptions) -> None:
+    def __init__(self, config: SourceOptions) -> None:
         self._rate = config.rate
 
-    def news(self, told: Mapping[str, Any]) -> News:
-        return News(False, "The source is rate, which always has more: start a run by hand.")
+    def status(self, told: Mapping[str, Any]) -> SourceStatus:
+        return SourceStatus(False, "The source is rate, which always has more: start a run by hand.")
 
     def look(self) -> None:
         """There is nothing to see."""
@@ -36,7 +36,7 @@ class RateSource(RecordSource):
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         return refused(spark.full_name(table), "its records of the source rate can all be made again", "the source")
 
-    def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
+    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
         def read() -> "DataFrame":
             # Without a checkpoint the counter begins at 0 again.
             next_ = f"SELECT coalesce(max(offset) + 1, 0) AS first FROM {{raw}} WHERE topic = {literal(TOPIC)}"
@@ -54,5 +54,5 @@ class RateSource(RecordSource):
     def failed(self, target: Target, error: StreamError) -> None:
         """Nothing more can be known of it."""
 
-    def reached(self, target: Target, run: StreamRun, course: Course) -> Reached:
-        return Reached()
+    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+        return SourceProgress()

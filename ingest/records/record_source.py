@@ -16,7 +16,7 @@ from resources.errors import StreamError
 from resources.kafka.kafka_client import Offsets
 from resources.settings import Settings, Tracker
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course, StreamRun, failure
+from resources.spark.streaming_query import StreamOptions, StreamRun, failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ SOURCE = f"IF({IN_KAFKA}, 'kafka', substring_index(topic, ':', 1))"
 """The name of a record's source."""
 
 
-class StreamOptions(BaseModel):
+class SourceOptions(BaseModel):
     """What records are read, and how. What is empty is as the settings say."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,7 +119,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Reached:
+class SourceProgress:
     """Where a run left its source.
 
     Attributes:
@@ -135,7 +135,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class News:
+class SourceStatus:
     """Whether a source has something that was not read, and what there is to say about it."""
 
     any: bool
@@ -149,7 +149,7 @@ class RecordSource(ABC):
     """The folder below the table's own that its checkpoint is in, as far as that is not the same for all."""
 
     @abstractmethod
-    def news(self, told: Mapping[str, Any]) -> News:
+    def status(self, told: Mapping[str, Any]) -> SourceStatus:
         """Return whether there is something new since the materialization whose metadata `told` is.
 
         Raises:
@@ -169,7 +169,7 @@ class RecordSource(ABC):
         """Say what a full refresh would lose of what the table holds."""
 
     @abstractmethod
-    def reader(self, target: Target, course: Course) -> "Callable[[], DataFrame]":
+    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
         """Return what begins to read: a stream of the columns `RECORD`, from where the target is."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class RecordSource(ABC):
         """
 
     @abstractmethod
-    def reached(self, target: Target, run: StreamRun, course: Course) -> Reached:
+    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
         """Return where a run that ended well left it.
 
         Raises:

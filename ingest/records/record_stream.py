@@ -11,18 +11,18 @@ from typing import Any
 from ingest.records.file_records import FileSource
 from ingest.records.kafka_records import KafkaSource
 from ingest.records.rate_records import RateSource
-from ingest.records.record_source import SOURCE, Reached, RecordSource, StreamOptions, Target
+from ingest.records.record_source import SOURCE, RecordSource, SourceOptions, SourceProgress, Target
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.errors import NotConfigured, ResetRefused, StreamError
 from resources.kafka.kafka_client import Kafka
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course, StreamRun, follow
+from resources.spark.streaming_query import StreamOptions, StreamRun, follow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ingested(Reached):
+class Ingested(SourceProgress):
     """What a run of the stream did.
 
     Attributes:
@@ -35,7 +35,7 @@ class Ingested(Reached):
     refreshed: Commit | None
 
 
-def source_of(config: StreamOptions, kafka: Kafka) -> RecordSource:
+def source_of(config: SourceOptions, kafka: Kafka) -> RecordSource:
     """Return what is read from, by configuration or settings.
 
     Raises:
@@ -60,17 +60,17 @@ def ingest(
     kafka: Kafka,
     spark: Spark,
     table: TableDeclaration,
-    config: StreamOptions,
-    course: Course | None = None,
+    config: SourceOptions,
+    options: StreamOptions | None = None,
 ) -> Ingested:
-    """Stream records into bronze: all that are there, or as `course` says.
+    """Stream records into bronze: all that are there, or as `options` says.
 
     Args:
         kafka: Is asked for nothing where the records come from elsewhere.
         spark: Reads and writes.
         table: Has the columns `RECORD`.
         config: Says where the records come from.
-        course: How the stream is run.
+        options: How the stream is run.
 
     Raises:
         BrokerUnavailable, BrokerDenied, TopicMissing, LandingUnavailable, NotConfigured: nothing was read.
@@ -82,41 +82,43 @@ def ingest(
     """
     source = source_of(config, kafka)
     with stream_checkpoints.exclusive(table):
-        return _ingest(source, spark, table, config, course or Course())
+        return _ingest(source, spark, table, config, options or StreamOptions())
 
 
-def _ingest(source: RecordSource, spark: Spark, table: TableDeclaration, config: StreamOptions, course: Course) -> Ingested:
+def _ingest(
+    source: RecordSource, spark: Spark, table: TableDeclaration, config: SourceOptions, options: StreamOptions
+) -> Ingested:
     source.look()
     created = spark.ensure_table(table)
     removed, refreshed = _refresh(source, spark, table, config) if config.full_refresh else (0, None)
     checkpoint = "/".join(filter(None, (stream_checkpoints.folder(spark, table), source.checkpoint)))
     stream_checkpoints.sweep(checkpoint)
     target = Target(spark, table, checkpoint, stream_checkpoints.has_begun(checkpoint))
-    query = _query(target, source.reader(target, course), config, course)
+    query = _query(target, source.reader(target, options), config, options)
     try:
-        run = follow(spark, query, replace(course, on_progress=source.progressed), explain=source.explained)
+        run = follow(spark, query, replace(options, on_progress=source.progressed), explain=source.explained)
     except StreamError as error:
         source.failed(target, error)
         raise
-    reached = source.reached(target, run, course)
-    return Ingested(**vars(reached), run=run, created=created, removed=removed, refreshed=refreshed)
+    progress = source.progress(target, run, options)
+    return Ingested(**vars(progress), run=run, created=created, removed=removed, refreshed=refreshed)
 
 
-def _query(target: Target, reader: Callable[[], Any], config: StreamOptions, course: Course) -> Callable[[], Any]:
+def _query(target: Target, reader: Callable[[], Any], config: SourceOptions, options: StreamOptions) -> Callable[[], Any]:
     spark, table = target.spark, target.table
 
     def query() -> Any:
         # Else each task, one a partition, would write a small file.
         spark.session.conf.set("spark.databricks.delta.optimizeWrite.binSize", f"{config.min_file_bytes}b")
         writer = reader().writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
-        writer = writer.option("checkpointLocation", target.checkpoint).trigger(**course.trigger)
+        writer = writer.option("checkpointLocation", target.checkpoint).trigger(**options.trigger)
         return writer.toTable(spark.full_name(table))
 
     return query
 
 
 def _refresh(
-    source: RecordSource, spark: Spark, table: TableDeclaration, config: StreamOptions
+    source: RecordSource, spark: Spark, table: TableDeclaration, config: SourceOptions
 ) -> tuple[int, Commit | None]:
     """Empty the table and forget how far its streams were; return how many rows it had, and the commit.
 

@@ -65,7 +65,7 @@ def run_streaming_demo(events: int) -> bool:
         ensure_tables(engines.spark)
         demo = Demo(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
-        if kafka.extent([TOPIC]).behind(held_offsets(engines.spark, TRACKER_EVENTS_RAW)):
+        if kafka.offset_range([TOPIC]).behind(held_offsets(engines.spark, TRACKER_EVENTS_RAW)):
             demo.run(events_job.name, "what was sent before", [asset_key(table) for table in FROM_KAFKA])
         rounds = [_round(kafka, engines, demo, number, events) for number in (1, 2)]
         _show_offsets(kafka, engines)
@@ -124,8 +124,8 @@ def _show_offsets(kafka: Kafka, engines: cli_session.Engines) -> None:
             raw=raw,
         )
     )
-    extent = kafka.extent(sorted({row["topic"] for row in held}))
-    behind = [extent.latest[row["topic"]][row["partition"]] - row["last"] - 1 for row in held]
+    offset_range = kafka.offset_range(sorted({row["topic"] for row in held}))
+    behind = [offset_range.latest[row["topic"]][row["partition"]] - row["last"] - 1 for row in held]
     cli_session.show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
 
 

@@ -15,7 +15,7 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.embedded_errors import tail
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from orchestration import continuous_mode
 from orchestration.cli import cli_session
 from resources.catalog.unity_catalog import UnityCatalog
@@ -48,7 +48,7 @@ def run(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -
     spark = Spark(catalog=catalog)
     with cli_session.dagster_instance() as instance:
         streams = continuous_mode.Live(
-            Kafka(), spark, instance, StreamOptions(), every, round_seconds, stop, continuous_mode.Metrics()
+            Kafka(), spark, instance, SourceOptions(), every, round_seconds, stop, continuous_mode.Metrics()
         )
         with continuous_mode.stated(streams.serve_metrics(metrics_port), every):
             try:

@@ -4,9 +4,9 @@ import time
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, last_told
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, last_reported
 from components.table_asset import asset_key
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import source_of
 from orchestration import continuous_mode
 from resources.errors import LandingUnavailable, NotConfigured, StreamError
@@ -31,12 +31,12 @@ def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> 
     if reason := _busy(context.instance):
         return dg.SkipReason(reason)
     try:
-        news = source_of(StreamOptions(), kafka).news(last_told(context.instance))
+        status = source_of(SourceOptions(), kafka).status(last_reported(context.instance))
     except (LandingUnavailable, NotConfigured, StreamError) as error:
         return dg.SkipReason(str(error))
-    if not news.any:
-        return dg.SkipReason(news.text)
-    context.log.info(news.text)
+    if not status.any:
+        return dg.SkipReason(status.text)
+    context.log.info(status.text)
     return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})
 
 

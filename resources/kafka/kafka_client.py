@@ -77,7 +77,7 @@ _UNSETTLED = frozenset(
 
 
 @dataclass(frozen=True)
-class Extent:
+class OffsetRange:
     """What topics hold: the offset of the first record still there, and the one that the next record will get."""
 
     earliest: Offsets
@@ -127,7 +127,7 @@ class Kafka(dg.ConfigurableResource[Any]):
         secret = password.get_secret_value() if password else ""
         return redacted(text, (secret, _quoted(secret)))
 
-    def extent(self, topics: Sequence[str]) -> Extent:
+    def offset_range(self, topics: Sequence[str]) -> OffsetRange:
         """Return which offsets the topics hold.
 
         Raises:
@@ -145,7 +145,7 @@ class Kafka(dg.ConfigurableResource[Any]):
                 for at, info in asked.items():
                     offsets[at.topic][at.partition] = info.offset
                 found.append(offsets)
-        return Extent(*found)
+        return OffsetRange(*found)
 
     def ensure_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
         """Create a topic where it is missing, with as many copies as the broker gives by default; return whether it was."""

@@ -238,7 +238,7 @@ class Spark(dg.ConfigurableResource[Any]):
         merge = merge_sql(declaration, full_name)
 
         def once() -> Commit | None:
-            with self._understood(), self.kept(read()) as source:
+            with self._understood(), self.cached(read()) as source:
                 source.createOrReplaceTempView("ratify_merge_source")
                 return self._committed(full_name, lambda: self._run(merge).collect())
 

@@ -125,7 +125,7 @@ class StreamRun:
 
 
 @dataclass(frozen=True)
-class Course:
+class StreamOptions:
     """How a stream is run: by default through all that is there, and then it ends.
 
     Attributes:
@@ -149,14 +149,14 @@ class Course:
 
 
 def follow(
-    spark: Spark, start: Callable[[], Any], course: Course, explain: Callable[[str], StreamError] | None = None
+    spark: Spark, start: Callable[[], Any], options: StreamOptions, explain: Callable[[str], StreamError] | None = None
 ) -> StreamRun:
     """Start a query and follow it until it has ended, or is to be stopped; it is stopped in any case.
 
     Args:
         spark: Whose session the query is of.
         start: Starts the query, as `writer.toTable` and `writer.start` do.
-        course: How it is run; the query itself has its trigger already.
+        options: How it is run; the query itself has its trigger already.
         explain: Returns the error for what Spark says of a query that failed; without it, `failure` does.
 
     Raises:
@@ -164,12 +164,12 @@ def follow(
         StreamFailed: the query failed otherwise; or what `explain` returns.
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
-    told, explain = _Told(course), explain or failure
+    told, explain = _Told(options), explain or failure
     query = _started(spark, start, explain)
-    course.on_start()
+    options.on_start()
     try:
         ended = False
-        while not ended and not course.stop.is_set():
+        while not ended and not options.stop.is_set():
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
             _guarded(spark, lambda: told.look(query), explain)
         deadline = time.monotonic() + _LAST_BATCH_S
@@ -232,10 +232,10 @@ def failure(said: str) -> StreamError:
 class _Told:
     """What a query has told of itself so far."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, options: StreamOptions) -> None:
         self.batches = dict[int, Batch]()
         self.position: Any = None
-        self._course = course
+        self._options = options
         self._last = ""
 
     def look(self, query: Any) -> None:
@@ -250,9 +250,9 @@ class _Told:
             # Idle, it tells the number of the batch that it would make.
             if batch.rows and batch.number not in self.batches:
                 self.batches[batch.number] = batch
-                self._course.on_batch(batch)
+                self._options.on_batch(batch)
         if len(self.batches) > before:
-            self._course.on_progress(self.position)
+            self._options.on_progress(self.position)
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:

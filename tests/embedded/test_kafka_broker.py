@@ -49,7 +49,7 @@ def test_a_broker_that_is_killed_comes_back_with_all_that_it_had(tmp_path: Path,
             return state is not None and state.kafka is not None and state.kafka.pid != before.kafka.pid
 
         assert eventually(back, 60)
-        assert kafka.extent(["t"]).latest == {"t": {0: 500, 1: 500}}
+        assert kafka.offset_range(["t"]).latest == {"t": {0: 500, 1: 500}}
         state = status(tmp_path)
         assert state is not None
         assert state.kafka is not None

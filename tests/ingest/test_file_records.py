@@ -22,14 +22,14 @@ from components.checks.offset_checks import PARTITIONS, Partition, each_offset_o
 from components.expectations.validation import validation_result
 from ingest.records.file_records import LISTED, FileSource
 from ingest.records.rate_records import TOPIC as RATE
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import Ingested, ingest, source_of
 from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
 from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 from resources.spark import stream_checkpoints
-from resources.spark.streaming_query import Batch, Course
+from resources.spark.streaming_query import Batch, StreamOptions
 from tests.ingest.topic_streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
@@ -49,8 +49,8 @@ class Landed:
         (path := self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
-    def ingest(self, course: Course | None = None, kafka: Kafka = NO_KAFKA, **config: Any) -> Ingested:
-        return ingest(kafka, self.lake.spark, self.table, StreamOptions(**{"source": "files"} | config), course)
+    def ingest(self, options: StreamOptions | None = None, kafka: Kafka = NO_KAFKA, **config: Any) -> Ingested:
+        return ingest(kafka, self.lake.spark, self.table, SourceOptions(**{"source": "files"} | config), options)
 
     def forget_checkpoint(self) -> None:
         shutil.rmtree(Path(Settings().checkpoints) / f"bronze.{self.table.name}")
@@ -79,14 +79,14 @@ def landed(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotConfigured, match=r"no source 'kinesis'.*kafka, files, rate.*let Firehose land"):
-        source_of(StreamOptions(source="kinesis"), NO_KAFKA)
+        source_of(SourceOptions(source="kinesis"), NO_KAFKA)
     monkeypatch.delenv("TRACKER_FILES", raising=False)
     monkeypatch.setenv("TRACKER_SOURCE", "files")
     with pytest.raises(NotConfigured, match="set TRACKER_FILES"):
-        source_of(StreamOptions(), NO_KAFKA)
+        source_of(SourceOptions(), NO_KAFKA)
     with pytest.raises(NotConfigured, match="for a pattern"):
-        source_of(StreamOptions(files="/data/[new]"), NO_KAFKA)
-    assert isinstance(source_of(StreamOptions(files="/data"), NO_KAFKA), FileSource)
+        source_of(SourceOptions(files="/data/[new]"), NO_KAFKA)
+    assert isinstance(source_of(SourceOptions(files="/data"), NO_KAFKA), FileSource)
 
 
 def test_sound_files_are_validated_as_one() -> None:
@@ -124,13 +124,13 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     landed.forget_checkpoint()
     landed.put("new", b"n")
     offsets = (
-        Path(stream_checkpoints.folder(landed.lake.spark, landed.table)) / FileSource(StreamOptions()).checkpoint / "offsets"
+        Path(stream_checkpoints.folder(landed.lake.spark, landed.table)) / FileSource(SourceOptions()).checkpoint / "offsets"
     )
     offsets.mkdir(parents=True)
     (offsets / ".0.half-written.tmp").touch()
     stop = threading.Event()
     stop.set()
-    landed.ingest(Course(stop=stop), max_files=1)
+    landed.ingest(StreamOptions(stop=stop), max_files=1)
     done = landed.ingest()
     assert landed.values() == wanted | {"files:new": [b"n"]}
     assert done.more[LISTED] != first.more[LISTED]
@@ -285,5 +285,5 @@ def test_a_continuous_stream_takes_files_as_they_land(landed: Landed) -> None:
         (landed.folder / "making.tmp").rename(landed.folder / "second")
 
     landed.put("first", b"1\n")
-    landed.ingest(Course(0.2, stop, on_batch=on_batch))
+    landed.ingest(StreamOptions(0.2, stop, on_batch=on_batch))
     assert landed.values() == {"files:first": [b"1"], "files:second": [b"2"]}

@@ -15,12 +15,12 @@ from assets.table_checks import offsets_once
 from components.checks.check_definitions import history_checks
 from components.checks.offset_checks import Partition, each_offset_once
 from ingest.records.kafka_records import _missing, _show, refusal, starting
-from ingest.records.record_source import Gap, StreamOptions
+from ingest.records.record_source import Gap, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
-from resources.kafka.kafka_client import Extent, Kafka, Offsets
+from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
 from resources.settings import Settings
-from resources.spark.streaming_query import Batch, Course, StreamRun, batch_of, failure, offsets
+from resources.spark.streaming_query import Batch, StreamOptions, StreamRun, batch_of, failure, offsets
 from tests.ingest.topic_streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
@@ -41,7 +41,7 @@ class Bronze:
                 )
 
     def ingest(self, **config: Any) -> Ingested:
-        return ingest(self.kafka, self.lake.spark, self.table, StreamOptions(topics=[self.topic], **config))
+        return ingest(self.kafka, self.lake.spark, self.table, SourceOptions(topics=[self.topic], **config))
 
     def forget_checkpoint(self) -> None:
         shutil.rmtree(Path(Settings().checkpoints) / f"bronze.{self.table.name}")
@@ -66,17 +66,17 @@ def offsets_of(*numbers: int) -> Offsets:
 
 
 def test_where_a_stream_begins() -> None:
-    extent = Extent(offsets_of(5, 0), offsets_of(10, 20))
-    assert starting(StreamOptions(), extent, {}) == offsets_of(5, 0)
-    assert starting(StreamOptions(starting="latest"), extent, {}) == offsets_of(10, 20)
-    assert starting(StreamOptions(starting_offsets={"t": {"1": 7}}), extent, {}) == offsets_of(5, 7)
+    offset_range = OffsetRange(offsets_of(5, 0), offsets_of(10, 20))
+    assert starting(SourceOptions(), offset_range, {}) == offsets_of(5, 0)
+    assert starting(SourceOptions(starting="latest"), offset_range, {}) == offsets_of(10, 20)
+    assert starting(SourceOptions(starting_offsets={"t": {"1": 7}}), offset_range, {}) == offsets_of(5, 7)
     # What the table holds is stronger than what is configured; what it lacks of a known topic is read from the start.
-    assert starting(StreamOptions(starting="latest"), extent, {"t": {0: 8}}) == offsets_of(8, 0)
-    assert starting(StreamOptions(), extent, {"t": {0: 3}}) == offsets_of(5, 0)
+    assert starting(SourceOptions(starting="latest"), offset_range, {"t": {0: 8}}) == offsets_of(8, 0)
+    assert starting(SourceOptions(), offset_range, {"t": {0: 3}}) == offsets_of(5, 0)
 
 
 def test_a_refusal_spells_out_what_would_be_lost() -> None:
-    said = refusal("c.bronze.t", offsets_of(0, 40), offsets_of(100, 90), Extent(offsets_of(60, 0), offsets_of(100, 90)))
+    said = refusal("c.bronze.t", offsets_of(0, 40), offsets_of(100, 90), OffsetRange(offsets_of(60, 0), offsets_of(100, 90)))
     assert "60 offsets that it holds are no longer in Kafka" in said
     assert "t/0: the table holds 0 to 99, the topic begins at 60" in said
     assert "t/1: the table holds 40 to 89, the topic begins at 0" in said
@@ -98,10 +98,10 @@ def test_offsets_that_are_missing_or_doubled_are_found() -> None:
 
 
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
-    extent = Extent(offsets_of(0, 7), offsets_of(10, 20))
-    assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, extent) == [Gap("t", 1, 5, 6)]
+    offset_range = OffsetRange(offsets_of(0, 7), offsets_of(10, 20))
+    assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, offset_range) == [Gap("t", 1, 5, 6)]
     with pytest.raises(OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was made anew"):
-        _missing(offsets_of(11), extent)
+        _missing(offsets_of(11), offset_range)
 
 
 def test_progress_that_cannot_be_shown_is_a_warning(
@@ -226,7 +226,7 @@ def test_several_topics_and_records_of_ten_megabytes(bronze: Bronze, kafka: Kafk
     bronze.send(1, size=10 * 2**20)
     with kafka.producer() as producer:
         producer.produce(other, value=None, key=b"tombstone")
-    done = ingest(kafka, bronze.lake.spark, bronze.table, StreamOptions(topics=[bronze.topic, other], starting="earliest"))
+    done = ingest(kafka, bronze.lake.spark, bronze.table, SourceOptions(topics=[bronze.topic, other], starting="earliest"))
     assert done.run.rows == 2
     rows = bronze.lake.run(f"SELECT topic, length(value) AS n FROM {bronze.lake.full(bronze.table)} ORDER BY topic")
     assert [(row["topic"], row["n"]) for row in rows] == [(bronze.topic, 10 * 2**20), (other, None)]
@@ -274,7 +274,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
     # What a run committed that died before it could tell is told by the next one.
     bronze.send(30)
-    ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, StreamOptions(topics=[bronze.topic]))
+    ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))
     told, passed = materialized()
     assert (told["records read"], told["rows added"], told["ratify/versions"]) == (0, 30, [3])
     assert set(passed.values()) == {True}
@@ -295,8 +295,8 @@ def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -
             stop.set()
 
     bronze.send(30)
-    config = StreamOptions(topics=[bronze.topic], consumer_group="watchers")
-    done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, Course(0.2, stop, on_batch=on_batch))
+    config = SourceOptions(topics=[bronze.topic], consumer_group="watchers")
+    done = ingest(bronze.kafka, bronze.lake.spark, bronze.table, config, StreamOptions(0.2, stop, on_batch=on_batch))
     assert done.run.rows == 60
     assert bronze.held() == dict.fromkeys(range(3), (20, 0, 19))
     # Kafka's tools see how far it is while it goes on, after each batch.
@@ -338,9 +338,9 @@ def test_a_missing_topic_and_a_broker_that_is_down_leave_the_table_alone(
     bronze.ingest()
     version = bronze.lake.version(bronze.table)
     with pytest.raises(TopicMissing, match="nope"):
-        ingest(bronze.kafka, bronze.lake.spark, bronze.table, StreamOptions(topics=["nope"]))
+        ingest(bronze.kafka, bronze.lake.spark, bronze.table, SourceOptions(topics=["nope"]))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailable):
-        ingest(Kafka(timeout_seconds=1), bronze.lake.spark, bronze.table, StreamOptions(topics=[bronze.topic]))
+        ingest(Kafka(timeout_seconds=1), bronze.lake.spark, bronze.table, SourceOptions(topics=[bronze.topic]))
     assert bronze.lake.version(bronze.table) == version
     assert bronze.held() == dict.fromkeys(range(3), (10, 0, 9))

@@ -13,12 +13,12 @@ import pytest
 
 from embedded.embedded_stack import running, status
 from embedded.stack_state import StackConfig
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from orchestration.cli.simulate_command import Simulation, send
 from resources.errors import BrokerUnavailable, StreamError
 from resources.kafka.kafka_client import Kafka
-from resources.spark.streaming_query import Batch, Course
+from resources.spark.streaming_query import Batch, StreamOptions
 from tests.conftest import TestBroker, say
 from tests.ingest.topic_streamer import Streamer, assert_exact, raw_table
 from tests.resources.lakehouse import Lakehouse
@@ -53,7 +53,7 @@ def test_a_run_that_is_killed_is_taken_over_by_the_next(
 
 def answers(kafka: Kafka, topic: str) -> bool:
     try:
-        return bool(kafka.extent([topic]))
+        return bool(kafka.offset_range([topic]))
     except StreamError:
         return False
 
@@ -70,8 +70,8 @@ def test_a_broker_that_dies_and_comes_back_does_not_end_the_stream(
             stop.set()
 
     def ingested() -> Ingested:
-        config, course = StreamOptions(topics=[fresh_topic]), Course(0.2, stop, on_batch=on_batch)
-        return ingest(kafka, lake.spark, table, config, course)
+        config, options = SourceOptions(topics=[fresh_topic]), StreamOptions(0.2, stop, on_batch=on_batch)
+        return ingest(kafka, lake.spark, table, config, options)
 
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(ingested)
@@ -91,7 +91,7 @@ def test_a_broker_that_dies_and_comes_back_does_not_end_the_stream(
 def test_a_broker_that_stays_away_ends_the_stream_and_nothing_is_lost(
     lake: Lakehouse, tmp_path: Path, jars_dir: Path, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, config = raw_table(f"raw_{uuid4().hex[:8]}"), StreamOptions(topics=[fresh_topic])
+    table, config = raw_table(f"raw_{uuid4().hex[:8]}"), SourceOptions(topics=[fresh_topic])
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
     broken = StackConfig(home=tmp_path, jars_dir=jars_dir, spark=False, kafka=True)
     with running(broken, say) as state:
@@ -99,9 +99,9 @@ def test_a_broker_that_stays_away_ends_the_stream_and_nothing_is_lost(
         kafka = Kafka(bootstrap=state.kafka.bootstrap)
         send(kafka, Simulation(1000), fresh_topic)
         begun = threading.Event()
-        course = Course(0.2, on_batch=lambda _: begun.set())
+        options = StreamOptions(0.2, on_batch=lambda _: begun.set())
         thread = ThreadPoolExecutor(1)
-        done = thread.submit(lambda: ingest(kafka, lake.spark, table, config, course))
+        done = thread.submit(lambda: ingest(kafka, lake.spark, table, config, options))
         assert begun.wait(60)
     with thread:
         gone = time.monotonic()

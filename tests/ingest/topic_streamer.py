@@ -5,14 +5,14 @@ import sys
 import time
 from pathlib import Path
 
-from ingest.records.record_source import RECORD, StreamOptions
+from ingest.records.record_source import RECORD, SourceOptions
 from ingest.records.record_stream import ingest
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Engine, TableDeclaration
 from resources.errors import RatifyError
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import Course
+from resources.spark.streaming_query import StreamOptions
 from tests.killable import Killable
 
 
@@ -37,18 +37,18 @@ def assert_exact(spark: Spark, kafka: Kafka, table: TableDeclaration, topic: str
     held = {
         row["partition"]: (row["n"], row["d"], row["next"]) for row in spark.rows(spark.sql(query, raw=spark.table(table)))
     }
-    assert held == {partition: (end, end, end) for partition, end in kafka.extent([topic]).latest[topic].items()}
+    assert held == {partition: (end, end, end) for partition, end in kafka.offset_range([topic]).latest[topic].items()}
 
 
 def main(topic: str, table: str, max_records: str, all_sent: str) -> None:
     """Stream until all is there, whatever becomes of Spark and Kafka meanwhile."""
     kafka, spark = Kafka(), Spark(catalog=UnityCatalog())
-    config = StreamOptions(topics=[topic], max_records=int(max_records))
-    course = Course(on_batch=lambda batch: print(batch, flush=True))
+    config = SourceOptions(topics=[topic], max_records=int(max_records))
+    options = StreamOptions(on_batch=lambda batch: print(batch, flush=True))
     while True:
         last = Path(all_sent).exists()
         try:
-            done = ingest(kafka, spark, raw_table(table), config, course)
+            done = ingest(kafka, spark, raw_table(table), config, options)
             if last and not done.behind:
                 break
         except RatifyError as error:

@@ -9,10 +9,10 @@ import pytest
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from components.table_asset import asset_key
 from ingest.records.file_records import FileSource
-from ingest.records.record_source import OFFSETS, StreamOptions
+from ingest.records.record_source import OFFSETS, SourceOptions
 from orchestration.sensors.kafka_lag_sensor import STREAM_TAG, tracker_events_sensor
 from resources.kafka.kafka_client import Kafka
-from resources.spark.streaming_query import Course
+from resources.spark.streaming_query import StreamOptions
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
     for name in ("sub/a", "b"):
         (folder / name).write_text("a")
         assert isinstance(tick(instance, nowhere), dg.RunRequest)
-        source = FileSource(StreamOptions())
+        source = FileSource(SourceOptions())
         source.look()
-        told = source.reached(None, None, Course()).more  # type: ignore[arg-type]
+        told = source.progress(None, None, StreamOptions()).more  # type: ignore[arg-type]
         instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata=told))
         assert tick(instance, nowhere) == f"Nothing new in {folder}."
     monkeypatch.setenv("TRACKER_SOURCE", "rate")

@@ -76,4 +76,4 @@ def test_all_that_was_sent_is_in_the_topic(kafka: Kafka, fresh_topic: str) -> No
     sent = send(kafka, Simulation(events=5000, bad=0.05), fresh_topic)
     assert (sent.records, sum(sent.kinds.values())) == (5000, 5000)
     assert sent.accepted == 5000 - sum(sent.kinds[kind] for kind in BAD if kind is not Kind.OUT_OF_ORDER)
-    assert kafka.extent([fresh_topic]).behind({}) == 5000
+    assert kafka.offset_range([fresh_topic]).behind({}) == 5000

@@ -16,7 +16,7 @@ from assets.silver import tracker_stream
 from assets.silver.tracker_tables import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from embedded.embedded_stack import running, status
 from embedded.stack_state import StackConfig, StackState
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.simulate_command import PARTITIONS, Kind, Sent, Simulation, send
 from resources.catalog.unity_catalog import UnityCatalog
@@ -99,7 +99,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                     os.kill({"spark": now.spark.pid, "kafka": now.kafka.pid}[victim], signal.SIGKILL)
             sender.join()
             # The producer writes each record once, so that the topic has no more than was sent.
-            assert kafka.extent([topic]).behind({}) == sent[0].records == EVENTS
+            assert kafka.offset_range([topic]).behind({}) == sent[0].records == EVENTS
             with closing(Spark(catalog=catalog)) as spark:
                 streams.wait_until(lambda: records_read(spark) == EVENTS)
                 streams.process.send_signal(signal.SIGTERM)
@@ -137,7 +137,7 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
     """Read and validated again, with nothing killed, the topic gives the same rows."""
     versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
-    ingest(kafka, spark, TRACKER_EVENTS_RAW, StreamOptions(full_refresh=True, force=True))
+    ingest(kafka, spark, TRACKER_EVENTS_RAW, SourceOptions(full_refresh=True, force=True))
     tracker_stream.stream(spark, full_refresh=True)
     for (table, columns), version in zip(COMPARED, versions, strict=True):
         name = spark.full_name(table)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from resources.errors import BrokerDenied, BrokerUnavailable, NotConfigured, StreamError, TopicMissing
-from resources.kafka.kafka_client import Extent, Kafka
+from resources.kafka.kafka_client import Kafka, OffsetRange
 from resources.settings import Settings
 from tests.conftest import TestBroker
 
@@ -25,7 +25,7 @@ from resources.errors import BrokerDenied
 from resources.kafka.kafka_client import Kafka
 gc.disable()
 try:
-    Kafka(timeout_seconds=2).extent(["t"])
+    Kafka(timeout_seconds=2).offset_range(["t"])
 except BrokerDenied:
     print("refused")
 gc.set_threshold(1, 1, 1)
@@ -81,16 +81,16 @@ def test_event_hubs_is_a_matter_of_settings(nowhere: None, monkeypatch: pytest.M
 
 
 def test_how_far_a_reader_is_behind_counts_what_is_still_there() -> None:
-    extent = Extent(earliest={"t": {0: 5, 1: 0, 2: 7}}, latest={"t": {0: 10, 1: 4, 2: 7}})
-    assert extent.behind({}) == 9
-    assert extent.behind({"t": {0: 3, 1: 4}}) == 5
-    assert extent.behind({"t": {0: 10, 1: 4, 2: 7}}) == 0
+    offset_range = OffsetRange(earliest={"t": {0: 5, 1: 0, 2: 7}}, latest={"t": {0: 10, 1: 4, 2: 7}})
+    assert offset_range.behind({}) == 9
+    assert offset_range.behind({"t": {0: 3, 1: 4}}) == 5
+    assert offset_range.behind({"t": {0: 10, 1: 4, 2: 7}}) == 0
 
 
 def test_a_broker_that_is_down_is_said_soon_and_by_name(nowhere: None) -> None:
     began = time.monotonic()
     kafka = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1)
-    for ask in (lambda: kafka.extent(["t"]), lambda: kafka.show_progress("g", {"t": {0: 1}})):
+    for ask in (lambda: kafka.offset_range(["t"]), lambda: kafka.show_progress("g", {"t": {0: 1}})):
         with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1 did not answer.*ratify status"):
             ask()
     assert time.monotonic() - began < 10
@@ -99,15 +99,15 @@ def test_a_broker_that_is_down_is_said_soon_and_by_name(nowhere: None) -> None:
 @pytest.mark.stack
 def test_topics_offsets_and_groups(kafka: Kafka, fresh_topic: str) -> None:
     with pytest.raises(TopicMissing, match=f"no topic {fresh_topic}"):
-        kafka.extent([fresh_topic])
+        kafka.offset_range([fresh_topic])
     assert kafka.ensure_topic(fresh_topic, 3) is True
     assert kafka.ensure_topic(fresh_topic, 3) is False
     with kafka.producer() as producer:
         for number in range(300):
             producer.produce(fresh_topic, value=b"x", partition=number % 3)
     kafka.delete_records({fresh_topic: {1: 40}})
-    extent = kafka.extent([fresh_topic])
-    assert extent == Extent({fresh_topic: {0: 0, 1: 40, 2: 0}}, {fresh_topic: {0: 100, 1: 100, 2: 100}})
+    offset_range = kafka.offset_range([fresh_topic])
+    assert offset_range == OffsetRange({fresh_topic: {0: 0, 1: 40, 2: 0}}, {fresh_topic: {0: 100, 1: 100, 2: 100}})
     with pytest.raises(StreamError, match="out of range"):
         kafka.delete_records({fresh_topic: {1: 101}})
     assert kafka.progress("shown", [fresh_topic]) == {fresh_topic: {}}
@@ -121,7 +121,7 @@ def test_a_topic_can_be_asked_for_as_soon_as_it_is_made(kafka: Kafka, fresh_topi
     for number in range(40):
         topic = f"{fresh_topic}-{number}"
         kafka.ensure_topic(topic, 8)
-        assert kafka.extent([topic]).behind({}) == 0
+        assert kafka.offset_range([topic]).behind({}) == 0
 
 
 @pytest.mark.stack
@@ -129,7 +129,7 @@ def test_a_record_that_is_too_large_is_an_error_of_the_producer(kafka: Kafka, fr
     kafka.ensure_topic(fresh_topic, config={"max.message.bytes": "1000"})
     with pytest.raises(StreamError, match="size"), kafka.producer() as producer:
         producer.produce(fresh_topic, value=os.urandom(2000))
-    assert kafka.extent([fresh_topic]).latest == {fresh_topic: {0: 0}}
+    assert kafka.offset_range([fresh_topic]).latest == {fresh_topic: {0: 0}}
 
 
 @pytest.mark.stack
@@ -143,7 +143,7 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(
     monkeypatch.setenv("KAFKA_PASSWORD", broker.password.replace("k+/", "not-the-s3cret+/"))
     began = time.monotonic()
     with pytest.raises(BrokerDenied, match="Check KAFKA_USERNAME, KAFKA_PASSWORD") as refused:
-        kafka.extent(["t"])
+        kafka.offset_range(["t"])
     assert time.monotonic() - began < 8
     with pytest.raises(BrokerDenied):
         kafka.progress("g", ["t"])
@@ -186,5 +186,5 @@ def test_offsets_are_asked_for_again_when_a_broker_has_just_come_back(
         return dict.fromkeys(wanted, refused)
 
     monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
-    assert kafka.extent([fresh_topic]).latest == {fresh_topic: {0: 0}}
+    assert kafka.offset_range([fresh_topic]).latest == {fresh_topic: {0: 0}}
     assert asked == [1, 1, 1]

@@ -122,8 +122,8 @@ class FakeWorkspace:
             return JSONResponse(said, 404)
         assert body["wait_timeout"] == "0s"
         statement, id_ = body["statement"], str(uuid4())
-        course = next((answers for words, answers in self.courses.items() if words in statement), [SUCCEEDED])
-        self._asked[id_] = len(self.statements), list(course)
+        options = next((answers for words, answers in self.courses.items() if words in statement), [SUCCEEDED])
+        self._asked[id_] = len(self.statements), list(options)
         self.statements.append(statement)
         self.callers.append(caller)
         return JSONResponse({"statement_id": id_, **state("PENDING")})
@@ -131,8 +131,8 @@ class FakeWorkspace:
     def follow(self, request: Request) -> JSONResponse:
         self._caller(request)
         id_ = request.path_params["id"]
-        _, course = self._asked[id_]
-        return JSONResponse({"statement_id": id_, **(course.pop(0) if len(course) > 1 else course[0])})
+        _, options = self._asked[id_]
+        return JSONResponse({"statement_id": id_, **(options.pop(0) if len(options) > 1 else options[0])})
 
     def cancel(self, request: Request) -> JSONResponse:
         self._caller(request)

@@ -27,7 +27,7 @@ from components.expectations.expectation_rules import Action
 from components.expectations.validation import validation_result
 from components.stream.micro_batch import Work, batch_function
 from components.table_asset import asset_key
-from ingest.records.record_source import StreamOptions
+from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
@@ -205,7 +205,7 @@ class Feed:
     def send(self, records: Iterable[Record]) -> list[Record]:
         """Send records; return them as the topic has them."""
         self.kafka.ensure_topic(self.topic, 2)
-        ends, there = self.kafka.extent([self.topic]).latest[self.topic], list[Record]()
+        ends, there = self.kafka.offset_range([self.topic]).latest[self.topic], list[Record]()
         with self.kafka.producer() as producer:
             for record in records:
                 stamp = round(record.at.timestamp() * 1000)
@@ -217,11 +217,11 @@ class Feed:
     def ingest(self, **config: Any) -> int:
         """Read what is new into bronze; return how many records that was."""
         config["topics"] = [self.topic]
-        return ingest(self.kafka, self.lake.spark, TRACKER_EVENTS_RAW, StreamOptions(**config)).run.rows
+        return ingest(self.kafka, self.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(**config)).run.rows
 
     def expire(self) -> None:
         """Delete all records of the topic."""
-        self.kafka.delete_records(self.kafka.extent([self.topic]).latest)
+        self.kafka.delete_records(self.kafka.offset_range([self.topic]).latest)
 
 
 @pytest.fixture
