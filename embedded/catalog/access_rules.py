@@ -47,7 +47,7 @@ class Privilege(Flag):
 
 
 # What a route asks for: all of these on its securable. () admits every principal.
-Need = tuple[Privilege, ...]
+RequiredPrivileges = tuple[Privilege, ...]
 
 KINDS = ("metastore", "catalog", "schema", "table")
 # Where a privilege is validated, as an index of KINDS: it can be granted there and, but for the metastore's, above.
@@ -69,9 +69,9 @@ _LEVEL = {
 
 # What a route asks for beyond its need, by what the request says: here by the operation that credentials are for, on a
 # table and on a path outside of the managed ones.
-LEVEL: dict[str, Need] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
+LEVEL: dict[str, RequiredPrivileges] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
 _READ_PATH, _WRITE_PATH = (Privilege.READ_FILES,), (Privilege.READ_FILES, Privilege.WRITE_FILES)
-PATH_LEVEL: dict[str, Need] = {
+PATH_LEVEL: dict[str, RequiredPrivileges] = {
     "READ": _READ_PATH,
     "READ_WRITE": _WRITE_PATH,
     "PATH_READ": _READ_PATH,
@@ -80,12 +80,12 @@ PATH_LEVEL: dict[str, Need] = {
 }
 
 
-def to_place(table_type: str) -> Need:
+def to_place(table_type: str) -> RequiredPrivileges:
     """What a new table takes: managed ones are placed by the catalog, and any other place is for few to choose."""
     return (Privilege.CREATE_EXTERNAL_TABLE,) if table_type == "EXTERNAL" else ()
 
 
-def to_root(storage_root: str | None) -> Need:
+def to_root(storage_root: str | None) -> RequiredPrivileges:
     """What a new catalog or schema takes, by whether it brings a root of its own for managed tables."""
     return (Privilege.CREATE_MANAGED_STORAGE,) if storage_root else ()
 
@@ -98,7 +98,7 @@ def grantable(kind: str) -> dict[str, Privilege]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EffectivePrivileges:
     """A principal before one securable: the owners on the way down to it (the metastore's first), and the grants."""
 
     principal: str
@@ -119,17 +119,17 @@ class Standing:
         return self.principal in self.owners[within] or any(one in held for held in self.granted[within])
 
     @property
-    def reach(self) -> Need:
+    def reach(self) -> RequiredPrivileges:
         """What it takes to reach the securable at all."""
         return (Privilege.USE_CATALOG, Privilege.USE_SCHEMA)[: len(self.names)]
 
-    def lacks(self, need: Iterable[Privilege]) -> Privilege | None:
+    def lacks(self, required: Iterable[Privilege]) -> Privilege | None:
         """The first of `need` that the principal does not have."""
-        return next((wanted for wanted in need if not self.has(wanted)), None)
+        return next((wanted for wanted in required if not self.has(wanted)), None)
 
-    def require(self, need: Need) -> None:
+    def require(self, required: RequiredPrivileges) -> None:
         """Raises PermissionDeniedError, which names the privilege."""
-        missing = self.lacks((*self.reach, *need)) if need else None
+        missing = self.lacks((*self.reach, *required)) if required else None
         if missing is not None:
             where = ".".join(self.names) or "the metastore"
             raise PermissionDeniedError(f"{self.principal} needs {missing.published} on {where}, or on what holds it.")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route
 
-from embedded.catalog.access_rules import ADMIN, Need, Privilege
+from embedded.catalog.access_rules import ADMIN, Privilege, RequiredPrivileges
 from embedded.catalog.api_errors import CatalogError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
 from embedded.catalog.bearer_auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
 from embedded.catalog.endpoint import Call, Handler, endpoint
@@ -42,8 +42,8 @@ _SECRETS = "/api/2.0/accounts/servicePrincipals/{client_id}/credentials/secrets"
 
 # What each route needs on the securable that it names, of which `access` has the rule; the reference server's are in
 # AuthorizeExpressions. () is for every principal: those answer with what it may see.
-Entry = tuple[str, str, Handler, Need]
-_ANY: Need = ()
+Entry = tuple[str, str, Handler, RequiredPrivileges]
+_ANY: RequiredPrivileges = ()
 _OWNER = (Privilege.OWNER,)
 _CATALOG, _SCHEMA = (Privilege.USE_CATALOG,), (Privilege.USE_SCHEMA,)
 # delta/v1 and credentials are for engines outside of Databricks' own house, which all of ours are.
@@ -129,11 +129,13 @@ def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = Mapp
     identities = Identities(store, {**engine_tokens, token: ADMIN})
     routes = [Route("/", _hello, methods=["GET"]), Route("/health", _health, methods=["GET"])]
     for prefix in PREFIXES:
-        routes += [Route(prefix + path, endpoint(handler, need), methods=[method]) for method, path, handler, need in ROUTES]
+        routes += [
+            Route(prefix + path, endpoint(handler, required), methods=[method]) for method, path, handler, required in ROUTES
+        ]
         for name in UNSUPPORTED:
             routes += _refused(prefix, name)
-    for method, path, handler, need in WORKSPACE_ROUTES + PUBLIC_ROUTES:
-        routes.append(Route(path, endpoint(handler, need), methods=[method]))
+    for method, path, handler, required in WORKSPACE_ROUTES + PUBLIC_ROUTES:
+        routes.append(Route(path, endpoint(handler, required), methods=[method]))
     app = Starlette(
         routes=routes,
         middleware=[Middleware(BearerAuth, identities=identities)],

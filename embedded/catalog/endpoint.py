@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from embedded.catalog.access_rules import Need
+from embedded.catalog.access_rules import RequiredPrivileges
 from embedded.catalog.api_errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
 from embedded.catalog.bearer_auth import Identities
 from embedded.catalog.server_metrics import Metrics
@@ -35,7 +35,7 @@ class Call:
     identities: Identities
     metrics: Metrics
     principal: str
-    need: Need
+    required: RequiredPrivileges
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
@@ -43,27 +43,27 @@ class Call:
     body: bytes
 
     @contextmanager
-    def read(self, *names: str, also: Need = ()) -> Generator[Connection]:
+    def read(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """A snapshot in which the principal has what the route needs, and `also`, on the securable of these names.
 
         Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
         """
         with self.store.read() as tx:
-            grant_store.standing(tx, self.principal, names).require((*self.need, *also))
+            grant_store.effective(tx, self.principal, names).require((*self.required, *also))
             yield tx
 
     @contextmanager
-    def read_id(self, table_id: str, also: Need = ()) -> Generator[Connection]:
+    def read_id(self, table_id: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """The same as `read` for a table or staging table by its id. Raises NoSuchTableError."""
         with self.store.read() as tx:
-            grant_store.standing_by_id(tx, self.principal, table_id).require((*self.need, *also))
+            grant_store.effective_by_id(tx, self.principal, table_id).require((*self.required, *also))
             yield tx
 
     @contextmanager
-    def write(self, *names: str, also: Need = ()) -> Generator[Connection]:
+    def write(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """The same as a transaction: what was permitted at its start is so until its end."""
         with self.store.write() as tx:
-            grant_store.standing(tx, self.principal, names).require((*self.need, *also))
+            grant_store.effective(tx, self.principal, names).require((*self.required, *also))
             yield tx
 
     def parse(self, model: type[BodyModel]) -> BodyModel:
@@ -98,7 +98,7 @@ class Call:
 Handler = Callable[[Call], Response]
 
 
-def endpoint(handler: Handler, need: Need) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Request], Awaitable[Response]]:
     """`handler` as a Starlette endpoint, which runs in a thread, for SQLite waits for the disk on each commit."""
 
     async def run(request: Request) -> Response:
@@ -107,7 +107,7 @@ def endpoint(handler: Handler, need: Need) -> Callable[[Request], Awaitable[Resp
             request.app.state.identities,
             request.app.state.metrics,
             getattr(request.state, "principal", ""),
-            need,
+            required,
             request.path_params,
             request.query_params,
             request.headers,

@@ -14,12 +14,12 @@ from embedded.catalog.store import grant_store, principal_store
 def get_permissions(call: Call) -> Response:
     """The owner sees everybody's grants, and any other principal its own, as from the reference server."""
     with call.read() as tx:
-        standing = grant_store.standing(tx, call.principal, _names(call))
+        effective = grant_store.effective(tx, call.principal, _names(call))
         asked = call.query.get("principal")
-        own = None if standing.has(Privilege.OWNER) else call.principal
+        own = None if effective.has(Privilege.OWNER) else call.principal
         if own is not None and asked not in (None, own):
             return _answer(call, {})
-        return _answer(call, grant_store.assignments(tx, standing.securable_id, asked or own))
+        return _answer(call, grant_store.assignments(tx, effective.securable_id, asked or own))
 
 
 def update_permissions(call: Call) -> Response:
@@ -27,12 +27,12 @@ def update_permissions(call: Call) -> Response:
     request = call.parse(UpdatePermissions)
     names = _names(call)
     with call.write(*names) as tx:
-        standing = grant_store.standing(tx, call.principal, names)
+        effective = grant_store.effective(tx, call.principal, names)
         changed = [principal_store.get_principal(tx, change.principal).name for change in request.changes]
         for name, change in zip(changed, request.changes, strict=True):
-            grant_store.grant(tx, standing.securable_id, name, _privileges(call, change.add))
-            grant_store.revoke(tx, standing.securable_id, name, _privileges(call, change.remove))
-        found = grant_store.assignments(tx, standing.securable_id, None)
+            grant_store.grant(tx, effective.securable_id, name, _privileges(call, change.add))
+            grant_store.revoke(tx, effective.securable_id, name, _privileges(call, change.remove))
+        found = grant_store.assignments(tx, effective.securable_id, None)
     return _answer(call, {name: held for name, held in found.items() if name in changed})
 
 

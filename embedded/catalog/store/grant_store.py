@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from embedded.catalog.access_rules import ADMIN, Privilege, Standing
+from embedded.catalog.access_rules import ADMIN, EffectivePrivileges, Privilege
 from embedded.catalog.api_errors import NoSuchCatalogError, NoSuchSchemaError, NoSuchTableError
 from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables, with_parents
 
@@ -28,19 +28,19 @@ METASTORE = "metastore"
 """The metastore as a securable: there is one."""
 
 
-def standing(tx: Connection, principal: str, names: Sequence[str]) -> Standing:
+def effective(tx: Connection, principal: str, names: Sequence[str]) -> EffectivePrivileges:
     """Where a principal stands before the metastore (no name), a catalog, a schema or a table, by its names.
 
     Raises NoSuchCatalogError, NoSuchSchemaError (for a missing catalog too, if a schema is asked for) or
     NoSuchTableError.
     """
     if not names:
-        return _standing(tx, principal, names, [])
+        return _effective(tx, principal, names, [])
     row = tx.execute(_PATHS[len(names) - 1], dict(zip(_LEVELS, names, strict=False))).one_or_none()
     path = _pairs(row) if row else []
     found = sum(identity is not None for identity, _ in path)
     if found == len(names):
-        return _standing(tx, principal, names, path)
+        return _effective(tx, principal, names, path)
     if found == 0:
         error = NoSuchCatalogError if len(names) == 1 else NoSuchSchemaError
         raise error(f"Catalog not found: {names[0]}", error_code=NoSuchCatalogError.error_code)
@@ -49,19 +49,19 @@ def standing(tx: Connection, principal: str, names: Sequence[str]) -> Standing:
     raise NoSuchTableError(f"Table not found: {'.'.join(names)}")
 
 
-def standing_by_id(tx: Connection, principal: str, table_id: str) -> Standing:
+def effective_by_id(tx: Connection, principal: str, table_id: str) -> EffectivePrivileges:
     """Where a principal stands before a table or staging table. Raises NoSuchTableError."""
     for table in (tables, staging_tables):
         chosen = select(*_columns(catalogs, schemas, table), catalogs.c.name, schemas.c.name, table.c.name)
         row = tx.execute(chosen.select_from(with_parents(table)).where(table.c.id == table_id)).one_or_none()
         if row:
-            return _standing(tx, principal, row[6:], _pairs(row[:6]))
+            return _effective(tx, principal, row[6:], _pairs(row[:6]))
     raise NoSuchTableError(f"No table or staging table has the id {table_id}.")
 
 
 def visible(tx: Connection, principal: str, names: Sequence[str], table: Table, wanted: Privilege) -> ColumnElement[bool]:
     """The condition on the rows of `table`, all of them directly below `names`, that lists show to a principal."""
-    above = standing(tx, principal, names)
+    above = effective(tx, principal, names)
     if above.lacks(above.reach):
         return false()
     if above.has(wanted):
@@ -103,13 +103,13 @@ def revoke(tx: Connection, securable_id: str, principal: str, privileges: Iterab
     )
 
 
-def _standing(tx: Connection, principal: str, names: Sequence[str], path: list[tuple[str, str]]) -> Standing:
+def _effective(tx: Connection, principal: str, names: Sequence[str], path: list[tuple[str, str]]) -> EffectivePrivileges:
     ids = [METASTORE, *(identity for identity, _ in path)]
     granted = [Privilege(0)] * len(ids)
     if principal != ADMIN:
         for row in tx.execute(_HELD, {"by": principal, "on": ids}):
             granted[ids.index(row.securable_id)] |= Privilege[row.privilege.replace(" ", "_")]
-    return Standing(principal, names, ids[-1], [ADMIN, *(owner for _, owner in path)], granted)
+    return EffectivePrivileges(principal, names, ids[-1], [ADMIN, *(owner for _, owner in path)], granted)
 
 
 def _columns(*path: Table) -> list[ColumnElement[Any]]:
