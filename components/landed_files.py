@@ -12,7 +12,7 @@ from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
 from ingest.load.load_metrics import Loaded, ledger_numbers, numbers
-from ingest.load.post_load_actions import dispose
+from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -92,8 +92,8 @@ def _load(
         for file in outcome.files:
             if file.status is not Status.LOADED:
                 context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
-        if moved := dispose(landing, options, outcome):
-            context.log.info("files put away: %s", dict(moved))
+        if moved := apply_post_load_actions(landing, options, outcome):
+            context.log.info("post-load actions: %s", dict(moved))
     return loaded
 
 

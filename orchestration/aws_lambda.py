@@ -21,7 +21,7 @@ from ingest.discovery.notifications import BadMessage, Created, created, landing
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.load.batch_loading import batches, load_batch
-from ingest.load.post_load_actions import dispose
+from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError
@@ -197,7 +197,7 @@ def _load(
 ) -> None:
     try:
         outcome = load_batch(_engine(memory_mib), landing, source, batch)
-        dispose(landing, Settings().discovery, outcome)
+        apply_post_load_actions(landing, Settings().discovery, outcome)
     except RatifyError as error:
         logger.exception("a batch of %s", source.table_name)
         answer.leave(named, [file.path for file in batch], f"{type(error).__name__}: {error}")

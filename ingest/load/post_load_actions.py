@@ -9,7 +9,7 @@ from resources.landing.landing_zone import LandingZone
 from resources.settings import Discovery
 
 
-def dispose(landing: LandingZone, options: Discovery, outcome: BatchOutcome) -> Counter[Moved]:
+def apply_post_load_actions(landing: LandingZone, options: Discovery, outcome: BatchOutcome) -> Counter[Moved]:
     """Archive or delete the files that are in bronze, as the options say, and put aside those that cannot be loaded.
 
     To be called after `load_batch`; made again after a crash, it does what is left to do. Returns how many moves ended how.
@@ -17,11 +17,11 @@ def dispose(landing: LandingZone, options: Discovery, outcome: BatchOutcome) -> 
     Raises:
         LandingUnavailable: a file cannot be moved.
     """
-    moves = (_disposed(landing, options, file) for file in outcome.files)
+    moves = (_action(landing, options, file) for file in outcome.files)
     return Counter(moved for moved in moves if moved)
 
 
-def _disposed(landing: LandingZone, options: Discovery, file: FileOutcome) -> Moved | None:
+def _action(landing: LandingZone, options: Discovery, file: FileOutcome) -> Moved | None:
     if file.status is Status.QUARANTINED:
         if not options.dead_letter:
             return None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ingest.load.batch_loading import BatchOutcome, FileOutcome, Status
-from ingest.load.post_load_actions import dispose
+from ingest.load.post_load_actions import apply_post_load_actions
 from resources.landing.file_moves import Moved
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Discovery
@@ -45,11 +45,11 @@ def batch(zone: LandingZone) -> BatchOutcome:
 def test_each_file_goes_where_its_fate_and_the_options_say(tmp_path: Path, options: dict[str, Any], left: list[str]) -> None:
     zone = LandingZone(url=str(tmp_path))
     outcome = batch(zone)
-    moved = dispose(zone, Discovery(**options), outcome)
+    moved = apply_post_load_actions(zone, Discovery(**options), outcome)
     assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()) == left
     assert set(moved) <= {Moved.DONE}
     # Once more, as after a crash: nothing is left to do.
-    again = dispose(zone, Discovery(**options), outcome)
+    again = apply_post_load_actions(zone, Discovery(**options), outcome)
     assert again == {Moved.GONE: moved.total()} if moved else not again
 
 
@@ -57,6 +57,6 @@ def test_a_file_that_was_rewritten_since_stays_to_be_found(tmp_path: Path) -> No
     zone = LandingZone(url=str(tmp_path))
     outcome = batch(zone)
     (tmp_path / "trips" / "loaded.csv").write_text("a later version")
-    moved = dispose(zone, Discovery(after_success="delete"), outcome)
+    moved = apply_post_load_actions(zone, Discovery(after_success="delete"), outcome)
     assert moved == {Moved.CHANGED: 1, Moved.DONE: 2}
     assert [file.path for file in zone.files()] == ["trips/loaded.csv"]
