@@ -38,7 +38,7 @@ console = Console(width=110)
 
 
 @dataclass(frozen=True)
-class Target:
+class BenchServer:
     """A server, and the catalog and schema to work in."""
 
     url: str
@@ -55,7 +55,7 @@ class Target:
 class Client:
     """One connection, kept open."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: BenchServer) -> None:
         parts = urlsplit(target.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.netloc, timeout=60)
@@ -78,7 +78,7 @@ class Client:
 class ManagedTable:
     """A managed table that one client loads and commits to."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: BenchServer) -> None:
         self.client = Client(target)
         name = f"t_{uuid.uuid4().hex[:12]}"
         staged = self.client.ask("POST", f"{target.tables}/staging-tables", {"name": name})
@@ -157,10 +157,10 @@ def measure_all(tables: Sequence[ManagedTable], requests: int) -> dict[tuple[str
     }
 
 
-def fill_store(state: Path, lake: Path, target: Target, count: int) -> None:
+def fill_store(state: Path, lake: Path, target: BenchServer, count: int) -> None:
     """Put tables into the embedded catalog's database, by its own functions and without a commit to disk for each."""
     from embedded.catalog import table_contract, table_creation
-    from embedded.catalog.delta_models import CreateTable
+    from embedded.catalog.delta_models import CreateDeltaTable
     from embedded.catalog.store import namespace_store, table_store
     from embedded.catalog.store.catalog_database import Store
 
@@ -181,20 +181,22 @@ def fill_store(state: Path, lake: Path, target: Target, count: int) -> None:
                     "properties": table_contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1_700_000_000_000,
                 }
-                table_creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
+                table_creation.create_delta_table(
+                    tx, schema, CreateDeltaTable.model_validate_json(json.dumps(body)), "admin"
+                )
     finally:
         store.close()
 
 
 @contextmanager
-def embedded(home: Path) -> Generator[Target]:
+def embedded(home: Path) -> Generator[BenchServer]:
     """The embedded catalog in a process of its own."""
     token = home / "token"
     command = [sys.executable, "-m", "embedded.catalog", "--port", "0", "--exit-with-stdin", "--token-file", str(token)]
     command += ["--state-dir", str(home / "state"), "--storage-root", str(home / "lake")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         ready = json.loads(process.stdout.readline() if process.stdout else "")
-        yield Target(ready["url"], token.read_text().strip(), ready["catalog"])
+        yield BenchServer(ready["url"], token.read_text().strip(), ready["catalog"])
         process.terminate()
 
 
@@ -205,7 +207,7 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="ratify-bench-"))
     try:
         if given.url:
-            target = Target(given.url.rstrip("/"), given.token_file.read_text().strip(), given.catalog)
+            target = BenchServer(given.url.rstrip("/"), given.token_file.read_text().strip(), given.catalog)
             return _report(*_run(target, given.tables, requests, most_commits, lambda n: _fill_over_http(target, n)))
         with embedded(home) as target:
 
@@ -235,7 +237,7 @@ Figures = dict[str, dict[tuple[str, int], Measured]]
 
 
 def _run(
-    target: Target, sizes: Sequence[int], requests: int, commits: int, fill: Callable[[int], None]
+    target: BenchServer, sizes: Sequence[int], requests: int, commits: int, fill: Callable[[int], None]
 ) -> tuple[Figures, Measured, Measured]:
     """Return the figures by what stood in the way, and those of one client's commits before and after many."""
     Client(target).ask("POST", "/schemas", {"name": target.schema, "catalog_name": target.catalog})
@@ -255,7 +257,7 @@ def _run(
     return figures, before, measure([one.commit], requests)
 
 
-def _fill_over_http(target: Target, count: int) -> None:
+def _fill_over_http(target: BenchServer, count: int) -> None:
     for _ in range(count):
         ManagedTable(target)
 

@@ -55,7 +55,7 @@ Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Measure:
+class EngineMeasure:
     """Medians in seconds of the same work through the catalog and by path."""
 
     engine: str
@@ -71,7 +71,7 @@ class Measure:
         return self.catalog / self.path
 
 
-def in_turns(engine: str, what: str, rows: int, rounds: int, catalog: Work, path: Work) -> Measure:
+def in_turns(engine: str, what: str, rows: int, rounds: int, catalog: Work, path: Work) -> EngineMeasure:
     """Measure both sides, which take turns, and in going first too."""
     took: dict[int, list[float]] = {0: [], 1: []}
     for number in range(rounds):
@@ -79,7 +79,7 @@ def in_turns(engine: str, what: str, rows: int, rounds: int, catalog: Work, path
             start = time.perf_counter()
             (catalog, path)[side]()
             took[side].append(time.perf_counter() - start)
-    return Measure(engine, what, rows, rounds, statistics.median(took[0]), statistics.median(took[1]))
+    return EngineMeasure(engine, what, rows, rounds, statistics.median(took[0]), statistics.median(took[1]))
 
 
 class SparkSides:
@@ -185,7 +185,7 @@ def run(scale_factor: float, rounds: int, big_rounds: int) -> bool:
         catalog = UnityCatalog()
         catalog.ensure_schemas((TPCH,))
         spark, engine = Spark(catalog=catalog), DuckDB(catalog=catalog)
-        measures = list[Measure]()
+        measures = list[EngineMeasure]()
         try:
             for sides in (SparkSides(spark, folder), DuckDBSides(engine, spark, folder, files[1])):
                 measures += measure(sides, files, rounds, big_rounds)
@@ -199,9 +199,9 @@ def run(scale_factor: float, rounds: int, big_rounds: int) -> bool:
     )
 
 
-def measure(sides: SparkSides | DuckDBSides, files: dict[int, Path], rounds: int, big_rounds: int) -> list[Measure]:
+def measure(sides: SparkSides | DuckDBSides, files: dict[int, Path], rounds: int, big_rounds: int) -> list[EngineMeasure]:
     """One engine's appends, smallest first, and its scan of what they came to."""
-    measures = list[Measure]()
+    measures = list[EngineMeasure]()
     appended = 0
     for rows, file in files.items():
         count = big_rounds if rows > AIM_ROWS else rounds
@@ -216,7 +216,7 @@ def measure(sides: SparkSides | DuckDBSides, files: dict[int, Path], rounds: int
     return measures
 
 
-def show(measures: Sequence[Measure]) -> None:
+def show(measures: Sequence[EngineMeasure]) -> None:
     """Print what was measured."""
     table = Table(title="Through the catalog and by path, medians", title_justify="left", header_style="bold")
     for column in ("", "", "rows", "rounds", "catalog ms", "path ms", "ratio"):

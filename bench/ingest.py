@@ -253,7 +253,7 @@ def plain(folder: Path, landing: Path, names: Sequence[str], rows: int) -> Measu
     return Measure("DuckDB to plain Parquet", 1, len(names), len(names) * rows, time.perf_counter() - start, each)
 
 
-class Bench:
+class IngestBench:
     """The running stack, and tables on it."""
 
     def __init__(self, landing: Path, names: list[str], rows: int) -> None:
@@ -354,7 +354,7 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as folder:
         landing = Path(folder) / "landing"
         names = make_files(landing, files, rows)
-        bench = Bench(landing, names, rows)
+        bench = IngestBench(landing, names, rows)
         try:
             alone = {count: bench.writers(ours, count) for count in writers}
             apart = bench.machines(8, Path(folder))
@@ -399,7 +399,7 @@ def run(files: int, rows: int, writers: Sequence[int], big_mb: int) -> bool:
 def grow(small: int, commits: int) -> bool:
     """What growth costs: ten times the files in load batches, and commit after commit. True where every aim is met."""
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as folder:
-        bench = Bench(Path(folder), [], 10)
+        bench = IngestBench(Path(folder), [], 10)
         try:
             few, many = (_batches(bench, Path(folder) / f"landing{count}", count) for count in (small, 10 * small))
             landing = Path(folder) / "commits"
@@ -419,7 +419,7 @@ def grow(small: int, commits: int) -> bool:
     )
 
 
-def _batches(bench: Bench, landing: Path, count: int) -> float:
+def _batches(bench: IngestBench, landing: Path, count: int) -> float:
     """Seconds that small files take in load batches of 100."""
     names = make_files(landing, count, 10)
     zone, table, engine = LandingZone(url=str(landing)), bench.table(), DuckDB(catalog=UnityCatalog())

@@ -73,7 +73,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass
-class Bench:
+class KafkaBench:
     """What all measures share."""
 
     spark: Spark
@@ -106,7 +106,7 @@ class Ours:
 
     name = "ours"
 
-    def __init__(self, bench: Bench, topic: str) -> None:
+    def __init__(self, bench: KafkaBench, topic: str) -> None:
         self._bench, self._topic, self._table = bench, topic, bench.table()
 
     def read(self, stop: threading.Event | None = None) -> Path:
@@ -122,7 +122,7 @@ class BareSpark:
 
     name = "bare Spark"
 
-    def __init__(self, bench: Bench, topic: str) -> None:
+    def __init__(self, bench: KafkaBench, topic: str) -> None:
         self._bench, self._topic, self._path = bench, topic, bench.path()
 
     def read(self, stop: threading.Event | None = None) -> Path:
@@ -155,7 +155,7 @@ class Python:
 
     name = "Python with deltalake"
 
-    def __init__(self, bench: Bench, topic: str) -> None:
+    def __init__(self, bench: KafkaBench, topic: str) -> None:
         self._bench, self._topic, self._path = bench, topic, bench.path()
         self._read = 0
 
@@ -233,7 +233,7 @@ def latency(table: Path) -> Latency:
     return Latency(events, p50, p95)
 
 
-def drain(bench: Bench, events: int, rounds: int) -> dict[str, list[float]]:
+def drain(bench: KafkaBench, events: int, rounds: int) -> dict[str, list[float]]:
     """Events a second of each way, reading what has come since its last run, round by round, in turns."""
     took: dict[str, list[float]] = {way.name: [] for way in WAYS}
     for number in range(rounds + UNCOUNTED):
@@ -261,7 +261,7 @@ def rows_in(table: Path) -> int:
     return sum(json.loads(line["add"]["stats"])["numRecords"] for line in lines if "add" in line)
 
 
-def live(bench: Bench, way: type[Ours | BareSpark | Python], rate: int, seconds: int) -> Latency:
+def live(bench: KafkaBench, way: type[Ours | BareSpark | Python], rate: int, seconds: int) -> Latency:
     """The latency of events that come at a rate."""
     topic = f"live-{way.__name__.lower()}-{rate}"
     bench.kafka.ensure_topic(topic, PARTITIONS)
@@ -278,7 +278,7 @@ def live(bench: Bench, way: type[Ours | BareSpark | Python], rate: int, seconds:
     return latency(found[0])
 
 
-def run(bench: Bench, events: int, rates: Sequence[int], seconds: int, rounds: int) -> bool:
+def run(bench: KafkaBench, events: int, rates: Sequence[int], seconds: int, rounds: int) -> bool:
     """All measures on a stack that runs. True where every aim is met."""
     drained = drain(bench, events, DRAINS * rounds)
     table = Table(title=f"Reading a topic of {events:,} events, medians", title_justify="left", header_style="bold")
@@ -336,7 +336,7 @@ def main() -> int:
         with running(config, lambda message: console.print(message, style="dim")):
             spark = Spark(catalog=UnityCatalog())
             try:
-                bench = Bench(spark, Kafka(), Path(home) / "paths")
+                bench = KafkaBench(spark, Kafka(), Path(home) / "paths")
                 return 0 if run(bench, asked.events, asked.rates, asked.seconds, asked.rounds) else 1
             finally:
                 spark.close()

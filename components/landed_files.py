@@ -7,11 +7,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from components.table_asset import Written, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
-from ingest.load.load_metrics import Loaded, ledger_numbers, numbers
+from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
@@ -80,13 +80,13 @@ def _load(
     duckdb: DuckDB,
     source: Source,
     files: list[LandedFile],
-) -> list[Loaded]:
-    loaded, done = list[Loaded](), 0
+) -> list[LoadedBatch]:
+    loaded, done = list[LoadedBatch](), 0
     options = Settings().discovery
     for number, batch in enumerate(batches(files, config.max_files, config.max_bytes), 1):
         began = time.monotonic()
         outcome = load_batch(duckdb, landing, source, batch)
-        loaded.append(Loaded(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
+        loaded.append(LoadedBatch(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
         done += len(batch)
         context.log.info(loaded[-1].said(number, done, len(files)))
         for file in outcome.files:
@@ -106,7 +106,7 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
-def _written(source: Source, loaded: list[Loaded], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> Written:
+def _written(source: Source, loaded: list[LoadedBatch], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> TableChange:
     with duckdb.session() as session:
         rows = session.count(source.table)
     outcomes = [batch.outcome for batch in loaded]
@@ -120,7 +120,7 @@ def _written(source: Source, loaded: list[Loaded], created: bool, duckdb: DuckDB
     more["batches"] = dg.MetadataValue.json([outcome.batch_id for outcome in outcomes])
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
-    return Written(
+    return TableChange(
         version=catalog.version(source.table.full_name(catalog.connection.name)),
         rows=rows,
         added=sum(outcome.added for outcome in outcomes),

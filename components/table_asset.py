@@ -64,7 +64,7 @@ def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
 
 
 @dataclass(frozen=True)
-class Written:
+class TableChange:
     """What a materialization did to its table.
 
     Attributes:
@@ -83,7 +83,7 @@ class Written:
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeResult[Any]:
+def result(declaration: TableDeclaration, written: TableChange) -> dg.MaterializeResult[Any]:
     """Return the materialization of a table as Dagster keeps it."""
     metadata: dict[str, Any] = {
         "dagster/row_count": written.rows,
@@ -102,12 +102,12 @@ def result(declaration: TableDeclaration, written: Written) -> dg.MaterializeRes
     )
 
 
-def mirrored(created: bool, wrote: WriteResult) -> Written:
+def mirrored(created: bool, wrote: WriteResult) -> TableChange:
     """Return what a MERGE did."""
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
-    return Written(
+    return TableChange(
         version=wrote.version,
         rows=wrote.rows,
         added=inserted - deleted,

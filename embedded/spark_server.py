@@ -41,7 +41,7 @@ of the client's version and have pyspark; the one that is found first on the PAT
 
 
 @dataclass(frozen=True)
-class UnityCatalog:
+class CatalogEndpoint:
     """A catalog of a Unity Catalog server, as Spark attaches it: with a token, or with an OAuth client id and its secret."""
 
     name: str
@@ -59,7 +59,7 @@ class SparkServer:
     class_path: tuple[Path, ...]
     home: Path
     port: int
-    catalogs: tuple[UnityCatalog, ...] = ()
+    catalogs: tuple[CatalogEndpoint, ...] = ()
     heap_mb: int = 0
     s3: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -123,7 +123,7 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
     return {**conf, **catalog_conf(server.catalogs), **server.s3}
 
 
-def catalog_conf(catalogs: tuple[UnityCatalog, ...]) -> dict[str, str]:
+def catalog_conf(catalogs: tuple[CatalogEndpoint, ...]) -> dict[str, str]:
     """Return the settings that attach `catalogs`. Delta looks for exactly this class name and these keys."""
     conf: dict[str, str] = {}
     for catalog in catalogs:

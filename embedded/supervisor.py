@@ -191,7 +191,7 @@ class Supervisor:
         config, catalog = self._config, self._catalog
         if catalog is None:
             raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
-        attached = spark_server.UnityCatalog(catalog.name, catalog.url, **_credentials(config, catalog))
+        attached = spark_server.CatalogEndpoint(catalog.name, catalog.url, **_credentials(config, catalog))
         s3 = spark_server.s3_conf(config.s3_endpoint, config.s3_region) if config.s3 else {}
         return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb, s3)
 

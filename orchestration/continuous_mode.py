@@ -66,7 +66,7 @@ _FINAL = (
 _MAX_PAUSE_S = 60.0
 
 
-class Metrics:
+class StreamMetrics:
     """What Prometheus is told of the streams, each by the table that it writes."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Metrics:
 
 
 @dataclass
-class Live:
+class ContinuousMode:
     """The streams, until `stop` is set.
 
     Attributes:
@@ -145,7 +145,7 @@ class Live:
     every: float
     round_seconds: float
     stop: threading.Event
-    metrics: Metrics
+    metrics: StreamMetrics
 
     def serve_metrics(self, port: int = 0) -> str:
         """Serve them to Prometheus on 127.0.0.1, and return their URL. `port` 0: any that is free."""
@@ -253,7 +253,7 @@ def _events(told: list[Told]) -> Iterator[dg.AssetMaterialization | dg.AssetChec
             yield dg.AssetMaterialization(key, metadata=one.metadata or {}, tags=version)
 
 
-class State(BaseModel):
+class ContinuousState(BaseModel):
     """The process that runs the streams: where its metrics are served, and since when."""
 
     process: int
@@ -272,7 +272,7 @@ def stated(metrics: str, every: float) -> Generator[None]:
     with hold(_folder() / "live.lock") as held:
         if not held:
             raise StreamBusy(f"The streams of {Settings().home} run already: `ratify stream status`.")
-        state = State(process=os.getpid(), since=dt.datetime.now(dt.UTC), metrics=metrics, every=every)
+        state = ContinuousState(process=os.getpid(), since=dt.datetime.now(dt.UTC), metrics=metrics, every=every)
         (_folder() / "live.json").write_text(state.model_dump_json())
         try:
             yield
@@ -280,12 +280,12 @@ def stated(metrics: str, every: float) -> Generator[None]:
             (_folder() / "live.json").unlink(missing_ok=True)
 
 
-def state() -> State | None:
+def state() -> ContinuousState | None:
     """Return the process that runs the streams of this home; None where none does, or where it is just starting."""
     if holder(_folder() / "live.lock") is None:
         return None
     with suppress(FileNotFoundError, ValueError):
-        return State.model_validate_json((_folder() / "live.json").read_text())
+        return ContinuousState.model_validate_json((_folder() / "live.json").read_text())
     return None
 
 

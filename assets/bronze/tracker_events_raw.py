@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from components.stream.stream_config import StreamConfig
-from components.table_asset import Written, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, table_spec
 from ingest.records.record_source import OFFSETS, RECORD
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import Engine, TableDeclaration
@@ -67,7 +67,7 @@ def _reported(instance: dg.DagsterInstance) -> int:
     return int(last_reported(instance).get("Delta version", -1))
 
 
-def _written(spark: Spark, done: Ingested, reported: int) -> Written:
+def _written(spark: Spark, done: Ingested, reported: int) -> TableChange:
     """What there is to tell, with the commits of runs that died before they could tell of theirs."""
     full_name = TRACKER_EVENTS_RAW.full_name(spark.catalog.connection.name)
     reported = -1 if done.created else reported
@@ -77,7 +77,7 @@ def _written(spark: Spark, done: Ingested, reported: int) -> Written:
         commit for commit in history if commit.version > reported and commit.parameters.get("queryId") == done.run.query_id
     ]
     versions = [commit.version for commit in mine] + ([done.refreshed.version] if done.refreshed else [])
-    return Written(
+    return TableChange(
         version=version,
         rows=spark.count(TRACKER_EVENTS_RAW),
         added=sum(commit.rows_added or 0 for commit in mine) - done.removed,

@@ -5,7 +5,7 @@ from typing import Any
 from assets.cross_engine.proof_ledger import ProofEntry, Run
 from assets.cross_engine.proof_rows import BY_QUERY, BY_QUERY_DELETED, BY_VALUES, LOADED, values
 from assets.cross_engine.proof_tables import ORDERS, TABLES
-from assets.cross_engine.row_digest import Block, Part, by_duckdb
+from assets.cross_engine.row_digest import Block, DigestPart, by_duckdb
 from resources.declarations import Engine
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.errors import AlreadyLoaded
@@ -43,7 +43,7 @@ def insert(session: DuckDBSession, run: Run) -> list[ProofEntry]:
 def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *blocks: Block) -> list[ProofEntry]:
     names = ", ".join(ORDERS.column_names)
     session.rows(f"CREATE OR REPLACE TEMP TABLE inserted AS SELECT * FROM ({query}) AS given({names})")
-    digests = by_duckdb(session, [Part.of(ORDERS, "inserted", block) for block in blocks])
+    digests = by_duckdb(session, [DigestPart.of(ORDERS, "inserted", block) for block in blocks])
     load = f"{run.id}:{operation}"
     try:
         version = session.append(ORDERS, "SELECT * FROM inserted", [load]).version

@@ -11,9 +11,9 @@ from assets.cross_engine.proof_report import UNAVAILABLE
 from assets.cross_engine.proof_rows import BY_FLINK, BY_FLINK_SHARED
 from assets.cross_engine.proof_steps import Step, step_table
 from assets.cross_engine.proof_tables import ORDERS, ORDERS_FLINK
-from assets.cross_engine.row_digest import Block, Digest, Part, by_spark
+from assets.cross_engine.row_digest import Block, Digest, DigestPart, by_spark
 from assets.cross_engine.spark_steps import name_of
-from components.table_asset import Written, asset_key, result
+from components.table_asset import TableChange, asset_key, result
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import FlinkFailed, FlinkUnavailable
@@ -121,7 +121,7 @@ def orders_flink(
         check = _check(False, {"status": "failed", "error": str(error)})
     own = next((each for each in found if each.insert is OWN), None)
     rows = spark.count(ORDERS_FLINK)
-    wrote = Written(
+    wrote = TableChange(
         version=spark.catalog.version(name_of(spark, ORDERS_FLINK)),
         rows=rows,
         added=rows,
@@ -165,7 +165,7 @@ def _check(
 def _cleared(spark: Spark, table: TableDeclaration) -> int:
     """Delete what an earlier run of this asset wrote, and return the table's version."""
     name = name_of(spark, table)
-    where = f"FROM {name} WHERE {Part.of(table, name, _BLOCKS[table.name]).where}"
+    where = f"FROM {name} WHERE {DigestPart.of(table, name, _BLOCKS[table.name]).where}"
     if spark.rows(spark.sql(f"SELECT 1 {where} LIMIT 1")):
         spark.rows(spark.sql(f"DELETE {where}"))
     return spark.catalog.version(name)
@@ -178,7 +178,7 @@ def _found(spark: Spark, insert: Insert, before: int, run: FlinkRun) -> Found:
         for expression, column in zip(insert.columns, table.columns, strict=True)
     )
     generated = f"(SELECT {columns} FROM (SELECT id AS seq FROM range(1, {insert.rows + 1})))"
-    expected, digest = by_spark(spark, [Part.of(table, source, block) for source in (generated, name)])
+    expected, digest = by_spark(spark, [DigestPart.of(table, source, block) for source in (generated, name)])
     commits = [c for c in spark.history(name) if c.version > before and c.engine is Engine.FLINK]
     job = next((job for job in run.jobs if job.name == f"{table.layer}.{table.name}"), None)
     return Found(

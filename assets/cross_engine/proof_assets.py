@@ -14,7 +14,7 @@ from assets.cross_engine.proof_tables import ORDERS_STREAM, ORDERS_SUMMARY, TABL
 from assets.cross_engine.tpch_queries import tpch_answers
 from assets.cross_engine.workspace_setup import SAMPLES_SCALE_FACTOR, workspace_cleanup
 from components.checks.history_findings import Finding
-from components.table_asset import Written, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, table_spec
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
@@ -189,7 +189,7 @@ def _materialized(
 ) -> dg.MaterializeResult[Any]:
     rows = sum(entry.digest.rows for entry in entries)
     versions = [entry.version for entry in entries]
-    return result(table, Written(max(versions), rows, rows, versions, more={"run": run.id, **more}))
+    return result(table, TableChange(max(versions), rows, rows, versions, more={"run": run.id, **more}))
 
 
 def _check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:

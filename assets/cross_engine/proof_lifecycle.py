@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from assets.cross_engine.proof_ledger import LOAD, STEPS, ProofEntry
 from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import TABLES
-from assets.cross_engine.row_digest import Part, by_duckdb
+from assets.cross_engine.row_digest import DigestPart, by_duckdb
 from assets.cross_engine.workspace_setup import workspace_setup
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
@@ -66,7 +66,7 @@ def make_tables(spark: Spark) -> None:
 def load(session: DuckDBSession, scale_factor: float) -> list[ProofEntry]:
     """Generate the rows of TPC-H and append them, each table in one version; return what was loaded."""
     with _generated(session, scale_factor):
-        digests = by_duckdb(session, [Part.of(table, f"{_MADE}.{table.name}") for table in TABLES.values()])
+        digests = by_duckdb(session, [DigestPart.of(table, f"{_MADE}.{table.name}") for table in TABLES.values()])
         entries = list[ProofEntry]()
         for table, digest in zip(TABLES.values(), digests, strict=True):
             made = session.append(table, f"SELECT * FROM {_MADE}.{table.name}", [f"dbgen:{scale_factor}"])
@@ -87,7 +87,7 @@ def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list
     workspace_setup(warehouse)
     catalog.ensure_schemas((STEPS.layer,))
     spark.ensure_table(STEPS)
-    digests = by_duckdb(session, [Part.of(table, f"{ALIAS}.{TPCH}.{table.name}") for table in TABLES.values()])
+    digests = by_duckdb(session, [DigestPart.of(table, f"{ALIAS}.{TPCH}.{table.name}") for table in TABLES.values()])
     return [
         ProofEntry(
             "setup",

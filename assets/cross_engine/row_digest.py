@@ -38,7 +38,7 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Part:
+class DigestPart:
     """What is to be summed up.
 
     Attributes:
@@ -70,7 +70,7 @@ class Part:
         return f"{self.key} BETWEEN {self.block.first} AND {self.block.last}" if self.block else "true"
 
 
-def by_spark(spark: Spark, parts: Sequence[Part]) -> list[Digest]:
+def by_spark(spark: Spark, parts: Sequence[DigestPart]) -> list[Digest]:
     """Sum up each part, in one query. Blocks of the same source do not overlap."""
     if not parts:
         return []
@@ -78,17 +78,17 @@ def by_spark(spark: Spark, parts: Sequence[Part]) -> list[Digest]:
     return _in_order(parts, [tuple(row.values()) for row in rows])
 
 
-def by_duckdb(session: DuckDBSession, parts: Sequence[Part]) -> list[Digest]:
+def by_duckdb(session: DuckDBSession, parts: Sequence[DigestPart]) -> list[Digest]:
     """Sum up each part, in one query. The catalog is to be attached."""
     return _in_order(parts, session.rows(_query(parts, "('0x' || {})::BIGINT"))) if parts else []
 
 
-def _in_order(parts: Sequence[Part], rows: Sequence[tuple[int, int, int]]) -> list[Digest]:
+def _in_order(parts: Sequence[DigestPart], rows: Sequence[tuple[int, int, int]]) -> list[Digest]:
     found = {part: Digest(int(count), int(total)) for part, count, total in rows}
     return [found.get(at, Digest(0, 0)) for at in range(len(parts))]
 
 
-def _query(parts: Sequence[Part], number: str) -> str:
+def _query(parts: Sequence[DigestPart], number: str) -> str:
     """A query that gives the number of each part that has rows, how many, and their sum. It reads each source once."""
     sources: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for at, part in enumerate(parts):

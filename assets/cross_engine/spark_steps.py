@@ -15,7 +15,7 @@ from assets.cross_engine.proof_rows import (
     values,
 )
 from assets.cross_engine.proof_tables import ORDERS, ORDERS_SUMMARY
-from assets.cross_engine.row_digest import Block, Digest, Part, by_spark
+from assets.cross_engine.row_digest import Block, Digest, DigestPart, by_spark
 from resources.declarations import OWNER, SAFE_PROPERTIES, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
@@ -86,7 +86,7 @@ def _named(query: str) -> str:
 
 def _append(spark: Spark, orders: str, blocks: Sequence[Block], how: str) -> list[ProofEntry]:
     query = _named("\nUNION ALL ".join(values(block, _CLERK) for block in blocks))
-    digests = by_spark(spark, [Part.of(ORDERS, query, block) for block in blocks])
+    digests = by_spark(spark, [DigestPart.of(ORDERS, query, block) for block in blocks])
     frame: DataFrame = spark.sql(f"SELECT * FROM {query}")
 
     def append() -> None:
@@ -105,7 +105,7 @@ def summarize(spark: Spark) -> ProofEntry:
         "SELECT o_orderstatus, o_orderpriority, count(*) AS order_count, sum(o_totalprice) AS total_value, "
         f"avg(o_totalprice) AS avg_value FROM {name_of(spark, ORDERS)} GROUP BY o_orderstatus, o_orderpriority"
     )
-    (digest,) = by_spark(spark, [Part.of(ORDERS_SUMMARY, f"({query})")])
+    (digest,) = by_spark(spark, [DigestPart.of(ORDERS_SUMMARY, f"({query})")])
     properties = {"delta.feature.catalogManaged": "supported", **SAFE_PROPERTIES, OWNER: ORDERS_SUMMARY.owner}
     given = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     spark.sql(f"DROP TABLE IF EXISTS {summary}")
@@ -116,7 +116,7 @@ def summarize(spark: Spark) -> ProofEntry:
 def _merge(spark: Spark, orders: str) -> list[ProofEntry]:
     blocks = (WRITTEN, MERGED)
     query = _named("\nUNION ALL ".join(values(block, f"{_CLERK}-merged", "P") for block in blocks))
-    digests = by_spark(spark, [Part.of(ORDERS, query, block) for block in blocks])
+    digests = by_spark(spark, [DigestPart.of(ORDERS, query, block) for block in blocks])
     merge = (
         f"MERGE INTO {orders} AS target USING {query} AS source ON target.o_orderkey = source.o_orderkey "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -128,7 +128,7 @@ def _update(spark: Spark, orders: str) -> list[ProofEntry]:
     changes = {"o_orderstatus": "'U'", "o_comment": "concat('updated by Spark: ', o_comment)"}
     columns = ", ".join(f"{changes.get(column, column)} AS {column}" for column in ORDERS.column_names)
     changed = f"(SELECT {columns} FROM {orders})"
-    digests = by_spark(spark, [Part.of(ORDERS, changed, block) for block in _UPDATED])
+    digests = by_spark(spark, [DigestPart.of(ORDERS, changed, block) for block in _UPDATED])
     settings = ", ".join(f"{column} = {to}" for column, to in changes.items())
     update = f"UPDATE {orders} SET {settings} WHERE {any_of('o_orderkey', _UPDATED)}"
     return _entries("UPDATE", _version(spark, orders, lambda: spark.sql(update)), _UPDATED, digests)

@@ -9,7 +9,7 @@ from uuid import uuid4
 from assets.cross_engine.proof_ledger import ProofEntry
 from assets.cross_engine.proof_rows import STREAMED
 from assets.cross_engine.proof_tables import ORDERS_STREAM
-from assets.cross_engine.row_digest import Digest, Part, by_spark
+from assets.cross_engine.row_digest import Digest, DigestPart, by_spark
 from assets.cross_engine.spark_steps import name_of
 from components.checks.history_findings import Finding
 from resources.declarations import Engine
@@ -36,7 +36,7 @@ def stream(spark: Spark) -> ProofEntry:
     last = _run(spark, table, checkpoint, after_batch=first + _BATCHES)
     rows = spark.count(ORDERS_STREAM)
     numbers = f"(SELECT {', '.join(_columns('id'))} FROM range({rows}))"
-    (digest,) = by_spark(spark, [Part.of(ORDERS_STREAM, numbers, STREAMED)])
+    (digest,) = by_spark(spark, [DigestPart.of(ORDERS_STREAM, numbers, STREAMED)])
     shutil.rmtree(checkpoint, ignore_errors=True)
     version = spark.catalog.version(table)
     if version < last:
@@ -49,7 +49,7 @@ def each_batch_once(spark: Spark, expected: Digest) -> Finding:
     table = name_of(spark, ORDERS_STREAM)
     commits = [commit for commit in spark.history(table) if commit.operation == OPERATION]
     epochs = sorted(int(commit.parameters["epochId"]) for commit in commits)
-    (found,) = by_spark(spark, [Part.of(ORDERS_STREAM, table)])
+    (found,) = by_spark(spark, [DigestPart.of(ORDERS_STREAM, table)])
     numbers = {"commits": len(commits), "batches": len(set(epochs)), "rows": found.rows}
     if epochs != list(range(len(epochs))):
         return Finding(False, f"The commits are of the batches {epochs}, not of each one once.", numbers)

@@ -8,7 +8,7 @@ from assets.cross_engine.proof_ledger import RESTORE, ProofEntry, Run
 from assets.cross_engine.proof_lifecycle import tables_there
 from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import PROOF, TABLES
-from assets.cross_engine.row_digest import Digest, Part, by_duckdb, by_spark
+from assets.cross_engine.row_digest import Digest, DigestPart, by_duckdb, by_spark
 from assets.cross_engine.spark_steps import name_of
 from components.checks.history_findings import Finding
 from resources.catalog.unity_catalog import UnityCatalog
@@ -153,8 +153,8 @@ def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[ProofEn
     restored = [entry for entry in baseline if entry.operation == RESTORE]
     tables = [TABLES[entry.table] for entry in restored]
     found = {
-        "Spark": by_spark(spark, [Part.of(table, name_of(spark, table)) for table in tables]),
-        "DuckDB": by_duckdb(session, [Part.of(table, _in_duckdb(table.name)) for table in tables]),
+        "Spark": by_spark(spark, [DigestPart.of(table, name_of(spark, table)) for table in tables]),
+        "DuckDB": by_duckdb(session, [DigestPart.of(table, _in_duckdb(table.name)) for table in tables]),
     }
     wrong = [
         f"{entry.table}, read by {engine}"
@@ -170,8 +170,8 @@ def _finding(wrong: Sequence[str], bad: str, good: str, **numbers: int) -> Findi
     return Finding(not wrong, f"{bad}: {shown}." if wrong else f"{good}.", {**numbers, "wrong": len(wrong)})
 
 
-def _part(entry: ProofEntry, source: str, *, count: bool = False) -> Part:
-    return Part.of(PROOF[entry.table], source, entry.block, count=count)
+def _part(entry: ProofEntry, source: str, *, count: bool = False) -> DigestPart:
+    return DigestPart.of(PROOF[entry.table], source, entry.block, count=count)
 
 
 def _in_spark(spark: Spark, entry: ProofEntry) -> str:

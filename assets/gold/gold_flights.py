@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.bronze.landed_tables import AIRLINES, AIRPORTS
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_WEATHER, MERGE
-from components.table_asset import Written, asset_key, result, spark_table, table_spec
+from components.table_asset import TableChange, asset_key, result, spark_table, table_spec
 from ingest.file_source import APPEND
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
@@ -118,7 +118,7 @@ def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) 
         appended = [append for day in missing_days(session) if (append := append_day(session, day))]
         session.attach()
         rows = session.count(CARRIER_DAILY_SNAPSHOT)
-    written = Written(
+    written = TableChange(
         version=catalog.version(CARRIER_DAILY_SNAPSHOT.full_name(catalog.connection.name)),
         rows=rows,
         added=sum(append.rows for append in appended),

@@ -13,7 +13,7 @@ from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tabl
 from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.validation import validation_result
-from components.table_asset import Written, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, table_spec
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark.spark_engine import COMMITTED, Spark
@@ -85,13 +85,13 @@ class _State:
             cls(table, -1, 0) if created else cls(table, spark.catalog.version(spark.full_name(table)), spark.count(table))
         )
 
-    def written(self, spark: Spark, more: Mapping[str, Any]) -> Written:
+    def written(self, spark: Spark, more: Mapping[str, Any]) -> TableChange:
         name = spark.full_name(self.table)
         version, rows = spark.catalog.version(name), spark.count(self.table)
         status = spark.history(name, version - self._version) if version > self._version else []
         # Not those that others make meanwhile: ours carry a mark.
         ours = [c for c in status if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
-        return Written(
+        return TableChange(
             version=version,
             rows=rows,
             added=rows - self._rows,

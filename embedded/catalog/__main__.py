@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from embedded.catalog.access_rules import Privilege
-from embedded.catalog.api_errors import CatalogError
-from embedded.catalog.catalog_server import HOST, PortTakenError, Settings, serve
+from embedded.catalog.api_errors import ApiError
+from embedded.catalog.catalog_server import HOST, PortTakenError, ServerSettings, serve
 from embedded.catalog.managed_storage import S3
 from embedded.catalog.object_names import check_name
 from embedded.catalog.store.catalog_database import ACCESS_TOKEN_SECONDS
@@ -29,7 +29,7 @@ def _principal(text: str) -> tuple[str, list[Privilege]]:
         ) from error
 
 
-def _settings() -> Settings:
+def _settings() -> ServerSettings:
     parser = argparse.ArgumentParser(
         prog="python -m embedded.catalog",
         description=f"A Unity Catalog server on {HOST}. Prints one line of JSON to stdout when it is ready.",
@@ -74,7 +74,7 @@ def _settings() -> Settings:
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop when stdin reaches its end")
     given = vars(parser.parse_args())
     s3 = S3(**{name.removeprefix("s3_"): given.pop(name) for name in list(given) if name.startswith("s3_")})
-    return Settings(s3=s3, **given)
+    return ServerSettings(s3=s3, **given)
 
 
 def main() -> int:
@@ -85,7 +85,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         serve(_settings())
-    except (PortTakenError, CatalogError, ValueError, OSError) as error:
+    except (PortTakenError, ApiError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

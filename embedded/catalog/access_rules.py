@@ -24,7 +24,7 @@ ADMIN = "admin"
 
 
 class Privilege(Flag):
-    """`A | B` in a `Need` asks for either."""
+    """`A | B` in `RequiredPrivileges` asks for either."""
 
     CREATE_CATALOG = auto()
     CREATE_EXTERNAL_TABLE = auto()
@@ -67,8 +67,8 @@ _LEVEL = {
     Privilege.MODIFY: 3,
 }
 
-# What a route asks for beyond its need, by what the request says: here by the operation that credentials are for, on a
-# table and on a path outside of the managed ones.
+# What a route asks for beyond its required privileges, by what the request says: here by the operation that credentials are
+# for, on a table and on a path outside of the managed ones.
 LEVEL: dict[str, RequiredPrivileges] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
 _READ_PATH, _WRITE_PATH = (Privilege.READ_FILES,), (Privilege.READ_FILES, Privilege.WRITE_FILES)
 PATH_LEVEL: dict[str, RequiredPrivileges] = {
@@ -124,7 +124,7 @@ class EffectivePrivileges:
         return (Privilege.USE_CATALOG, Privilege.USE_SCHEMA)[: len(self.names)]
 
     def lacks(self, required: Iterable[Privilege]) -> Privilege | None:
-        """The first of `need` that the principal does not have."""
+        """The first of `required` that the principal does not have."""
         return next((wanted for wanted in required if not self.has(wanted)), None)
 
     def require(self, required: RequiredPrivileges) -> None:

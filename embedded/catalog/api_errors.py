@@ -7,7 +7,7 @@ the 2.1 API answers `{"error_code", "message", "details"}`, which is also what d
 from typing import Any, ClassVar
 
 
-class CatalogError(Exception):
+class ApiError(Exception):
     """An answer other than success. `message` goes to the client, so it names things, and never internals."""
 
     status: ClassVar[int] = 500
@@ -21,7 +21,7 @@ class CatalogError(Exception):
             self.error_code = error_code
 
 
-class InvalidRequestError(CatalogError):
+class InvalidRequestError(ApiError):
     """The request cannot be understood: not JSON, a wrong type, a missing field, an unknown action."""
 
     status = 400
@@ -29,7 +29,7 @@ class InvalidRequestError(CatalogError):
     error_code = "INVALID_ARGUMENT"
 
 
-class InvalidParameterError(CatalogError):
+class InvalidParameterError(ApiError):
     """The request is understood, and breaks a rule of the API or of the managed-table contract."""
 
     status = 400
@@ -37,7 +37,7 @@ class InvalidParameterError(CatalogError):
     error_code = "INVALID_ARGUMENT"
 
 
-class UnsupportedTableFormatError(CatalogError):
+class UnsupportedTableFormatError(ApiError):
     """The table exists, and cannot be served as a Delta table."""
 
     status = 400
@@ -45,7 +45,7 @@ class UnsupportedTableFormatError(CatalogError):
     error_code = "INVALID_ARGUMENT"
 
 
-class FailedPreconditionError(CatalogError):
+class FailedPreconditionError(ApiError):
     """The request is right, and the state of the catalog forbids it (a schema that still has tables)."""
 
     status = 400
@@ -53,7 +53,7 @@ class FailedPreconditionError(CatalogError):
     error_code = "FAILED_PRECONDITION"
 
 
-class NotAuthorizedError(CatalogError):
+class NotAuthorizedError(ApiError):
     """No bearer token, or one that is wrong, expired or revoked."""
 
     status = 401
@@ -61,7 +61,7 @@ class NotAuthorizedError(CatalogError):
     error_code = "UNAUTHENTICATED"
 
 
-class PermissionDeniedError(CatalogError):
+class PermissionDeniedError(ApiError):
     """The principal lacks a privilege: see `access`."""
 
     status = 403
@@ -69,7 +69,7 @@ class PermissionDeniedError(CatalogError):
     error_code = "PERMISSION_DENIED"
 
 
-class NoSuchPathError(CatalogError):
+class NoSuchPathError(ApiError):
     """The API has no such path."""
 
     status = 404
@@ -77,7 +77,7 @@ class NoSuchPathError(CatalogError):
     error_code = "NOT_FOUND"
 
 
-class NoSuchCatalogError(CatalogError):
+class NoSuchCatalogError(ApiError):
     """No catalog of that name."""
 
     status = 404
@@ -85,7 +85,7 @@ class NoSuchCatalogError(CatalogError):
     error_code = "CATALOG_NOT_FOUND"
 
 
-class NoSuchSchemaError(CatalogError):
+class NoSuchSchemaError(ApiError):
     """No schema of that name, or no catalog to hold it."""
 
     status = 404
@@ -93,7 +93,7 @@ class NoSuchSchemaError(CatalogError):
     error_code = "SCHEMA_NOT_FOUND"
 
 
-class NoSuchTableError(CatalogError):
+class NoSuchTableError(ApiError):
     """No table, or no staging table, of that name, id or location."""
 
     status = 404
@@ -101,7 +101,7 @@ class NoSuchTableError(CatalogError):
     error_code = "TABLE_NOT_FOUND"
 
 
-class NoSuchPrincipalError(CatalogError):
+class NoSuchPrincipalError(ApiError):
     """No principal, or credential of one, of that name or id."""
 
     status = 404
@@ -109,7 +109,7 @@ class NoSuchPrincipalError(CatalogError):
     error_code = "NOT_FOUND"
 
 
-class MethodNotAllowedError(CatalogError):
+class MethodNotAllowedError(ApiError):
     """The path exists, for other methods."""
 
     status = 405
@@ -117,7 +117,7 @@ class MethodNotAllowedError(CatalogError):
     error_code = "METHOD_NOT_ALLOWED"
 
 
-class AlreadyExistsError(CatalogError):
+class AlreadyExistsError(ApiError):
     """The name is taken."""
 
     status = 409
@@ -125,7 +125,7 @@ class AlreadyExistsError(CatalogError):
     error_code = "ALREADY_EXISTS"
 
 
-class CommitVersionConflictError(CatalogError):
+class CommitVersionConflictError(ApiError):
     """Another writer's commit was ratified first: reload, rebuild, propose the next version."""
 
     status = 409
@@ -133,7 +133,7 @@ class CommitVersionConflictError(CatalogError):
     error_code = "ABORTED"
 
 
-class UpdateRequirementConflictError(CatalogError):
+class UpdateRequirementConflictError(ApiError):
     """An assert-etag or assert-table-uuid requirement does not hold: reload and retry."""
 
     status = 409
@@ -141,7 +141,7 @@ class UpdateRequirementConflictError(CatalogError):
     error_code = "ABORTED"
 
 
-class BodyTooLargeError(CatalogError):
+class BodyTooLargeError(ApiError):
     """The request body is over the limit."""
 
     status = 413
@@ -149,7 +149,7 @@ class BodyTooLargeError(CatalogError):
     error_code = "INVALID_ARGUMENT"
 
 
-class ResourceExhaustedError(CatalogError):
+class ResourceExhaustedError(ApiError):
     """Too many ratified commits wait to be published."""
 
     status = 429
@@ -157,7 +157,7 @@ class ResourceExhaustedError(CatalogError):
     error_code = "RESOURCE_EXHAUSTED"
 
 
-class NotSupportedError(CatalogError):
+class NotSupportedError(ApiError):
     """A part of the published API that this server does not implement."""
 
     status = 501
@@ -165,7 +165,7 @@ class NotSupportedError(CatalogError):
     error_code = "UNIMPLEMENTED"
 
 
-def error_body(error: CatalogError, path: str) -> dict[str, Any]:
+def error_body(error: ApiError, path: str) -> dict[str, Any]:
     """The JSON answer for `error`, in the shape that clients of `path` parse."""
     if "/unity-catalog/delta/v1/" in path:
         return {"error": {"message": error.message, "type": error.delta_type, "code": error.status}}

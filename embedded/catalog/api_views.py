@@ -12,7 +12,7 @@ from embedded.catalog.column_json import column_infos, struct_of
 from embedded.catalog.managed_storage import Credentials
 from embedded.catalog.store.namespace_store import Catalog, Schema
 from embedded.catalog.store.table_store import StagingTable, Table
-from embedded.catalog.store.table_updates import Loaded
+from embedded.catalog.store.table_updates import LoadedTable
 
 Json = dict[str, Any]
 
@@ -104,7 +104,7 @@ def all_properties(table: Table) -> dict[str, str]:
     return {**table.properties, **{key: str(value) for key, value in derived.items()}}
 
 
-def load_response(loaded: Loaded) -> Json:
+def load_response(loaded: LoadedTable) -> Json:
     """DeltaLoadTableResponse. Raises UnsupportedTableFormatError for what is no Delta table with typed columns."""
     table = loaded.table
     columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route
 
 from embedded.catalog.access_rules import ADMIN, Privilege, RequiredPrivileges
-from embedded.catalog.api_errors import CatalogError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
+from embedded.catalog.api_errors import ApiError, MethodNotAllowedError, NoSuchPathError, NotSupportedError, error_body
 from embedded.catalog.bearer_auth import DISCOVERY, HOST_METADATA, TOKEN, BearerAuth, Identities
 from embedded.catalog.endpoint import Call, Handler, endpoint
 from embedded.catalog.routes import (
@@ -26,7 +26,7 @@ from embedded.catalog.routes import (
     schemas_routes,
     tables_routes,
 )
-from embedded.catalog.server_metrics import Metrics
+from embedded.catalog.server_metrics import ServerMetrics
 from embedded.catalog.store.catalog_database import Store
 
 _log = logging.getLogger(__name__)
@@ -139,11 +139,11 @@ def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = Mapp
     app = Starlette(
         routes=routes,
         middleware=[Middleware(BearerAuth, identities=identities)],
-        exception_handlers={CatalogError: _answer_refusal, HTTPException: _answer_unrouted, Exception: _answer_bug},
+        exception_handlers={ApiError: _answer_refusal, HTTPException: _answer_unrouted, Exception: _answer_bug},
     )
     app.state.store = store
     app.state.identities = identities
-    app.state.metrics = Metrics(store)
+    app.state.metrics = ServerMetrics(store)
     return app
 
 
@@ -166,12 +166,12 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-def _answer(request: Request, error: CatalogError, headers: Mapping[str, str] | None = None) -> Response:
+def _answer(request: Request, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse(error_body(error, request.url.path), error.status, headers)
 
 
 async def _answer_refusal(request: Request, error: Exception) -> Response:
-    return _answer(request, error if isinstance(error, CatalogError) else CatalogError("Internal error."))
+    return _answer(request, error if isinstance(error, ApiError) else ApiError("Internal error."))
 
 
 async def _answer_unrouted(request: Request, error: Exception) -> Response:
@@ -191,4 +191,4 @@ def _methods_of(request: Request) -> set[str]:
 async def _answer_bug(request: Request, error: Exception) -> Response:
     request_id = getattr(request.state, "request_id", "-")
     _log.error("%s %s failed (request %s)", request.method, request.url.path, request_id, exc_info=error)
-    return _answer(request, CatalogError("Internal error; see the log of the catalog server."))
+    return _answer(request, ApiError("Internal error; see the log of the catalog server."))

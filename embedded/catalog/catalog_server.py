@@ -37,7 +37,7 @@ class PortTakenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """How to start the server; see `__main__` for what each means."""
 
     state_dir: Path
@@ -51,7 +51,7 @@ class Settings:
     exit_with_stdin: bool
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ServerSettings) -> None:
     """Serve until SIGTERM, SIGINT or, if asked, the end of stdin.
 
     Raises PortTakenError, InvalidParameterError for a storage root that cannot be one, and ValueError or OSError for a
@@ -108,7 +108,7 @@ def _root_url(root: str) -> str:
     return url
 
 
-def _prepare(store: Store, settings: Settings) -> None:
+def _prepare(store: Store, settings: ServerSettings) -> None:
     purge_dropped(store)
     with store.write() as tx:
         try:
@@ -152,7 +152,7 @@ def _end_on_signals(server: uvicorn.Server) -> None:
         signal.signal(number, stop)
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
+async def _run(server: uvicorn.Server, listener: socket.socket, settings: ServerSettings) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)

@@ -20,13 +20,13 @@ def _hyphenated(name: str) -> str:
     return name.replace("_", "-")
 
 
-class Body(BaseModel):
+class DeltaBody(BaseModel):
     """A delta/v1 request body, or a part of one."""
 
     model_config = ConfigDict(strict=True, alias_generator=_hyphenated)
 
 
-class Protocol(Body):
+class Protocol(DeltaBody):
     min_reader_version: Int32
     min_writer_version: Int32
     reader_features: list[str] = []
@@ -55,22 +55,22 @@ class DomainMetadata(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-class Iceberg(Body):
+class Iceberg(DeltaBody):
     metadata_location: str
     converted_delta_version: Natural
     converted_delta_timestamp: Natural
     base_converted_delta_version: Natural | None = None
 
 
-class Uniform(Body):
+class Uniform(DeltaBody):
     iceberg: Iceberg
 
 
-class CreateStagingTable(Body):
+class CreateDeltaStagingTable(DeltaBody):
     name: Name
 
 
-class CreateTable(Body):
+class CreateDeltaTable(DeltaBody):
     name: Name
     location: str
     table_type: Literal["MANAGED", "EXTERNAL"]
@@ -84,21 +84,21 @@ class CreateTable(Body):
     uniform: Uniform | None = None
 
 
-class RenameTable(Body):
+class RenameTable(DeltaBody):
     new_name: Name
 
 
-class AssertTableUuid(Body):
+class AssertTableUuid(DeltaBody):
     type: Literal["assert-table-uuid"]
     uuid: UUID
 
 
-class AssertEtag(Body):
+class AssertEtag(DeltaBody):
     type: Literal["assert-etag"]
     etag: str
 
 
-class Commit(Body):
+class ProposedCommit(DeltaBody):
     version: Positive
     timestamp: Positive
     file_name: str
@@ -106,58 +106,58 @@ class Commit(Body):
     file_modification_timestamp: Positive
 
 
-class AddCommit(Body):
+class AddCommit(DeltaBody):
     action: Literal["add-commit"]
-    commit: Commit
+    commit: ProposedCommit
     uniform: Uniform | None = None
 
 
-class SetLatestBackfilledVersion(Body):
+class SetLatestBackfilledVersion(DeltaBody):
     action: Literal["set-latest-backfilled-version"]
     latest_published_version: Natural
 
 
-class SetProperties(Body):
+class SetProperties(DeltaBody):
     action: Literal["set-properties"]
     updates: dict[str, str]
 
 
-class RemoveProperties(Body):
+class RemoveProperties(DeltaBody):
     action: Literal["remove-properties"]
     removals: list[str]
 
 
-class SetColumns(Body):
+class SetColumns(DeltaBody):
     action: Literal["set-columns"]
     columns: Json
 
 
-class SetTableComment(Body):
+class SetTableComment(DeltaBody):
     action: Literal["set-table-comment"]
     comment: str
 
 
-class SetProtocol(Body):
+class SetProtocol(DeltaBody):
     action: Literal["set-protocol"]
     protocol: Protocol
 
 
-class SetDomainMetadata(Body):
+class SetDomainMetadata(DeltaBody):
     action: Literal["set-domain-metadata"]
     updates: DomainMetadata
 
 
-class RemoveDomainMetadata(Body):
+class RemoveDomainMetadata(DeltaBody):
     action: Literal["remove-domain-metadata"]
     domains: list[str]
 
 
-class SetPartitionColumns(Body):
+class SetPartitionColumns(DeltaBody):
     action: Literal["set-partition-columns"]
     partition_columns: list[str]
 
 
-class UpdateSnapshotVersion(Body):
+class UpdateSnapshotVersion(DeltaBody):
     action: Literal["update-metadata-snapshot-version"]
     last_commit_version: Natural
     last_commit_timestamp_ms: Natural
@@ -180,7 +180,7 @@ Update = Annotated[
 ]
 
 
-class UpdateTable(Body):
+class UpdateTable(DeltaBody):
     requirements: list[Requirement]
     updates: list[Update]
 
@@ -189,14 +189,14 @@ class UpdateTable(Body):
 Bins = Annotated[list[Int64], Field(max_length=1000)]
 
 
-class FileSizeHistogram(Body):
+class FileSizeHistogram(DeltaBody):
     sorted_bin_boundaries: Bins
     file_counts: Bins
     total_bytes: Bins
     commit_version: Int64 | None = None
 
 
-class CommitReport(Body):
+class CommitReport(DeltaBody):
     num_files_added: Int64 | None = None
     num_bytes_added: Int64 | None = None
     num_files_removed: Int64 | None = None
@@ -207,10 +207,10 @@ class CommitReport(Body):
     file_size_histogram: FileSizeHistogram | None = None
 
 
-class Report(Body):
+class Report(DeltaBody):
     commit_report: CommitReport | None = None
 
 
-class ReportMetrics(Body):
+class ReportMetrics(DeltaBody):
     table_id: UUID
     report: Report | None = None

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog.access_rules import RequiredPrivileges
-from embedded.catalog.api_errors import BodyTooLargeError, CatalogError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.api_errors import ApiError, BodyTooLargeError, InvalidParameterError, InvalidRequestError
 from embedded.catalog.bearer_auth import Identities
-from embedded.catalog.server_metrics import Metrics
+from embedded.catalog.server_metrics import ServerMetrics
 from embedded.catalog.store import grant_store
 from embedded.catalog.store.catalog_database import Store
 
@@ -33,9 +33,9 @@ class Call:
 
     store: Store
     identities: Identities
-    metrics: Metrics
+    metrics: ServerMetrics
     principal: str
-    required: RequiredPrivileges
+    required_privileges: RequiredPrivileges
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
@@ -49,21 +49,21 @@ class Call:
         Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
         """
         with self.store.read() as tx:
-            grant_store.effective(tx, self.principal, names).require((*self.required, *also))
+            grant_store.effective(tx, self.principal, names).require((*self.required_privileges, *also))
             yield tx
 
     @contextmanager
     def read_id(self, table_id: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """The same as `read` for a table or staging table by its id. Raises NoSuchTableError."""
         with self.store.read() as tx:
-            grant_store.effective_by_id(tx, self.principal, table_id).require((*self.required, *also))
+            grant_store.effective_by_id(tx, self.principal, table_id).require((*self.required_privileges, *also))
             yield tx
 
     @contextmanager
     def write(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """The same as a transaction: what was permitted at its start is so until its end."""
         with self.store.write() as tx:
-            grant_store.effective(tx, self.principal, names).require((*self.required, *also))
+            grant_store.effective(tx, self.principal, names).require((*self.required_privileges, *also))
             yield tx
 
     def parse(self, model: type[BodyModel]) -> BodyModel:
@@ -136,7 +136,7 @@ async def _bounded_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _refusal(error: ValidationError) -> CatalogError:
+def _refusal(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "body"
     message = f"{where}: {first['msg'].removeprefix('Value error, ')}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from embedded.catalog.api_errors import CatalogError, NotSupportedError
+from embedded.catalog.api_errors import ApiError, NotSupportedError
 from embedded.catalog.object_names import check_managed, file_path
 
 _READ = ["s3:GetObject"]
@@ -64,7 +64,7 @@ class S3:
             )["Credentials"]
         except (BotoCoreError, ClientError) as error:
             _log.error("STS gave no credentials for %s: %s", location, error)
-            raise CatalogError(f"STS gave no credentials for {location}; see the log of the catalog server.") from error
+            raise ApiError(f"STS gave no credentials for {location}; see the log of the catalog server.") from error
         expires_at = int(made["Expiration"].timestamp() * 1000)
         return Credentials(made["AccessKeyId"], made["SecretAccessKey"], made["SessionToken"], expires_at)
 

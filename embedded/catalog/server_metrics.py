@@ -40,7 +40,7 @@ def log_access_to(path: Path) -> None:
     _access.setLevel(logging.INFO)
 
 
-class Metrics:
+class ServerMetrics:
     """The figures of one server, in a registry of their own."""
 
     def __init__(self, store: Store) -> None:
@@ -89,7 +89,7 @@ class _Unpublished(Collector):
 class Observed:
     """The application, also what answers its bugs, with an id, a log line and a count for each request."""
 
-    def __init__(self, app: Starlette, metrics: Metrics) -> None:
+    def __init__(self, app: Starlette, metrics: ServerMetrics) -> None:
         self._app = app
         self._metrics = metrics
         self._routes: dict[Any, str] = {route.endpoint: route.path for route in app.routes if isinstance(route, Route)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from ingest.discovery.file_index import LAST, FileIndex, Look, Progress
+from ingest.discovery.file_index import LAST, FileIndex, ListingProgress, Look
 from ingest.discovery.notifications import BadMessage, Message, Queue, created, keep_bad_message, landing_path
 from resources.landing.file_listing import is_data
 from resources.landing.landing_zone import LandingZone, folder_of, matcher
@@ -100,7 +100,7 @@ def discover(
         list_on(index, landing, look, area, begun, late)
 
 
-def _begun(progress: Progress, scope: str, now: float, again_after: float) -> Progress | None:
+def _begun(progress: ListingProgress, scope: str, now: float, again_after: float) -> ListingProgress | None:
     """Return the listing that is to go on, or a new one where one is due."""
     if progress.scope == scope and progress.at is not None:
         return progress
@@ -109,7 +109,7 @@ def _begun(progress: Progress, scope: str, now: float, again_after: float) -> Pr
 
 
 def list_on(
-    index: FileIndex, landing: LandingZone, look: Look, area: Area, progress: Progress, late: Callable[[], bool]
+    index: FileIndex, landing: LandingZone, look: Look, area: Area, progress: ListingProgress, late: Callable[[], bool]
 ) -> None:
     """Go on with a listing, until its end or until it is late."""
     at = progress.at or ""

@@ -44,7 +44,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """A run that is asked for: files by source, which attempt it is, and at which tick and time it was asked for last."""
 
     id: int
@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ListingProgress:
     """Where the listing is.
 
     Attributes:
@@ -181,10 +181,10 @@ class FileIndex:
         )
         return [LandedFile(path, size, fingerprint) for path, size, fingerprint in rows]
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoadRequest]:
         """Return the requests whose runs are not known to have succeeded, with those of their files that did not change."""
         rows = self._con.execute("SELECT id, attempt, tick, asked_at FROM requests ORDER BY id").fetchall()
-        return [Request(*row, files=self._files(row[0])) for row in rows]
+        return [LoadRequest(*row, files=self._files(row[0])) for row in rows]
 
     def _files(self, request: int) -> dict[str, list[str]]:
         files = dict[str, list[str]]()
@@ -192,29 +192,29 @@ class FileIndex:
             files.setdefault(source, []).append(path)
         return files
 
-    def ask(self, files: Mapping[str, Sequence[LandedFile]], tick: int, now: float) -> Request:
+    def ask(self, files: Mapping[str, Sequence[LandedFile]], tick: int, now: float) -> LoadRequest:
         """Note that a run is asked for."""
         with self.transaction():
             added = self._con.execute("INSERT INTO requests (attempt, tick, asked_at) VALUES (1, ?, ?)", (tick, now))
             request = added.lastrowid or 0
             paths = ((request, file.path) for batch in files.values() for file in batch)
             self._con.executemany("UPDATE work SET request = ? WHERE path = ?", paths)
-        return Request(request, 1, tick, now, {source: [file.path for file in batch] for source, batch in files.items()})
+        return LoadRequest(request, 1, tick, now, {source: [file.path for file in batch] for source, batch in files.items()})
 
-    def ask_again(self, request: Request, attempt: int, tick: int, now: float) -> Request:
+    def ask_again(self, request: LoadRequest, attempt: int, tick: int, now: float) -> LoadRequest:
         """Note that a run is asked for again."""
         self._con.execute(
             "UPDATE requests SET attempt = ?, tick = ?, asked_at = ? WHERE id = ?", (attempt, tick, now, request.id)
         )
-        return Request(request.id, attempt, tick, now, request.files)
+        return LoadRequest(request.id, attempt, tick, now, request.files)
 
-    def settle(self, request: Request) -> None:
+    def settle(self, request: LoadRequest) -> None:
         """Note that the run succeeded."""
         with self.transaction():
             self._con.execute("DELETE FROM work WHERE request = ?", (request.id,))
             self._con.execute("DELETE FROM requests WHERE id = ?", (request.id,))
 
-    def give_up(self, request: Request) -> None:
+    def give_up(self, request: LoadRequest) -> None:
         """Note that the request is not repeated. Its files are taken up again when they change."""
         with self.transaction():
             self._con.execute("UPDATE work SET given_up = 1 WHERE request = ?", (request.id,))
@@ -252,12 +252,12 @@ class FileIndex:
             self._con.execute("DELETE FROM message_files WHERE message = ?", (message,))
 
     @property
-    def listing(self) -> Progress:
+    def listing(self) -> ListingProgress:
         """Where the listing is."""
         scope, started, at, baseline = self._con.execute("SELECT scope, started, at, baseline FROM listing").fetchone()
-        return Progress(scope, started, at, baseline)
+        return ListingProgress(scope, started, at, baseline)
 
-    def note(self, listing: Progress) -> None:
+    def note(self, listing: ListingProgress) -> None:
         """Keep where the listing is."""
         row = (listing.scope, listing.started, listing.at, listing.baseline)
         self._con.execute("UPDATE listing SET scope = ?, started = ?, at = ?, baseline = ?", row)

@@ -9,14 +9,14 @@ from itertools import zip_longest
 
 from pydantic import BaseModel
 
-from ingest.discovery.file_index import FileIndex, Request
+from ingest.discovery.file_index import FileIndex, LoadRequest
 from ingest.load.batch_loading import batches
 from resources.landing.landing_zone import LandedFile
 
 MAX_ATTEMPTS = 3
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How the run of a request ended so far."""
 
     SUCCEEDED = "succeeded"
@@ -57,13 +57,13 @@ class Limits(BaseModel):
 def plan(
     index: FileIndex,
     sources: Sequence[str],
-    outcome: Callable[[Request], Outcome],
+    outcome: Callable[[LoadRequest], RunOutcome],
     limits: Limits,
     *,
     requested: int,
     settle_seconds: float,
     now: float,
-) -> list[Request]:
+) -> list[LoadRequest]:
     """Decide which runs to ask for now, and note it in the index.
 
     Args:
@@ -77,7 +77,7 @@ def plan(
     """
     tick = requested + 1
     with index.transaction():
-        asked = list[Request]()
+        asked = list[LoadRequest]()
         for request in index.requests():
             asked += _repeated(index, request, outcome, tick, now)
         room = min(limits.requests, limits.open - index.counts().requests)
@@ -93,8 +93,8 @@ def plan(
 
 
 def _repeated(
-    index: FileIndex, request: Request, outcome: Callable[[Request], Outcome], tick: int, now: float
-) -> list[Request]:
+    index: FileIndex, request: LoadRequest, outcome: Callable[[LoadRequest], RunOutcome], tick: int, now: float
+) -> list[LoadRequest]:
     """Settle a request, give it up, go on waiting for it, or ask for it again."""
     if not request.files:
         # All have gone, or have changed and are asked for anew.
@@ -103,9 +103,9 @@ def _repeated(
     if request.tick >= tick:
         return [index.ask_again(request, request.attempt, tick, now)]
     ended = outcome(request)
-    if ended is Outcome.RUNNING:
+    if ended is RunOutcome.RUNNING:
         return []
-    if ended is Outcome.SUCCEEDED:
+    if ended is RunOutcome.SUCCEEDED:
         index.settle(request)
     elif request.attempt < MAX_ATTEMPTS:
         return [index.ask_again(request, request.attempt + 1, tick, now)]

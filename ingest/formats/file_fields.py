@@ -10,7 +10,7 @@ from resources.errors import BadFile
 from resources.sql.duckdb_sql import literal
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What a field's SQL gives: a text, a JSON value, or a value of the file's own type."""
 
     TEXT = auto()
@@ -24,25 +24,25 @@ class Field:
 
     name: str
     sql: str
-    kind: Kind = Kind.TEXT
+    kind: FieldKind = FieldKind.TEXT
     type: str = "VARCHAR"
 
     @property
     def text(self) -> str:
         """SQL of the value as a person reads it."""
-        return f"({self.sql} ->> '$')" if self.kind is Kind.JSON else f"CAST({self.sql} AS VARCHAR)"
+        return f"({self.sql} ->> '$')" if self.kind is FieldKind.JSON else f"CAST({self.sql} AS VARCHAR)"
 
     def as_type(self, wanted: SqlType) -> str:
         """Return SQL of the value as the wanted type, NULL where it cannot be that unchanged."""
-        if self.kind is Kind.JSON:
+        if self.kind is FieldKind.JSON:
             return from_json(self.sql, wanted)
-        if self.kind is Kind.TEXT or self.type == "VARCHAR":
+        if self.kind is FieldKind.TEXT or self.type == "VARCHAR":
             return from_text(self.sql, wanted)
         return self._typed(wanted)
 
     def always_fits(self, wanted: SqlType) -> bool:
         """Whether every value is one of the wanted type, so that none need be looked at."""
-        return (wanted.name == "VARCHAR" and self.type != "BLOB") or (self.kind is Kind.TYPED and self._is(wanted))
+        return (wanted.name == "VARCHAR" and self.type != "BLOB") or (self.kind is FieldKind.TYPED and self._is(wanted))
 
     def _is(self, wanted: SqlType) -> bool:
         # DuckDB shows names without quotes where it can.
@@ -65,7 +65,7 @@ class Field:
     @property
     def json(self) -> str:
         """SQL of the value as JSON text, just as it came; binary in Base64."""
-        if self.kind is Kind.JSON:
+        if self.kind is FieldKind.JSON:
             # DuckDB reads NaN and Infinity, which no other reader of the rescued JSON may.
             not_json = rf"regexp_matches({self.sql}, '(?i)(^|[:\[,])\s*-?(nan|inf)')"
             return f"CASE WHEN {not_json} THEN to_json(CAST({self.sql} AS VARCHAR)) ELSE {self.sql} END::VARCHAR"

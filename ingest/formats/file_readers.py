@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.file_source import CsvDialect, Format, Source
-from ingest.formats.file_fields import Field, Kind, Raw, check_names, raw
+from ingest.formats.file_fields import Field, FieldKind, Raw, check_names, raw
 from ingest.formats.fitting_values import opened
 from ingest.formats.unpacked_file import LINE_LIMIT, unpacked
 from resources.errors import BadFile
@@ -171,11 +171,11 @@ def _json_fields(keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
     for key in keys:
         spellings.setdefault(key.lower(), []).append(key)
     if len(spellings) == len(keys):
-        fields = {key.lower(): Field(key, f"j.{identifier(key)}", Kind.JSON) for key in keys}
+        fields = {key.lower(): Field(key, f"j.{identifier(key)}", FieldKind.JSON) for key in keys}
         return (opened("json", keys) if keys else "NULL"), fields
     # Different objects write a key in different cases, which a struct would take for one field.
     found = {folded: ", ".join(f"j[{literal(key)}]" for key in same) for folded, same in spellings.items()}
-    fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", Kind.JSON) for folded, sql in found.items()}
+    fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", FieldKind.JSON) for folded, sql in found.items()}
     return "CAST(json AS MAP(VARCHAR, JSON))", fields
 
 
@@ -196,7 +196,7 @@ def _check_objects(con: "duckdb.DuckDBPyConnection", file: str) -> None:
 
 
 def _rest(picked: list[str]) -> str:
-    entry = Field("", "e.value", Kind.JSON)
+    entry = Field("", "e.value", FieldKind.JSON)
     known = ", ".join(map(literal, picked)) or "NULL"
     entries = "map_entries(CAST(json AS MAP(VARCHAR, JSON)))"
     others = f"list_filter({entries}, lambda e: e.value IS NOT NULL AND e.key NOT IN ({known}))"
@@ -210,7 +210,7 @@ def _parquet(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Co
     if "file_row_number" in (name.lower() for name in names):
         raise BadFile(file, "it has a column file_row_number, which is DuckDB's own name for a row's place; rename it")
     check_names(file, names)
-    fields = (Field(name, identifier(name), Kind.TYPED, str(held)) for name, held, *_ in described)
+    fields = (Field(name, identifier(name), FieldKind.TYPED, str(held)) for name, held, *_ in described)
     return raw(f"read_parquet({options}, file_row_number = true)", "file_row_number + 1", fields, wanted)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.file_source import RESERVED, Source
-from ingest.formats.file_fields import Field, Kind, Raw
+from ingest.formats.file_fields import Field, FieldKind, Raw
 from ingest.formats.file_readers import reading
 from resources.column_types import sql_type
 from resources.declarations import IDENTIFIER, Column
@@ -94,7 +94,7 @@ def _first_that_fit(
 
 def _plainly(field: Field, type_text: str) -> str:
     value = field.as_type(sql_type(type_text))
-    if field.kind is not Kind.TEXT or type_text not in ("bigint", "double"):
+    if field.kind is not FieldKind.TEXT or type_text not in ("bigint", "double"):
         return value
     name = f"regexp_matches({field.sql}, {literal(_NO_NUMBER)})"
     if type_text == "double":
@@ -106,11 +106,11 @@ def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Seq
     import duckdb
 
     match field.kind:
-        case Kind.TEXT:
+        case FieldKind.TEXT:
             return _TEXT_TYPES
-        case Kind.TYPED:
+        case FieldKind.TYPED:
             return [_spark(duckdb.sqltype(field.type)) or "string"]
-        case Kind.JSON:
+        case FieldKind.JSON:
             some = f"FROM {raw.relation} WHERE {field.sql} IS NOT NULL LIMIT {_SAMPLE_VALUES}"
             found = con.execute(f"SELECT CAST({field.sql} AS VARCHAR) {some}").fetchall()
             try:

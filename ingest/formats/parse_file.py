@@ -13,7 +13,7 @@ from ingest.formats.file_readers import MISFIT, reading
 from ingest.formats.inferred_columns import infer, is_plain
 from resources.column_types import SqlType, sql_type
 from resources.declarations import Column
-from resources.duckdb.parquet_files import Written, write_parquet
+from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.errors import BadFile, RatifyError
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -36,7 +36,7 @@ class Load:
 class Parsed:
     """The Parquet file that was written, and how many of its rows have something in `_rescued_data`."""
 
-    written: Written
+    written: ParquetFile
     rescued: int
 
 

@@ -28,7 +28,7 @@ from resources.declarations import Column
 from resources.delta.snapshot import RETENTION, retention_seconds
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.duckdb.group_commit import Ratified, Staged
-from resources.duckdb.parquet_files import Written, write_parquet
+from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.duckdb.row_replacement import replace_rows
 from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -163,7 +163,7 @@ class _Batch:
     load: Load
     folder: Path
     columns: tuple[Column, ...] = ()
-    parsed: dict[str, tuple[Path, Written]] = field(default_factory=dict[str, tuple[Path, Written]])
+    parsed: dict[str, tuple[Path, ParquetFile]] = field(default_factory=dict[str, tuple[Path, ParquetFile]])
 
     def __post_init__(self) -> None:
         self.columns = self._columns_now()

@@ -11,7 +11,7 @@ from resources.landing.landing_zone import LandedFile
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedBatch:
     """A batch that was loaded: when it was done (UTC), and the seconds that it took."""
 
     outcome: BatchOutcome
@@ -34,7 +34,7 @@ class Loaded:
         )
 
 
-def numbers(batches: Sequence[Loaded]) -> dict[str, int | float]:
+def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
     """Return what a materialization did, by the names that its plots have. Times are in seconds."""
     files = [file for batch in batches for file in batch.outcome.files]
     loaded: dict[str, int | float] = {

@@ -13,7 +13,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ingest.records import event_time
-from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, Target, refused
+from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, StreamTarget, refused
 from resources.declarations import TableDeclaration
 from resources.errors import FileUnreadable, NotConfigured, StreamError
 from resources.landing.landing_zone import LandingZone
@@ -83,7 +83,7 @@ class FileSource(RecordSource):
         lost = f"{len(gone):,} of the {len(held):,} files that it holds are no longer in {self._folder}"
         return refused(spark.full_name(table), f"{lost}: {shown}" if gone else lost, "the folder")
 
-    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
+    def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         config, settings = self._config, self._settings
         reader_options = {
             "wholetext": "true",
@@ -136,10 +136,10 @@ class FileSource(RecordSource):
             )
         return failure(said)
 
-    def failed(self, target: Target, error: StreamError) -> None:
+    def failed(self, target: StreamTarget, error: StreamError) -> None:
         """Nothing more can be known of it."""
 
-    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+    def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         return SourceProgress(more={"files": self._seen.files, LISTED: self._seen.digest})
 
     def _names(self) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ingest.records.record_source import (
     SourceOptions,
     SourceProgress,
     SourceStatus,
-    Target,
+    StreamTarget,
     refused,
 )
 from resources.declarations import TableDeclaration
@@ -74,7 +74,7 @@ class KafkaSource(RecordSource):
         first = _of_each_partition(spark, table, "min(offset)")
         return refusal(spark.full_name(table), first, held_offsets(spark, table), self._offset_range)
 
-    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
+    def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         fails = self._config.on_data_loss == "fail"
         # Spark itself holds a checkpoint against the topics, if it is told to fail.
         self._held = {} if target.begun and fails else held_offsets(target.spark, target.table)
@@ -120,12 +120,12 @@ class KafkaSource(RecordSource):
     def explained(self, said: str) -> StreamError:
         return failure(self._kafka.redacted(said))
 
-    def failed(self, target: Target, error: StreamError) -> None:
+    def failed(self, target: StreamTarget, error: StreamError) -> None:
         if isinstance(error, OffsetsExpired):
             held = held_offsets(target.spark, target.table)
             _refuse_gaps(_missing(held, self._kafka.offset_range(self._topics)), error)
 
-    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+    def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         position = offsets(run.position)
         if options.every is None and (left := self._offset_range.behind(position)) and not options.stop.is_set():
             raise StreamFailed(

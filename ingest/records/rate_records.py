@@ -5,7 +5,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, Target, refused
+from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, StreamTarget, refused
 from resources.declarations import TableDeclaration
 from resources.errors import StreamError
 from resources.spark.spark_engine import Spark
@@ -36,7 +36,7 @@ class RateSource(RecordSource):
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         return refused(spark.full_name(table), "its records of the source rate can all be made again", "the source")
 
-    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
+    def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         def read() -> "DataFrame":
             # Without a checkpoint the counter begins at 0 again.
             next_ = f"SELECT coalesce(max(offset) + 1, 0) AS first FROM {{raw}} WHERE topic = {literal(TOPIC)}"
@@ -51,8 +51,8 @@ class RateSource(RecordSource):
     def progressed(self, position: Any) -> None:
         """Nobody else asks for it."""
 
-    def failed(self, target: Target, error: StreamError) -> None:
+    def failed(self, target: StreamTarget, error: StreamError) -> None:
         """Nothing more can be known of it."""
 
-    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+    def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         return SourceProgress()

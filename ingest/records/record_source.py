@@ -84,7 +84,7 @@ class SourceOptions(BaseModel):
 
 
 @dataclass(frozen=True)
-class Target:
+class StreamTarget:
     """The table that a stream writes, and how far it is.
 
     Attributes:
@@ -169,7 +169,7 @@ class RecordSource(ABC):
         """Say what a full refresh would lose of what the table holds."""
 
     @abstractmethod
-    def reader(self, target: Target, options: StreamOptions) -> "Callable[[], DataFrame]":
+    def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         """Return what begins to read: a stream of the columns `RECORD`, from where the target is."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class RecordSource(ABC):
         return failure(said)
 
     @abstractmethod
-    def failed(self, target: Target, error: StreamError) -> None:
+    def failed(self, target: StreamTarget, error: StreamError) -> None:
         """Look again after an error of the stream.
 
         Raises:
@@ -189,7 +189,7 @@ class RecordSource(ABC):
         """
 
     @abstractmethod
-    def progress(self, target: Target, run: StreamRun, options: StreamOptions) -> SourceProgress:
+    def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         """Return where a run that ended well left it.
 
         Raises:

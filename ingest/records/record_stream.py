@@ -11,7 +11,7 @@ from typing import Any
 from ingest.records.file_records import FileSource
 from ingest.records.kafka_records import KafkaSource
 from ingest.records.rate_records import RateSource
-from ingest.records.record_source import SOURCE, RecordSource, SourceOptions, SourceProgress, Target
+from ingest.records.record_source import SOURCE, RecordSource, SourceOptions, SourceProgress, StreamTarget
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.errors import NotConfigured, ResetRefused, StreamError
@@ -93,7 +93,7 @@ def _ingest(
     removed, refreshed = _refresh(source, spark, table, config) if config.full_refresh else (0, None)
     checkpoint = "/".join(filter(None, (stream_checkpoints.folder(spark, table), source.checkpoint)))
     stream_checkpoints.sweep(checkpoint)
-    target = Target(spark, table, checkpoint, stream_checkpoints.has_begun(checkpoint))
+    target = StreamTarget(spark, table, checkpoint, stream_checkpoints.has_begun(checkpoint))
     query = _query(target, source.reader(target, options), config, options)
     try:
         run = follow(spark, query, replace(options, on_progress=source.progressed), explain=source.explained)
@@ -104,7 +104,9 @@ def _ingest(
     return Ingested(**vars(progress), run=run, created=created, removed=removed, refreshed=refreshed)
 
 
-def _query(target: Target, reader: Callable[[], Any], config: SourceOptions, options: StreamOptions) -> Callable[[], Any]:
+def _query(
+    target: StreamTarget, reader: Callable[[], Any], config: SourceOptions, options: StreamOptions
+) -> Callable[[], Any]:
     spark, table = target.spark, target.table
 
     def query() -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestration.cli import cli_session
-from resources.catalog.catalog_export import Export, Part
+from resources.catalog.catalog_export import Export, ExportPart
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import RatifyError
 
@@ -25,7 +25,7 @@ def _group() -> None:
 @catalog_app.command("export")
 def export(
     name: Annotated[str | None, typer.Option("--as", help="Name that the catalog is to have there.")] = None,
-    only: Annotated[list[Part] | None, typer.Option(help="A part; may be given again. All, when none is.")] = None,
+    only: Annotated[list[ExportPart] | None, typer.Option(help="A part; may be given again. All, when none is.")] = None,
     principal: Annotated[
         list[str] | None, typer.Option(metavar="OLD=NEW", help="A principal's name there; may be given again.")
     ] = None,
@@ -34,7 +34,7 @@ def export(
     """Write the catalog's tables (DDL), owners and grants as SQL. docs/catalog.md says how to run it elsewhere."""
     source = UnityCatalog(admin=True)
     exported = Export(source, name or source.connection.name, dict(_pair(text) for text in principal or []))
-    statements = list(exported.statements(only or tuple(Part)))
+    statements = list(exported.statements(only or tuple(ExportPart)))
     text = "".join(statement + ("\n\n" if statement.startswith("--") else ";\n\n") for statement in statements)
     if output is None:
         cli_session.out.print(text, end="", highlight=False, soft_wrap=True, markup=False)

@@ -16,7 +16,7 @@ from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
 from orchestration.cli import cli_session
 from orchestration.cli.demo_command import Demo, show_checks, show_tables
-from orchestration.cli.simulate_command import PARTITIONS, TOPIC, Kind, Sent, Simulation, send
+from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from orchestration.jobs import events_job
 from resources.duckdb.duckdb_engine import ALIAS
 from resources.kafka.kafka_client import Kafka
@@ -42,9 +42,9 @@ class Round:
             "records": self.sent.records,
             "silver": self.sent.accepted,
             "dropped": 0,
-            "quarantine": kinds[Kind.MALFORMED] + kinds[Kind.WRONG_TYPE] + kinds[Kind.FUTURE],
-            "duplicates": kinds[Kind.DUPLICATE],
-            "late": kinds[Kind.LATE],
+            "quarantine": kinds[EventKind.MALFORMED] + kinds[EventKind.WRONG_TYPE] + kinds[EventKind.FUTURE],
+            "duplicates": kinds[EventKind.DUPLICATE],
+            "late": kinds[EventKind.LATE],
         }
         return [
             f"{name}: {self.grew[name]:,} records, but {count:,} such were sent"

@@ -25,7 +25,7 @@ _ENGINES = {
 _NO_ENGINE = "Say which engines are to take part: -a (all), -s (Spark), -f (Flink), -d (DuckDB); they may be combined."
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """What became of a step."""
 
     PASSED = "passed"
@@ -35,18 +35,18 @@ class Outcome(StrEnum):
 
 
 @dataclass
-class Progress:
+class ProofProgress:
     """The events of the run as they come: what each step did, how long it took, and what its checks found."""
 
-    outcomes: dict[Step, Outcome] = field(default_factory=dict[Step, Outcome])
+    outcomes: dict[Step, StepOutcome] = field(default_factory=dict[Step, StepOutcome])
     seconds: dict[Step, float] = field(default_factory=dict[Step, float])
     details: dict[Step, str] = field(default_factory=dict[Step, str])
     checks: list[dg.AssetCheckEvaluation] = field(default_factory=list[dg.AssetCheckEvaluation])
     commits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def outcome(self, step: Step) -> Outcome:
+    def outcome(self, step: Step) -> StepOutcome:
         """Return what became of a step."""
-        return self.outcomes.get(step, Outcome.NOT_RUN)
+        return self.outcomes.get(step, StepOutcome.NOT_RUN)
 
     def see(self, entry: dg.EventLogEntry) -> None:
         """Take in one event."""
@@ -64,10 +64,10 @@ class Progress:
                 self._see_materialization(event.step_materialization_data.materialization.metadata)
             case dg.DagsterEventType.STEP_SUCCESS:
                 self.seconds[step] = event.step_success_data.duration_ms / 1000
-                self.outcomes.setdefault(step, Outcome.PASSED)
+                self.outcomes.setdefault(step, StepOutcome.PASSED)
             case dg.DagsterEventType.STEP_FAILURE:
                 # A check that blocks makes a step fail that has failed already, with less to say.
-                self.outcomes[step] = Outcome.FAILED
+                self.outcomes[step] = StepOutcome.FAILED
                 self.details.setdefault(step, _reason(event.step_failure_data.error))
             case _:
                 return
@@ -77,7 +77,7 @@ class Progress:
         if check.passed:
             return
         away = "status" in check.metadata and check.metadata["status"].value == UNAVAILABLE
-        self.outcomes[step] = Outcome.UNAVAILABLE if away else Outcome.FAILED
+        self.outcomes[step] = StepOutcome.UNAVAILABLE if away else StepOutcome.FAILED
         said = check.description or "; ".join(f"{name}: {value.value}" for name, value in check.metadata.items())
         self.details[step] = f"{check.check_name}: {said}"
 
@@ -123,10 +123,10 @@ def _step_of(node: str) -> Step | None:
     return next((step for step in Step if set(KEYS[step]) <= set(keys)), None)
 
 
-def _run(steps: Sequence[Step], scale_factor: float) -> Progress:
+def _run(steps: Sequence[Step], scale_factor: float) -> ProofProgress:
     job = defs.resolve_job_def("cross_engine_proof")
     known = set(job.asset_layer.executable_asset_keys)
-    progress, run_id = Progress(), str(uuid4())
+    progress, run_id = ProofProgress(), str(uuid4())
     there = [step for step in steps if known.issuperset(KEYS[step])]
     configured = {"ops": {Step.SETUP.value: {"config": {"scale_factor": scale_factor}}}} if Step.SETUP in steps else {}
     with cli_session.dagster_instance() as instance:
@@ -141,12 +141,12 @@ def _run(steps: Sequence[Step], scale_factor: float) -> Progress:
             raise_on_error=False,
         )
     for step in set(steps) - set(there):
-        progress.outcomes[step] = Outcome.UNAVAILABLE
+        progress.outcomes[step] = StepOutcome.UNAVAILABLE
         progress.details[step] = "It is not part of this installation."
     return progress
 
 
-def _results(steps: Sequence[Step], progress: Progress) -> list[dict[str, Any]]:
+def _results(steps: Sequence[Step], progress: ProofProgress) -> list[dict[str, Any]]:
     return [
         {
             "step": step.value.replace("_", " "),
@@ -158,13 +158,13 @@ def _results(steps: Sequence[Step], progress: Progress) -> list[dict[str, Any]]:
     ]
 
 
-def passed(outcomes: Iterable[Outcome], engines: Sequence[str]) -> bool:
+def passed(outcomes: Iterable[StepOutcome], engines: Sequence[str]) -> bool:
     """Return whether everything that could be had passed; an engine that alone was asked for has to be there."""
-    allowed = {Outcome.PASSED, Outcome.UNAVAILABLE} if len(engines) > 1 else {Outcome.PASSED}
+    allowed = {StepOutcome.PASSED, StepOutcome.UNAVAILABLE} if len(engines) > 1 else {StepOutcome.PASSED}
     return set(outcomes) <= allowed
 
 
-def _show(results: list[dict[str, Any]], progress: Progress) -> None:
+def _show(results: list[dict[str, Any]], progress: ProofProgress) -> None:
     cli_session.show("Steps", results)
     if progress.commits:
         cli_session.show("Commits by engine", progress.commits)
@@ -176,9 +176,9 @@ def _show(results: list[dict[str, Any]], progress: Progress) -> None:
         ],
     )
     for result in results:
-        if result["result"] != Outcome.PASSED:
+        if result["result"] != StepOutcome.PASSED:
             cli_session.err.print(f"[red]{result['step']}: {result['result']}.[/red] {result['detail']}", highlight=False)
-    if all(result["result"] == Outcome.PASSED for result in results):
+    if all(result["result"] == StepOutcome.PASSED for result in results):
         cli_session.out.print("[green]Every step and check passed.[/green]", highlight=False)
 
 

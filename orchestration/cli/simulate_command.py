@@ -32,7 +32,7 @@ PARTITIONS = 4
 simulate_app = typer.Typer(no_args_is_help=True, help="Send made-up events into Kafka.")
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What an event is: as it should be, or one of the ways in which such streams go wrong."""
 
     GOOD = "good"
@@ -44,12 +44,12 @@ class Kind(StrEnum):
     WRONG_TYPE = "wrong type"
 
 
-BAD = tuple(kind for kind in Kind if kind is not Kind.GOOD)
+BAD = tuple(kind for kind in EventKind if kind is not EventKind.GOOD)
 """What `bad` is shared out among, evenly. Events out of order are not wrong: their place in the stream is."""
 
 # Seconds from an event to its record, where it is not at once. A microsecond for each of them keeps all times apart:
 # user and time are the key of an event.
-_DELAYS = {Kind.OUT_OF_ORDER: 30, Kind.LATE: 2 * 3600, Kind.FUTURE: -600}
+_DELAYS = {EventKind.OUT_OF_ORDER: 30, EventKind.LATE: 2 * 3600, EventKind.FUTURE: -600}
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Sent:
     @property
     def accepted(self) -> int:
         """Events that are to be in silver."""
-        return self.kinds[Kind.GOOD] + self.kinds[Kind.OUT_OF_ORDER]
+        return self.kinds[EventKind.GOOD] + self.kinds[EventKind.OUT_OF_ORDER]
 
 
-Record = tuple[str, str, int, Kind]
+Record = tuple[str, str, int, EventKind]
 """Key, value, timestamp (milliseconds since 1970) and kind."""
 
 
@@ -146,7 +146,7 @@ def records(simulation: Simulation) -> Iterator[list[Record]]:
         chunk = list[Record]()
         for at, (key, tag, bpm, kind) in enumerate(zip(keys, described, numbers, kinds, strict=True), first):
             stamp = began + at * step
-            if kind is Kind.GOOD:
+            if kind is EventKind.GOOD:
                 whole, micros = divmod(stamp, _US)
                 value = f'{{"time":"{second(whole)}.{micros:06d}Z",{tag},"heart_bpm":{bpm},"kcal":{bpm // 12}}}'
                 last = (key, value, stamp // 1000, kind)
@@ -163,7 +163,7 @@ def send(kafka: Kafka, simulation: Simulation, topic: str = TOPIC) -> Sent:
         BrokerUnavailable, BrokerDenied: they did not.
     """
     kafka.ensure_topic(topic, PARTITIONS)
-    counted = Counter[Kind]()
+    counted = Counter[EventKind]()
     began = time.monotonic()
     with kafka.producer(**{"queue.buffering.max.messages": 200_000, "linger.ms": 50}) as producer:
         for chunk in records(simulation):
@@ -172,7 +172,7 @@ def send(kafka: Kafka, simulation: Simulation, topic: str = TOPIC) -> Sent:
             if simulation.rate:
                 due = began + counted.total() / simulation.rate
                 time.sleep(max(0.0, due - time.monotonic()))
-    return Sent(counted.total(), {kind.value: counted[kind] for kind in Kind}, time.monotonic() - began)
+    return Sent(counted.total(), {kind.value: counted[kind] for kind in EventKind}, time.monotonic() - began)
 
 
 def _produce(producer: "Producer", topic: str, chunk: list[Record]) -> None:
@@ -187,24 +187,26 @@ def _produce(producer: "Producer", topic: str, chunk: list[Record]) -> None:
     producer.poll(0)
 
 
-def _kinds(chance: random.Random, bad: float, count: int) -> list[Kind]:
-    kinds = [Kind.GOOD] * count
+def _kinds(chance: random.Random, bad: float, count: int) -> list[EventKind]:
+    kinds = [EventKind.GOOD] * count
     for at in range(count) if bad else ():
         if chance.random() < bad:
             kinds[at] = chance.choice(BAD)
     return kinds
 
 
-def _bad(kind: Kind, key: str, tag: str, bpm: int, stamp: int, second: Callable[[int], str], last: Record | None) -> Record:
+def _bad(
+    kind: EventKind, key: str, tag: str, bpm: int, stamp: int, second: Callable[[int], str], last: Record | None
+) -> Record:
     """Return an event that is not as it should be; the first can be no duplicate, and is a malformed one."""
-    if kind is Kind.DUPLICATE and last:
+    if kind is EventKind.DUPLICATE and last:
         return (last[0], last[1], stamp // 1000, kind)
     tell = 1 + list(_DELAYS).index(kind) if kind in _DELAYS else 0
     whole, micros = divmod(stamp - _DELAYS.get(kind, 0) * _US + tell, _US)
-    shown: Any = '"fast"' if kind is Kind.WRONG_TYPE else bpm
+    shown: Any = '"fast"' if kind is EventKind.WRONG_TYPE else bpm
     value = f'{{"time":"{second(whole)}.{micros:06d}Z",{tag},"heart_bpm":{shown},"kcal":{bpm // 12}}}'
-    if kind in {Kind.MALFORMED, Kind.DUPLICATE}:
-        return (key, value[: len(value) // 2], stamp // 1000, Kind.MALFORMED)
+    if kind in {EventKind.MALFORMED, EventKind.DUPLICATE}:
+        return (key, value[: len(value) // 2], stamp // 1000, EventKind.MALFORMED)
     return (key, value, stamp // 1000, kind)
 
 

@@ -47,8 +47,8 @@ def run(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -
     catalog = UnityCatalog()
     spark = Spark(catalog=catalog)
     with cli_session.dagster_instance() as instance:
-        streams = continuous_mode.Live(
-            Kafka(), spark, instance, SourceOptions(), every, round_seconds, stop, continuous_mode.Metrics()
+        streams = continuous_mode.ContinuousMode(
+            Kafka(), spark, instance, SourceOptions(), every, round_seconds, stop, continuous_mode.StreamMetrics()
         )
         with continuous_mode.stated(streams.serve_metrics(metrics_port), every):
             try:

@@ -8,9 +8,9 @@ import dagster as dg
 from assets.bronze.landed_tables import SOURCES
 from components.table_asset import asset_key
 from ingest.discovery.discover_files import discover
-from ingest.discovery.file_index import Counts, FileIndex, IndexLost, Request
+from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest
 from ingest.discovery.notifications import QueueUnavailable, queue_of
-from ingest.discovery.run_planning import Cursor, Limits, Outcome, plan
+from ingest.discovery.run_planning import Cursor, Limits, RunOutcome, plan
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES
 from resources.errors import LandingUnavailable
 from resources.landing.landing_zone import LandingZone
@@ -76,11 +76,11 @@ def _tick(
     )
 
 
-def _tags(index: str, request: Request) -> dict[str, str]:
+def _tags(index: str, request: LoadRequest) -> dict[str, str]:
     return {REQUEST_TAG: f"{index}-{request.id}", ATTEMPT_TAG: str(request.attempt)}
 
 
-def _run_request(index: str, request: Request) -> dg.RunRequest:
+def _run_request(index: str, request: LoadRequest) -> dg.RunRequest:
     tags = _tags(index, request)
     return dg.RunRequest(
         run_key=":".join(tags.values()),
@@ -90,13 +90,13 @@ def _run_request(index: str, request: Request) -> dg.RunRequest:
     )
 
 
-def _outcome(instance: dg.DagsterInstance, index: str, request: Request) -> Outcome:
+def _outcome(instance: dg.DagsterInstance, index: str, request: LoadRequest) -> RunOutcome:
     runs = instance.get_runs(dg.RunsFilter(tags=_tags(index, request)))
     if any(run.status is dg.DagsterRunStatus.SUCCESS for run in runs):
-        return Outcome.SUCCEEDED
+        return RunOutcome.SUCCEEDED
     if any(not run.is_finished for run in runs):
-        return Outcome.RUNNING
-    return Outcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else Outcome.RUNNING
+        return RunOutcome.RUNNING
+    return RunOutcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else RunOutcome.RUNNING
 
 
 def _why_nothing(counts: Counts) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
 
 
-class Part(StrEnum):
+class ExportPart(StrEnum):
     """What to export, in the order in which it is run: the catalog itself, what is in it, who may do what."""
 
     CATALOG = auto()
@@ -48,25 +48,25 @@ class Export:
     name: str
     principals: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def statements(self, parts: Collection[Part] = tuple(Part)) -> Iterator[str]:
+    def statements(self, parts: Collection[ExportPart] = tuple(ExportPart)) -> Iterator[str]:
         """Yield statements without their semicolons, in an order in which they can be run, and comments.
 
         Raises:
             CatalogUnavailable, CatalogDenied, TableMissing: the catalog cannot be read.
         """
         catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
-        if Part.CATALOG in parts:
+        if ExportPart.CATALOG in parts:
             yield f"CREATE CATALOG IF NOT EXISTS {_quoted(self.name)}{_comment(catalog.comment)}"
-        if Part.TABLES not in parts and Part.ACCESS not in parts:
+        if ExportPart.TABLES not in parts and ExportPart.ACCESS not in parts:
             return
         schemas = [schema for schema in self._schemas() if schema.name != "information_schema"]
         tables = [table for schema in schemas for table in self._tables(schema)]
-        if Part.TABLES in parts:
+        if ExportPart.TABLES in parts:
             for schema in schemas:
                 yield f"CREATE SCHEMA IF NOT EXISTS {self._at(schema.name)}{_comment(schema.comment)}"
             for table in tables:
                 yield self._create(table)
-        if Part.ACCESS in parts:
+        if ExportPart.ACCESS in parts:
             yield from self._access(catalog, schemas, tables)
 
     @property

@@ -27,7 +27,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import delta_field, sql_type, type_of_delta
 from resources.declarations import Column
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
-from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot, State, file_key
+from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot, SnapshotState, file_key
 from resources.delta.table_features import refuse_unheeded
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
@@ -142,7 +142,7 @@ class DeltaLog:
         self._attempts = attempts
         self._patience = patience
         self._loaded: Json | None = None
-        self._state = State()
+        self._state = SnapshotState()
         self._uuid = ""
         self._storage: TableStorage | None = None
         self._commit_s = 0.02
@@ -174,13 +174,13 @@ class DeltaLog:
                 f"{self._full_name} is not a managed table, whose commits are the catalog's: use Spark for it."
             )
         if metadata["table-uuid"] != self._uuid or loaded["latest-table-version"] < self._state.version:
-            self._uuid, self._state = metadata["table-uuid"], State()
+            self._uuid, self._state = metadata["table-uuid"], SnapshotState()
             self._storage = TableStorage(metadata["location"], lambda: self._catalog.table_credentials(self._full_name))
         try:
             self._catch_up(loaded)
         except FileNotFoundError:
             # Versions that a checkpoint holds may be cleaned away.
-            self._state = State()
+            self._state = SnapshotState()
             with self._readable():
                 self._catch_up(loaded)
         self._loaded = loaded

@@ -79,7 +79,7 @@ class LiveFile:
 
 
 @dataclass
-class State:
+class SnapshotState:
     """What the log says up to a version."""
 
     version: int = -1
@@ -131,7 +131,7 @@ class Snapshot:
     fields: Sequence[Json]
     properties: Mapping[str, str]
     partition_columns: Sequence[str]
-    state: State
+    state: SnapshotState
 
     def txn_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
         """The versions of those app ids that the log knows, and that have not expired."""

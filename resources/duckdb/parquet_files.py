@@ -22,7 +22,7 @@ _MISREAD = "\U00100000"
 
 
 @dataclass(frozen=True)
-class Written:
+class ParquetFile:
     """A Parquet file: rows, bytes, and Delta's statistics of it (numRecords, nullCount, minValues, maxValues)."""
 
     rows: int
@@ -30,7 +30,7 @@ class Written:
     stats: dict[str, Any]
 
 
-def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written:
+def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> ParquetFile:
     """Write the rows of a query to a Parquet file, which is not there if this fails.
 
     Raises:
@@ -42,14 +42,14 @@ def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Written
         told = con.execute(f"COPY ({select}) TO {target} (FORMAT parquet, RETURN_STATS)").fetchall()
         if not told:
             # An empty result, of which DuckDB tells nothing.
-            return Written(0, path.stat().st_size, {"numRecords": 0})
+            return ParquetFile(0, path.stat().st_size, {"numRecords": 0})
         _, rows, size, _, columns, _ = told[0]
         _refuse_infinite(con, target, columns)
         types = {name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE FROM {target}").fetchall()}
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return Written(rows, size, _stats(rows, columns, types))
+    return ParquetFile(rows, size, _stats(rows, columns, types))
 
 
 def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[str, Mapping[str, str]]) -> None:

@@ -36,7 +36,7 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Target:
+class FlinkTarget:
     """Where the tables are.
 
     Attributes:
@@ -54,13 +54,15 @@ class Target:
     jars: Sequence[Path] = ()
 
 
-def unity_catalog(name: str, database: str, endpoint: str, token: str, jars: Sequence[Path]) -> Target:
+def unity_catalog(name: str, database: str, endpoint: str, token: str, jars: Sequence[Path]) -> FlinkTarget:
     """Return a Unity Catalog as Delta's connector comes to it; OAuth has no place in Flink's SQL but as a bearer token."""
     to = {"endpoint": endpoint.rstrip("/") + "/", "token": token}
-    return Target(name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid}, jars)
+    return FlinkTarget(
+        name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid}, jars
+    )
 
 
-def job_text(target: Target, inserts: Sequence[Insert], settings: Mapping[str, str]) -> str:
+def job_text(target: FlinkTarget, inserts: Sequence[Insert], settings: Mapping[str, str]) -> str:
     """Return the SQL that runs the inserts one after the other, each a job of the name `schema.table`."""
     catalog = {**target.catalog_options, "default-database": target.database}
     statements = [
@@ -81,7 +83,7 @@ _SETTINGS = {
 }
 
 
-def _insert(target: Target, insert: Insert, source: str) -> list[str]:
+def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
     table = insert.table
     sink = ".".join(map(quoted, (target.catalog, table.layer, table.name)))
     columns = ", ".join(f"{quoted(column.name)} {flink_type(column.type)}" for column in table.columns)

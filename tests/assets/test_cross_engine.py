@@ -6,7 +6,7 @@ import pytest
 
 from assets.cross_engine import proof_ledger
 from assets.cross_engine.proof_tables import ORDERS
-from assets.cross_engine.row_digest import Block, Digest, Part
+from assets.cross_engine.row_digest import Block, Digest, DigestPart
 from assets.cross_engine.tpch_queries import alike
 from assets.cross_engine.verify_step import commits_as_recorded, commits_by_engine, history_without_gaps
 from resources.declarations import Engine
@@ -56,9 +56,9 @@ def test_the_last_line_of_a_block_tells_what_is_there() -> None:
 
 
 def test_no_digest_of_what_engines_write_differently() -> None:
-    assert Part.of(ORDERS, "t", NEW).where == "o_orderkey BETWEEN 10 AND 19"
+    assert DigestPart.of(ORDERS, "t", NEW).where == "o_orderkey BETWEEN 10 AND 19"
     with pytest.raises(UnsafeDeclaration, match="column at: no digest is made of a timestamp"):
-        Part.of(pairs(columns=(proof_ledger.Column("at", "timestamp"),)), "t")
+        DigestPart.of(pairs(columns=(proof_ledger.Column("at", "timestamp"),)), "t")
 
 
 @pytest.mark.parametrize(

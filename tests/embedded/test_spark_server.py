@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.java_runtime import Java
-from embedded.spark_server import SparkServer, UnityCatalog, catalog_conf, command, s3_conf, spark_conf
+from embedded.spark_server import CatalogEndpoint, SparkServer, catalog_conf, command, s3_conf, spark_conf
 from embedded.stack_state import StackState
 
 TOKEN = "dapi-very-secret"
@@ -21,7 +21,7 @@ NO_MAPPING = "TBLPROPERTIES ('delta.columnMapping.mode'='none')"
 
 
 def server(home: Path) -> SparkServer:
-    attached = UnityCatalog("ratify", "http://127.0.0.1:1", TOKEN)
+    attached = CatalogEndpoint("ratify", "http://127.0.0.1:1", TOKEN)
     return SparkServer(Java(Path("/java"), 17, "test"), (home / "a b.jar",), home, 15002, (attached,))
 
 
@@ -42,14 +42,14 @@ def test_java_reads_back_every_argument(tmp_path: Path) -> None:
 
 
 def test_several_catalogs_are_attached_and_the_first_is_the_default() -> None:
-    conf = catalog_conf((UnityCatalog("one", "http://one", "1"), UnityCatalog("two", "http://two", "2")))
+    conf = catalog_conf((CatalogEndpoint("one", "http://one", "1"), CatalogEndpoint("two", "http://two", "2")))
     assert conf["spark.sql.defaultCatalog"] == "one"
     assert conf["spark.sql.catalog.two"] == "io.unitycatalog.spark.UCSingleCatalog"
     assert (conf["spark.sql.catalog.two.uri"], conf["spark.sql.catalog.two.token"]) == ("http://two", "2")
 
 
 def test_an_oauth_client_gets_its_tokens_itself() -> None:
-    attached = UnityCatalog("one", "http://one", client_id="me", client_secret=TOKEN)
+    attached = CatalogEndpoint("one", "http://one", client_id="me", client_secret=TOKEN)
     conf = {key.removeprefix("spark.sql.catalog.one."): value for key, value in catalog_conf((attached,)).items()}
     assert "token" not in conf
     assert (conf["auth.type"], conf["auth.oauth.uri"]) == ("oauth", "http://one/oidc/v1/token")

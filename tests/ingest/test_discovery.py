@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from ingest.discovery.discover_files import Area, discover
-from ingest.discovery.file_index import FileIndex, Request
+from ingest.discovery.file_index import FileIndex, LoadRequest
 from ingest.discovery.notifications import FolderQueue, Queue, queue_of
-from ingest.discovery.run_planning import Limits, Outcome, plan
+from ingest.discovery.run_planning import Limits, RunOutcome, plan
 from resources.errors import LandingUnavailable
 from resources.landing.file_moves import archive
 from resources.landing.landing_zone import LandingZone
@@ -67,7 +67,7 @@ class Sensor:
         for path in paths:
             self.queue.put(s3_event(path))
 
-    def tick(self, outcome: Outcome = Outcome.SUCCEEDED, seconds: float = 60) -> list[str]:
+    def tick(self, outcome: RunOutcome = RunOutcome.SUCCEEDED, seconds: float = 60) -> list[str]:
         """One tick; returns the paths that it asks for."""
         with FileIndex.opened(self.home / "index", self.name) as index:
             self.name = index.name
@@ -79,7 +79,7 @@ class Sensor:
         self.asked.update(paths)
         return paths
 
-    def plan(self, index: FileIndex, outcome: Outcome) -> list[Request]:
+    def plan(self, index: FileIndex, outcome: RunOutcome) -> list[LoadRequest]:
         return plan(
             index,
             list(PATTERNS),
@@ -261,10 +261,10 @@ def test_a_message_stays_until_its_files_are_settled(sensor: Sensor) -> None:
     sensor.land("trips/1.csv", announce=True)
     assert sensor.tick() == ["trips/1.csv"]
     (message,) = sensor.messages()
-    assert sensor.tick(Outcome.RUNNING) == []
-    assert sensor.tick(Outcome.FAILED) == ["trips/1.csv"]
+    assert sensor.tick(RunOutcome.RUNNING) == []
+    assert sensor.tick(RunOutcome.FAILED) == ["trips/1.csv"]
     assert sensor.messages() == [message]
-    sensor.tick(Outcome.SUCCEEDED)
+    sensor.tick(RunOutcome.SUCCEEDED)
     sensor.tick()
     assert sensor.messages() == []
     # The same again, as queues do it: nothing is asked for, and the message goes.
@@ -277,7 +277,7 @@ def test_a_message_whose_file_was_given_up_goes(sensor: Sensor) -> None:
     sensor.set(mode="notification")
     sensor.land("trips/1.csv", announce=True)
     for _ in range(5):
-        sensor.tick(Outcome.FAILED)
+        sensor.tick(RunOutcome.FAILED)
     assert (sensor.asked["trips/1.csv"], sensor.messages()) == (3, [])
 
 
@@ -461,9 +461,9 @@ def test_s3_and_sqs(tmp_path: Path, aws: str, keys: None) -> None:
     # The file without a message is found by the listing that the switch begins with.
     assert sensor.tick() == ["trips/1.csv", "trips/2.csv"]
     assert left() == 2
-    sensor.tick(Outcome.RUNNING)
+    sensor.tick(RunOutcome.RUNNING)
     assert left() == 2
-    sensor.tick(Outcome.SUCCEEDED)
+    sensor.tick(RunOutcome.SUCCEEDED)
     assert sensor.tick() == []
     assert left() == 0
     assert len(list((tmp_path / "bad").glob("*.reason.json"))) == 1

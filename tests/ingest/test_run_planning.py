@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.discovery.file_index import LAST, FileIndex, Look, Request
-from ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, Outcome, plan
+from ingest.discovery.file_index import LAST, FileIndex, LoadRequest, Look
+from ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, RunOutcome, plan
 from orchestration.definitions import defs
 from orchestration.sensors.landed_files_sensor import ATTEMPT_TAG, LOST_AFTER_SECONDS, REQUEST_TAG, landed_files_sensor
 from resources.landing.file_listing import Listed
@@ -32,7 +32,7 @@ class Ticks:
         page = [Listed(f"{name}.csv", 10, mark, 0) for name, mark in sorted(files.items())]
         self.index.observe(Look(self.tick, 0, lambda _: SOURCE), page, "", LAST)
 
-    def plan(self, outcome: Outcome = Outcome.RUNNING, *, cursor_lost: bool = False) -> list[Request]:
+    def plan(self, outcome: RunOutcome = RunOutcome.RUNNING, *, cursor_lost: bool = False) -> list[LoadRequest]:
         asked = plan(
             self.index, [SOURCE], lambda _: outcome, self.limits, requested=self.tick, settle_seconds=0, now=self.tick
         )
@@ -44,7 +44,7 @@ class Ticks:
         return paths(self.plan())
 
 
-def paths(requests: list[Request]) -> list[list[str]]:
+def paths(requests: list[LoadRequest]) -> list[list[str]]:
     return [list(request.files[SOURCE]) for request in requests]
 
 
@@ -78,7 +78,7 @@ def test_no_more_runs_are_asked_for_than_may_be_open(ticks: Ticks) -> None:
     ticks.limits = ticks.limits.model_copy(update={"open": 4})
     many = {f"f{number:02}": "1" for number in range(20)}
     assert [len(ticks.ask(**many)) for _ in range(3)] == [3, 1, 0]
-    assert len(ticks.plan(Outcome.SUCCEEDED)) == 3
+    assert len(ticks.plan(RunOutcome.SUCCEEDED)) == 3
 
 
 def test_files_that_were_seen_first_go_first(ticks: Ticks) -> None:
@@ -90,11 +90,11 @@ def test_files_that_were_seen_first_go_first(ticks: Ticks) -> None:
 def test_a_failed_run_is_asked_for_again_until_it_is_given_up(ticks: Ticks) -> None:
     ticks.look(a="1")
     (first,) = ticks.plan()
-    assert ticks.plan(Outcome.RUNNING) == []
+    assert ticks.plan(RunOutcome.RUNNING) == []
     for attempt in range(2, MAX_ATTEMPTS + 1):
-        (again,) = ticks.plan(Outcome.FAILED)
+        (again,) = ticks.plan(RunOutcome.FAILED)
         assert (again.id, again.attempt, again.files) == (first.id, attempt, first.files)
-    assert ticks.plan(Outcome.FAILED) == []
+    assert ticks.plan(RunOutcome.FAILED) == []
     assert (ticks.index.counts().given_up, ticks.index.requests()) == (1, [])
     # Given up is the version, not the name.
     assert ticks.ask(a="1") == []
@@ -103,15 +103,15 @@ def test_a_failed_run_is_asked_for_again_until_it_is_given_up(ticks: Ticks) -> N
 
 def test_a_request_that_succeeded_is_not_repeated(ticks: Ticks) -> None:
     assert ticks.ask(a="1") == [["a.csv"]]
-    assert ticks.plan(Outcome.SUCCEEDED) == []
+    assert ticks.plan(RunOutcome.SUCCEEDED) == []
     assert (ticks.index.requests(), ticks.index.counts().waiting) == ([], 0)
-    assert ticks.plan(Outcome.FAILED) == ticks.plan() == []
+    assert ticks.plan(RunOutcome.FAILED) == ticks.plan() == []
 
 
 def test_a_repeated_request_leaves_out_what_changed_or_vanished(ticks: Ticks) -> None:
     assert ticks.ask(a="1", b="1") == [["a.csv", "b.csv"]]
     ticks.look(a="2")
-    assert paths(ticks.plan(Outcome.FAILED)) == [["a.csv"]]
+    assert paths(ticks.plan(RunOutcome.FAILED)) == [["a.csv"]]
     assert [request.id for request in ticks.index.requests()] == [2]
 
 

@@ -19,7 +19,7 @@ from components.landed_files import bronze_table
 from components.table_asset import asset_key
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total
 from ingest.load.batch_loading import BatchOutcome
-from ingest.load.load_metrics import Loaded, ledger_numbers, numbers
+from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -38,8 +38,8 @@ def outcome(name: str, landed: float | None, status: Status = Status.LOADED, **m
     return FileOutcome(name, "f", "0", 10, "b", status, landed_at=at, **more)
 
 
-def batch(*files: FileOutcome, seconds: float = 1.0) -> Loaded:
-    return Loaded(BatchOutcome("b", files, 1), NOON, seconds)
+def batch(*files: FileOutcome, seconds: float = 1.0) -> LoadedBatch:
+    return LoadedBatch(BatchOutcome("b", files, 1), NOON, seconds)
 
 
 def test_the_numbers_of_a_load() -> None:

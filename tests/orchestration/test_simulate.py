@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 import typer
 
-from orchestration.cli.simulate_command import BAD, Kind, Record, Simulation, records, send, share
+from orchestration.cli.simulate_command import BAD, EventKind, Record, Simulation, records, send, share
 from resources.kafka.kafka_client import Kafka
 
 START = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -19,25 +19,25 @@ def simulated(**more: object) -> list[Record]:
     return list(chain.from_iterable(records(Simulation(**values | more))))  # type: ignore[arg-type]
 
 
-def validated(record: Record, seen: set[tuple[str, str]]) -> Kind:
+def validated(record: Record, seen: set[tuple[str, str]]) -> EventKind:
     """What a record is, found without the simulator: by its content and its timestamp alone."""
     key, value, stamp, _ = record
     try:
         event = json.loads(value)
     except json.JSONDecodeError:
-        return Kind.MALFORMED
+        return EventKind.MALFORMED
     assert set(event) == {"time", "version", "model", "heart_bpm", "kcal"}
     if not isinstance(event["heart_bpm"], int):
-        return Kind.WRONG_TYPE
+        return EventKind.WRONG_TYPE
     if (key, event["time"]) in seen:
-        return Kind.DUPLICATE
+        return EventKind.DUPLICATE
     seen.add((key, event["time"]))
     behind = stamp / 1000 - dt.datetime.fromisoformat(event["time"]).timestamp()
     if behind > 3600:
-        return Kind.LATE
+        return EventKind.LATE
     if behind < -300:
-        return Kind.FUTURE
-    return Kind.OUT_OF_ORDER if behind > 1 else Kind.GOOD
+        return EventKind.FUTURE
+    return EventKind.OUT_OF_ORDER if behind > 1 else EventKind.GOOD
 
 
 def test_every_record_is_of_the_kind_that_it_is_counted_as() -> None:
@@ -61,7 +61,7 @@ def test_good_events_of_a_user_never_share_a_time(rate: float) -> None:
 def test_the_same_seed_gives_the_same_records() -> None:
     assert simulated() == simulated()
     assert simulated() != simulated(seed=8)
-    assert {record[3] for record in simulated(bad=0)} == {Kind.GOOD}
+    assert {record[3] for record in simulated(bad=0)} == {EventKind.GOOD}
 
 
 def test_shares() -> None:
@@ -75,5 +75,5 @@ def test_shares() -> None:
 def test_all_that_was_sent_is_in_the_topic(kafka: Kafka, fresh_topic: str) -> None:
     sent = send(kafka, Simulation(events=5000, bad=0.05), fresh_topic)
     assert (sent.records, sum(sent.kinds.values())) == (5000, 5000)
-    assert sent.accepted == 5000 - sum(sent.kinds[kind] for kind in BAD if kind is not Kind.OUT_OF_ORDER)
+    assert sent.accepted == 5000 - sum(sent.kinds[kind] for kind in BAD if kind is not EventKind.OUT_OF_ORDER)
     assert kafka.offset_range([fresh_topic]).behind({}) == 5000

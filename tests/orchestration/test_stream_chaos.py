@@ -18,7 +18,7 @@ from embedded.embedded_stack import running, status
 from embedded.stack_state import StackConfig, StackState
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
-from orchestration.cli.simulate_command import PARTITIONS, Kind, Sent, Simulation, send
+from orchestration.cli.simulate_command import PARTITIONS, EventKind, Sent, Simulation, send
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
@@ -127,11 +127,15 @@ def records_read(spark: Spark) -> int:
 
 def assert_as_sent(spark: Spark, sent: Sent) -> None:
     """Silver and quarantine have as many rows as the simulator says, and the ledger the same."""
-    aside = sum(sent.kinds[kind] for kind in (Kind.MALFORMED, Kind.WRONG_TYPE, Kind.FUTURE))
+    aside = sum(sent.kinds[kind] for kind in (EventKind.MALFORMED, EventKind.WRONG_TYPE, EventKind.FUTURE))
     assert (spark.count(TRACKER_EVENTS), spark.count(QUARANTINE)) == (sent.accepted, aside)
     done = tracker_stream.account(spark, "true").numbers
     assert (done["accepted"], done["quarantined"]) == (sent.accepted, aside)
-    assert (done["late"], done["duplicates"], done["dropped"]) == (sent.kinds[Kind.LATE], sent.kinds[Kind.DUPLICATE], 0)
+    assert (done["late"], done["duplicates"], done["dropped"]) == (
+        sent.kinds[EventKind.LATE],
+        sent.kinds[EventKind.DUPLICATE],
+        0,
+    )
 
 
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:

@@ -23,7 +23,7 @@ from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_jars import NEEDED, check_whole, listed
 from resources.flink.flink_output import FlinkJob, FlinkRun, understood
-from resources.flink.flink_sql import Insert, Target, flink_type, job_text, unity_catalog
+from resources.flink.flink_sql import FlinkTarget, Insert, flink_type, job_text, unity_catalog
 from resources.redaction import redacted
 
 TOKEN = "dapi'0123456789abcdef"  # with a quote, as a literal has to have it
@@ -54,10 +54,10 @@ def flink(tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Fl
     return Flink(catalog=UnityCatalog(host="http://127.0.0.1:9", token=TOKEN), checkpoint_seconds=0.5)
 
 
-def on_files(folder: Path) -> Target:
+def on_files(folder: Path) -> FlinkTarget:
     """The same job on files, with Flink's own catalog and sink in place of the connector's."""
     sink = {"connector": "filesystem", "path": folder.as_uri(), "format": "csv"}
-    return Target("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: sink)
+    return FlinkTarget("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: sink)
 
 
 def test_the_job_is_what_delta_s_connector_asks_for() -> None:
@@ -219,7 +219,7 @@ def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
         "restart-strategy.fixed-delay.attempts": "2",
         "restart-strategy.fixed-delay.delay": "10 ms",
     }
-    target = Target("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: {"connector": "blackhole"})
+    target = FlinkTarget("ratify", "tpch", {"type": "generic_in_memory"}, lambda _: {"connector": "blackhole"})
     text = job_text(target, [broken], restarts)
     with pytest.raises(FlinkFailed, match=r"into tpch\.orders_flink ended as FAILED after 2 restarts: .*/ by zero"):
         flink.execute(text)

@@ -7,8 +7,8 @@ from embedded.catalog.access_rules import to_place
 from embedded.catalog.api_errors import CommitVersionConflictError, InvalidParameterError
 from embedded.catalog.api_views import load_response, staging_response
 from embedded.catalog.delta_models import (
-    CreateStagingTable,
-    CreateTable,
+    CreateDeltaStagingTable,
+    CreateDeltaTable,
     FileSizeHistogram,
     RenameTable,
     ReportMetrics,
@@ -20,7 +20,7 @@ from embedded.catalog.store import namespace_store, report_store, table_store, t
 
 
 def create_staging_table(call: Call) -> Response:
-    request = call.parse(CreateStagingTable)
+    request = call.parse(CreateDeltaStagingTable)
     with call.write(*_schema(call)) as tx:
         schema = namespace_store.get_schema(tx, *_schema(call))
         staging = table_store.create_staging(
@@ -30,11 +30,11 @@ def create_staging_table(call: Call) -> Response:
 
 
 def create_table(call: Call) -> Response:
-    request = call.parse(CreateTable)
+    request = call.parse(CreateDeltaTable)
     with call.write(*_schema(call), also=to_place(request.table_type)) as tx:
         schema = namespace_store.get_schema(tx, *_schema(call))
         table = table_creation.create_delta_table(tx, schema, request, call.principal)
-    return JSONResponse(load_response(table_updates.Loaded(table, [])))
+    return JSONResponse(load_response(table_updates.LoadedTable(table, [])))
 
 
 def load_table(call: Call) -> Response:

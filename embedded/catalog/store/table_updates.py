@@ -19,7 +19,7 @@ from embedded.catalog.api_errors import (
     UpdateRequirementConflictError,
 )
 from embedded.catalog.column_json import check_column_references, check_struct
-from embedded.catalog.delta_models import AddCommit, Commit, Iceberg, Uniform, UpdateTable
+from embedded.catalog.delta_models import AddCommit, Iceberg, ProposedCommit, Uniform, UpdateTable
 from embedded.catalog.store.catalog_database import now_ms
 from embedded.catalog.store.database_schema import catalogs, commits, schemas, tables, with_parents
 from embedded.catalog.store.table_store import Json, Table, get_table, replace_table
@@ -51,7 +51,7 @@ _STAGED_FILE = re.compile(r"(\d{20})\.[0-9A-Za-z-]+\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTable:
     """A table with its unpublished commits, newest first: what loadTable answers."""
 
     table: Table
@@ -65,12 +65,12 @@ def new_etag() -> str:
     return f"etag-{secrets.token_hex(8)}"
 
 
-def load(tx: Connection, table: Table) -> Loaded:
+def load(tx: Connection, table: Table) -> LoadedTable:
     """The unpublished commits of a table in the same snapshot."""
     if table.latest_version is None or table.latest_version == table.backfilled_version:
-        return Loaded(table, [])
+        return LoadedTable(table, [])
     rows = tx.execute(_WAITING, {"of_table": table.id, "at_version": table.backfilled_version}).mappings()
-    return Loaded(table, [dict(row) for row in rows])
+    return LoadedTable(table, [dict(row) for row in rows])
 
 
 def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str], int]]:
@@ -80,7 +80,9 @@ def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str],
         yield (catalog, schema, table), count
 
 
-def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int) -> Loaded:
+def update_table(
+    tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int
+) -> LoadedTable:
     """Apply every action, or none.
 
     Raises InvalidParameterError, NoSuchTableError, UpdateRequirementConflictError, CommitVersionConflictError or
@@ -172,7 +174,7 @@ def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table
     return replace(table, latest_version=commit.version, uniform=uniform)
 
 
-def _check_commit(commit: Commit) -> None:
+def _check_commit(commit: ProposedCommit) -> None:
     name = _STAGED_FILE.fullmatch(commit.file_name)
     if name is None or int(name[1]) != commit.version:
         raise InvalidParameterError(

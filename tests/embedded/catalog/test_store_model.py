@@ -25,7 +25,7 @@ from embedded.catalog.api_errors import (
 )
 from embedded.catalog.api_models import CreateCatalog, CreateSchema
 from embedded.catalog.api_views import load_response
-from embedded.catalog.delta_models import CreateTable, UpdateTable
+from embedded.catalog.delta_models import CreateDeltaTable, UpdateTable
 from embedded.catalog.store import namespace_store, table_store, table_updates
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
@@ -105,7 +105,9 @@ class Catalog(RuleBasedStateMachine):
                     "properties": table_contract.required_properties(staging.id),
                     "last-commit-timestamp-ms": 1,
                 }
-                table_creation.create_delta_table(tx, schema, CreateTable.model_validate_json(json.dumps(body)), "admin")
+                table_creation.create_delta_table(
+                    tx, schema, CreateDeltaTable.model_validate_json(json.dumps(body)), "admin"
+                )
         except AlreadyExistsError:
             assert name in self.model
         else:
