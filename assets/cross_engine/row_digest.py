@@ -53,7 +53,7 @@ class DigestPart:
     key: str = ""
 
     @classmethod
-    def of(cls, table: TableDeclaration, source: str, block: Block | None = None, *, count: bool = False) -> "Part":
+    def of(cls, table: TableDeclaration, source: str, block: Block | None = None, *, count: bool = False) -> "DigestPart":
         """Return a part of a table, or of a query that gives its columns.
 
         Raises:

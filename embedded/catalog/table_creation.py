@@ -9,7 +9,7 @@ from embedded.catalog import table_contract
 from embedded.catalog.api_errors import InvalidParameterError, NotSupportedError
 from embedded.catalog.api_models import CreateTable
 from embedded.catalog.column_json import partition_columns_of, struct_of
-from embedded.catalog.delta_models import CreateTable as CreateDeltaTable
+from embedded.catalog.delta_models import CreateDeltaTable
 from embedded.catalog.object_names import external_location, normal_location
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.location_store import refuse_overlap
