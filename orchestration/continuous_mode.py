@@ -29,18 +29,7 @@ from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from resources.declarations import TableDeclaration
 from resources.durable_files import hold, holder
-from resources.errors import (
-    BrokerDenied,
-    CatalogDenied,
-    ExpectationFailed,
-    NotConfigured,
-    OffsetsExpired,
-    RatifyError,
-    ResetRefused,
-    StreamBusy,
-    TopicMissing,
-    UnsafeTable,
-)
+from resources.errors import RatifyError, StreamBusy, TerminalError
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
@@ -52,17 +41,6 @@ logger = logging.getLogger(__name__)
 LOCALHOST = "127.0.0.1"
 Told = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
-# What does not pass by itself.
-_FINAL = (
-    BrokerDenied,
-    CatalogDenied,
-    ExpectationFailed,
-    NotConfigured,
-    OffsetsExpired,
-    ResetRefused,
-    TopicMissing,
-    UnsafeTable,
-)
 _MAX_PAUSE_S = 60.0
 
 
@@ -156,7 +134,7 @@ class ContinuousMode:
         """Run round after round.
 
         Raises:
-            BrokerDenied, OffsetsExpired, ExpectationFailed and others that do not pass by themselves.
+            TerminalError: BrokerDenied, OffsetsExpired, ExpectationFailed and others.
         """
         pause = 1.0
         while not self.stop.is_set():
@@ -165,7 +143,7 @@ class ContinuousMode:
                 pause = 1.0
             except RatifyError as error:
                 self.metrics.failures.labels(type(error).__name__).inc()
-                if isinstance(error, _FINAL):
+                if isinstance(error, TerminalError):
                     raise
                 logger.warning("%s: %s Begun again in %.0f s.", type(error).__name__, error, pause)
                 # A server that restarted does not know our session any more.

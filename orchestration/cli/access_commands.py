@@ -13,7 +13,7 @@ import typer
 
 from orchestration.cli import cli_session
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import RatifyError, TableMissing
+from resources.errors import TableMissing, TerminalError
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -33,11 +33,11 @@ _SENTENCE = re.compile(
 )
 
 
-class NotUnderstood(RatifyError):
+class NotUnderstood(TerminalError):
     """What was asked for is not a sentence that this command understands."""
 
 
-class NotThere(RatifyError):
+class NotThere(TerminalError):
     """No principal, credential or securable of that name."""
 
 

@@ -8,12 +8,12 @@ import typer
 from orchestration.cli import cli_session
 from resources.catalog.catalog_export import Export, ExportPart
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import RatifyError
+from resources.errors import TerminalError
 
 catalog_app = typer.Typer(no_args_is_help=True, help="The catalog as a whole.")
 
 
-class NotANamePair(RatifyError):
+class NotANamePair(TerminalError):
     """A principal's two names are not written as OLD=NEW."""
 
 

@@ -30,7 +30,7 @@ from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batche
 from orchestration.cli import cli_session
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import RatifyError
+from resources.errors import RatifyError, TerminalError
 from resources.landing.landing_zone import LandedFile
 from resources.landing.named_files import NamedFiles
 
@@ -38,7 +38,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
 
 
-class NoSuchSource(RatifyError):
+class NoSuchSource(TerminalError):
     """No source is declared for a table of that name."""
 
 

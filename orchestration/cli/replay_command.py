@@ -11,7 +11,7 @@ from components.table_asset import asset_key
 from orchestration.cli import cli_session
 from orchestration.definitions import defs
 from orchestration.jobs import events_job
-from resources.errors import RatifyError
+from resources.errors import TerminalError
 
 REPLAYED = {f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}": TRACKER_EVENTS}
 """The tables that have a quarantine, by name."""
@@ -49,7 +49,7 @@ def replay(
 _SHOWN = ("replayed", "replayed into silver", "dagster/row_count", "Delta version")
 
 
-class ReplayFailed(RatifyError):
+class ReplayFailed(TerminalError):
     """The run of a replay failed; what it had committed stays, and it may be run again."""
 
 

@@ -12,6 +12,7 @@ from resources.errors import (
     CatalogBusy,
     CatalogDenied,
     CatalogError,
+    CatalogRejected,
     CatalogUnavailable,
     CommitConflict,
     TableMissing,
@@ -170,12 +171,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         try:
             return self._do("POST", f"update {full_name}", _table_path(full_name), body)
         except CatalogError as error:
-            cause = error.__cause__
-            if isinstance(cause, errors.ResourceConflict):
-                raise CommitConflict(str(error)) from cause
-            unclear = isinstance(cause, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
-            if unclear and not isinstance(cause, errors.NotImplemented):
-                raise CatalogUnavailable(str(error)) from cause
+            if isinstance(error.__cause__, errors.ResourceConflict):
+                raise CommitConflict(str(error)) from error.__cause__
             raise
 
     def _do(self, method: str, what: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -186,7 +183,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """Return what a call of `client` returns; what it raises becomes one of our errors.
 
         Raises:
-            CatalogDenied, CatalogUnavailable, CatalogBusy, TableMissing, CatalogError: each says what to do next.
+            CatalogDenied, CatalogUnavailable, CatalogBusy, TableMissing, CatalogRejected: each message says what to do next.
         """
         with self._understood(what):
             return call()
@@ -224,7 +221,9 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 "the secret may be wrong, expired or revoked."
             ) from error
         except DatabricksError as error:
-            raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error
+            unclear = isinstance(error, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
+            kind = CatalogUnavailable if unclear and not isinstance(error, errors.NotImplemented) else CatalogRejected
+            raise kind(f"The catalog at {host} could not {what}: {error}") from error
 
 
 def _table_path(full_name: str) -> str:

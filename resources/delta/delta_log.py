@@ -31,13 +31,13 @@ from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Sna
 from resources.delta.table_features import refuse_unheeded
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
-    CatalogBusy,
     CatalogUnavailable,
     CommitConflict,
     CommitOutcomeUnknown,
     LogUnreadable,
     RatifyError,
     StorageUnavailable,
+    TransientError,
     UnsafeTable,
 )
 
@@ -349,8 +349,7 @@ class DeltaLog:
             except RatifyError as error:
                 # A refusal says nothing of the requests before it that were not answered.
                 uncertain = uncertain or isinstance(error, CatalogUnavailable)
-                passing = isinstance(error, CatalogUnavailable | CatalogBusy)
-                if not passing or time.monotonic() > deadline:
+                if not isinstance(error, TransientError) or time.monotonic() > deadline:
                     if not uncertain:
                         raise
                     raise self._unknown(snapshot.version + 1) from error

@@ -30,8 +30,7 @@ from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWi
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
-    AlreadyLoaded,
-    AppendFailed,
+    NOTHING_COMMITTED,
     CatalogBusy,
     CatalogDenied,
     CatalogError,
@@ -39,7 +38,6 @@ from resources.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
     RatifyError,
-    UnsafeTable,
 )
 from resources.settings import Settings
 from resources.sql.duckdb_sql import identifier, literal
@@ -301,7 +299,7 @@ class DuckDBSession:
             committed = log.commit(pending.proposal)
         except CommittedByOther as other:
             committed = Committed(other.version, pending.attempts)
-        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied) as error:
+        except NOTHING_COMMITTED as error:
             pending.withdraw()
             if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
                 raise CommitOutcomeUnknown(

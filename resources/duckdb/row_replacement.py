@@ -15,7 +15,7 @@ from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import PendingAppend
-from resources.errors import AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable
+from resources.errors import NOTHING_COMMITTED, CommitConflict, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def replace_rows(
     replacement = _Replacement(con, log, staged, column, value, withdrawn, reloaded)
     try:
         committed = log.commit(replacement.proposal)
-    except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
-        # Of nothing else can it be said that no commit names the files.
+    except NOTHING_COMMITTED:
+        # After any other error, a ratified commit may name the files.
         replacement.withdraw()
         raise
     replacement.withdraw(but=replacement.proposed)

@@ -15,7 +15,8 @@ import dagster as dg
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from resources.errors import BrokerDenied, BrokerUnavailable, RatifyError, StreamError, TopicMissing
+from resources.errors import BrokerUnavailable, RatifyError, StreamError, TopicMissing
+from resources.kafka.kafka_errors import CHECK_BROKER, DENIED, is_unsettled, translated
 from resources.redaction import redacted
 from resources.settings import KafkaConnection, Settings
 
@@ -33,47 +34,6 @@ _JAAS_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# Names of librdkafka's and the broker's error codes, by what they mean to whoever asks.
-_DENIED = frozenset(
-    {
-        "_AUTHENTICATION",
-        "SASL_AUTHENTICATION_FAILED",
-        "UNSUPPORTED_SASL_MECHANISM",
-        "TOPIC_AUTHORIZATION_FAILED",
-        "GROUP_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-    }
-)
-_MISSING = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
-_UNAVAILABLE = frozenset(
-    {
-        "_TRANSPORT",
-        "_ALL_BROKERS_DOWN",
-        "_NOENT",
-        "_TIMED_OUT",
-        "_MSG_TIMED_OUT",
-        "_RESOLVE",
-        "_WAIT_COORD",
-        "_SSL",
-        "REQUEST_TIMED_OUT",
-        "BROKER_NOT_AVAILABLE",
-        "LEADER_NOT_AVAILABLE",
-        "COORDINATOR_NOT_AVAILABLE",
-    }
-)
-# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads, and all know who.
-_UNSETTLED = frozenset(
-    {
-        "_NOENT",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "LEADER_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "NOT_LEADER_FOR_PARTITION",
-        "UNKNOWN_LEADER_EPOCH",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -200,10 +160,10 @@ class Kafka(dg.ConfigurableResource[Any]):
                 yield producer
             finally:
                 left = producer.flush(self.timeout_seconds * 3)
-        if lost := failed or [error for error in met if left and error.name() in _DENIED]:
+        if lost := failed or [error for error in met if left and error.name() in DENIED]:
             raise self._translated(lost[0])
         if left:
-            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {_CHECK}")
+            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {CHECK_BROKER}")
 
     def show_progress(self, group: str, offsets: Offsets) -> None:
         """Commit offsets to a consumer group, where Kafka's own tools then show how far a stream is; it is never read."""
@@ -250,7 +210,7 @@ class Kafka(dg.ConfigurableResource[Any]):
                 deadline = time.monotonic() + self.timeout_seconds + 5
                 while time.monotonic() < deadline and wait(futures.values(), timeout=0.05).not_done:
                     admin.poll(0)
-                    if denied := [error for error in failed if error.name() in _DENIED]:
+                    if denied := [error for error in failed if error.name() in DENIED]:
                         raise self._translated(denied[0])
                 answers = {key: future.result(timeout=1) for key, future in futures.items()}
                 # What a group is asked for has an error for each partition.
@@ -267,7 +227,7 @@ class Kafka(dg.ConfigurableResource[Any]):
     def _settling(self) -> Retrying:
         """Asks again while nobody leads yet."""
         return Retrying(
-            retry=retry_if_exception(_is_unsettled),
+            retry=retry_if_exception(is_unsettled),
             stop=stop_after_delay(self.timeout_seconds),
             wait=wait_fixed(0.1),
             reraise=True,
@@ -311,38 +271,13 @@ class Kafka(dg.ConfigurableResource[Any]):
         except RatifyError:
             raise
         except KafkaException as error:
-            causes = [*(cause for cause in failed if cause.name() in _DENIED), error.args[0]]
+            causes = [*(cause for cause in failed if cause.name() in DENIED), error.args[0]]
             raise self._translated(causes[0], topic) from error
         except TimeoutError as error:
-            raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {_CHECK}") from error
+            raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {CHECK_BROKER}") from error
 
     def _translated(self, error: Any, topic: str = "") -> StreamError:
-        where, said = self.connection.bootstrap, self.redacted(error.str())
-        if error.name() in _DENIED:
-            return BrokerDenied(
-                f"Kafka at {where} refused us: {said}. Check KAFKA_USERNAME, KAFKA_PASSWORD, KAFKA_SASL_MECHANISM and "
-                "what this user may do."
-            )
-        if error.name() in _MISSING:
-            return TopicMissing(
-                f"Kafka at {where} has no topic {topic or 'of that name'}: create it, or check its name. For the tracker's "
-                "events: ratify simulate tracker."
-            )
-        if error.name() in _UNAVAILABLE:
-            return BrokerUnavailable(f"Kafka at {where} did not answer: {said}. {_CHECK}")
-        return StreamError(f"Kafka at {where} did not do it: {said}")
-
-
-_CHECK = (
-    "Check that it runs (`ratify status`), that KAFKA_BOOTSTRAP and KAFKA_SECURITY_PROTOCOL are right, and for SSL that "
-    "KAFKA_CA names the certificates."
-)
-
-
-def _is_unsettled(error: BaseException) -> bool:
-    from confluent_kafka import KafkaException
-
-    return isinstance(error, KafkaException) and error.args[0].name() in _UNSETTLED
+        return translated(error, self.connection.bootstrap, self.redacted(error.str()), topic)
 
 
 def _flat(offsets: Offsets) -> list[tuple[str, int, int]]:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from resources.declarations import TableDeclaration
 from resources.durable_files import hold, holder
-from resources.errors import StreamBusy, StreamError
+from resources.errors import CheckpointUnreachable, StreamBusy
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
 
@@ -48,7 +48,7 @@ def current(spark: Spark, declaration: TableDeclaration) -> Checkpoint | None:
     """Return the checkpoint that was begun last; None where there is none, or none any more.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     url = folder(spark, declaration)
     fs, path = _opened(url)
@@ -60,7 +60,7 @@ def begin(spark: Spark, declaration: TableDeclaration) -> Checkpoint:
     """Make a new checkpoint, at which nothing has been read yet, the current one.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     name = dt.datetime.now(dt.UTC).strftime(_NAME)
     url = f"{folder(spark, declaration)}/{name}"
@@ -75,7 +75,7 @@ def has_begun(url: str) -> bool:
     try:
         fs, path = _opened(url)
         return any(not name.rpartition("/")[2].startswith(".") for name in fs.ls(f"{path}/offsets", detail=False))
-    except (FileNotFoundError, StreamError):
+    except (FileNotFoundError, CheckpointUnreachable):
         return False
 
 
@@ -86,7 +86,7 @@ def sweep(url: str) -> None:
     """
     if has_begun(url):
         return
-    with contextlib.suppress(FileNotFoundError, StreamError):
+    with contextlib.suppress(FileNotFoundError, CheckpointUnreachable):
         fs, path = _opened(url)
         for name in fs.ls(f"{path}/offsets", detail=False):
             fs.rm_file(name)
@@ -96,7 +96,7 @@ def forget(spark: Spark, declaration: TableDeclaration) -> None:
     """Delete every checkpoint of the stream into a table, where there is one.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     fs, path = _opened(folder(spark, declaration))
     with contextlib.suppress(FileNotFoundError):
@@ -128,7 +128,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         return cast("tuple[Any, str]", fsspec.url_to_fs(where))  # pyright: ignore[reportUnknownMemberType]
     except (ValueError, ImportError) as error:
-        raise StreamError(
+        raise CheckpointUnreachable(
             f"The checkpoint {url} cannot be reached from here ({error}): set RATIFY_CHECKPOINTS to a folder or a URL that "
             "Spark and this machine both reach."
         ) from error
