@@ -6,7 +6,7 @@ from typing import Any, cast
 from resources.delta.snapshot import Json, Snapshot
 from resources.errors import UnsafeTable
 
-_HEEDED = frozenset(
+_SUPPORTED = frozenset(
     {
         "appendOnly",
         "catalogManaged",
@@ -23,7 +23,7 @@ _HEEDED = frozenset(
 )
 
 
-def refuse_unheeded(snapshot: Snapshot) -> None:
+def refuse_unsupported_features(snapshot: Snapshot) -> None:
     """Refuse a table that is not safe to write to.
 
     Raises:
@@ -38,8 +38,8 @@ def refuse_unheeded(snapshot: Snapshot) -> None:
             f"Run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
             "DuckDB's first write, or drop the table and let it be created again."
         )
-    if unheeded := sorted(features - _HEEDED - {"columnMapping"}):
-        raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unheeded)}: write it with Spark.")
+    if unsupported := sorted(features - _SUPPORTED - {"columnMapping"}):
+        raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unsupported)}: write it with Spark.")
     if snapshot.partition_columns:
         raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
     for column in snapshot.fields:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from posixpath import dirname
 
 from resources.declarations import Engine
+from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.commit_history import engine_of
-from resources.delta.delta_log import DeltaLog, NothingToCommit, Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_withdrawn, loaded_ids
 from resources.delta.snapshot import LiveFile, Snapshot
 from resources.errors import UnsafeTable

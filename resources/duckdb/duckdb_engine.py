@@ -7,10 +7,8 @@ is tried. What the processes of one machine append to a table at the same time s
 `resources.duckdb.group_commit`).
 """
 
-import ctypes
 import hashlib
 import logging
-import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,8 +22,13 @@ from pydantic import Field, PrivateAttr
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type, type_of_delta
 from resources.declarations import Column, TableDeclaration
-from resources.delta.delta_log import Committed, DeltaLog, NothingToCommit, columns_added
+from resources.delta.commit_actions import Committed, NothingToCommit
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
+from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
+from resources.delta.schema_change import columns_added
+from resources.duckdb.duckdb_errors import translating
+from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
 from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
@@ -33,8 +36,6 @@ from resources.errors import (
     NOTHING_COMMITTED,
     CatalogBusy,
     CatalogDenied,
-    CatalogError,
-    CatalogUnavailable,
     CommitConflict,
     CommitOutcomeUnknown,
     RatifyError,
@@ -52,7 +53,6 @@ ALIAS = "uc"
 
 _CHECKPOINT_EVERY = 20
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
-_RETRY_WAIT_MS = 200
 # Time for a catalog to restart.
 _READ_PATIENCE_S = 6
 
@@ -133,10 +133,10 @@ class DuckDB(dg.ConfigurableResource[Any]):
         """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
         if self._extended:
             return
-        _keep_memory_together()
+        limit_malloc_arenas()
         for name in _EXTENSIONS:
-            _load_extension(con, name)
-        _ask_again_for(con, _READ_PATIENCE_S)
+            load_extension(con, name)
+        set_http_retries(con, _READ_PATIENCE_S)
         self._extended = True
 
 
@@ -163,7 +163,7 @@ class DuckDBSession:
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
             f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
         )
-        with understood(f"attach the catalog {name}"):
+        with translating(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
         self._attached = True
 
@@ -178,7 +178,7 @@ class DuckDBSession:
 
     def load_extension(self, name: str) -> None:
         """Load an extension of which the wheel is installed."""
-        _load_extension(self.con, name)
+        load_extension(self.con, name)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
@@ -259,7 +259,7 @@ class DuckDBSession:
             for column in declaration.columns
         )
         parquet = folder / f"{uuid4().hex}.parquet"
-        with understood("write rows"):
+        with translating("write rows"):
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
         return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
 
@@ -279,9 +279,9 @@ class DuckDBSession:
         def open_yield_window(last: YieldWindow) -> YieldWindow:
             log = self.log(declaration)
             with suppress(RatifyError):
-                if (lost := log.loser(last.lost)) > last.lost:
+                if (lost := newest_lost_version(log, last.lost)) > last.lost:
                     seconds = last.next_seconds
-                    return YieldWindow(lost, seconds, log.await_other(seconds))
+                    return YieldWindow(lost, seconds, wait_for_other_version(log, seconds))
             return last
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, open_yield_window)
@@ -336,7 +336,7 @@ class DuckDBSession:
     def _reading(self) -> Generator[None]:
         if not self._attached or self._token != self._catalog.bearer_token():
             self.attach()
-        with understood("run a query"):
+        with translating("run a query"):
             yield
 
     def _detach(self) -> None:
@@ -345,72 +345,3 @@ class DuckDBSession:
         # DETACH may complain about its internal catalogs and has still taken effect.
         with suppress(duckdb.Error):
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
-
-
-def _keep_memory_together() -> None:
-    """Let this process have no more than two of glibc's arenas. The Delta extension works in many threads, and what they
-    leave in an arena each adds up: 60 KB with every commit, without end."""
-    m_arena_max = -8
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
-
-
-def _load_extension(con: "DuckDBPyConnection", name: str) -> None:
-    """Load an extension from its wheel: nothing is downloaded."""
-    import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
-
-    Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
-    duckdb_extensions.import_extension(name, con=con)
-    con.execute(f"LOAD {name}")
-
-
-def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
-    """How long a request that gets no answer is sent again, by every connection of this engine."""
-    con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
-    con.execute("SET GLOBAL http_retry_backoff = 1.0")
-    con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")
-
-
-@contextmanager
-def understood(what: str) -> Generator[None]:
-    """YieldWindow DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
-    import duckdb
-
-    try:
-        yield
-    except RatifyError:
-        raise
-    except duckdb.Error as error:
-        raise _translated(error, what) from error
-
-
-def _translated(error: Exception, what: str) -> Exception:
-    text = str(error)
-    line = " ".join(text.split())[:1000]
-    for marks, kind, advice in _KINDS:
-        if marks.search(text):
-            return kind(f"DuckDB could not {what}: {line} {advice}")
-    return error
-
-
-def _says(*words: str, status: str | None = None) -> re.Pattern[str]:
-    """Match an error that holds one of the words, or one of the HTTP statuses as a number of its own: the texts also hold
-    ports, ids and file names, in which any digits may be found."""
-    number = [rf"(?<![\w:./-])({status})(?!\w|[./-]\w)"] if status else []
-    return re.compile("|".join([*map(re.escape, words), *number]))
-
-
-_KINDS: tuple[tuple[re.Pattern[str], type[CatalogError], str], ...] = (
-    (_says("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
-    (
-        _says("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
-        CatalogDenied,
-        "Check UNITY_TOKEN and the grants of the principal behind it.",
-    ),
-    (_says("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
-    (
-        _says("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
-        CatalogUnavailable,
-        "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
-    ),
-)

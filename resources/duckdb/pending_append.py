@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
+from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequest, CommitRequests
-from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_loaded, as_withdrawn, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged

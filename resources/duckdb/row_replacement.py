@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
-from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.commit_actions import Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_loaded, as_withdrawn, withdrawn_ids
 from resources.delta.snapshot import DataFile, LiveFile, Snapshot
 from resources.delta.table_repair import refuse_removes

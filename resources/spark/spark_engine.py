@@ -1,39 +1,23 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
 import logging
-import re
-import socket
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from tenacity import (
-    Retrying,
-    before_sleep_log,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_fixed,
-    wait_random_exponential,
-)
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit, commit_from_row
-from resources.errors import (
-    CatalogDenied,
-    CatalogUnavailable,
-    CommitConflict,
-    RatifyError,
-    SparkUnavailable,
-    TableMissing,
-)
+from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
+from resources.spark.spark_errors import translated, translating
+from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,35 +29,9 @@ logger = logging.getLogger(__name__)
 FULL_REFRESH = "ratify:full refresh"
 """User metadata of the commit that emptied a table so that it is made anew."""
 
-_SESSION_CONF = {
-    # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
-    "spark.sql.session.timeZone": "UTC",
-    # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
-    "spark.sql.datetime.java8API.enabled": "true",
-    # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 COMMITTED = "ratify:"
 """What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
-
-# The server does not answer, or it does and is another one than before.
-_GONE = (
-    "UNAVAILABLE",
-    "SESSION_CLOSED",
-    "SESSION_NOT_FOUND",
-    "SESSION_CHANGED",
-    "OPERATION_NOT_FOUND",
-    "NO_ACTIVE_SESSION",
-    # Another thread with the same session has found that out, and has given it up.
-    "Channel closed",
-    "Cannot invoke RPC",
-)
-NO_WORKER = "Python worker failed to connect back"
-"""What stands in Spark's error where a Python process of the server did not answer it in time."""
-_NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
-CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
-"""What stands in the errors of a write that met another one's commit."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +77,8 @@ class Spark(dg.ConfigurableResource[Any]):
         """
         # Sessions of one process to one server are one: another run's end may have closed it.
         if self._session is None or getattr(self._session, "is_stopped", False):
-            self._session = self._open(self.remote or Settings().spark_url())
+            remote = self.remote or Settings().spark_url()
+            self._session = open_session(remote, self.catalog, self.conf, self.retry_seconds)
         return cast("SparkSession", self._session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -140,28 +99,28 @@ class Spark(dg.ConfigurableResource[Any]):
         and taking it back, the next write of that session would carry the mark, and Delta might skip it.
         """
         remote = self.remote or Settings().spark_url()
-        with self._understood():
+        with self._translating():
             session = self._another(remote)
             try:
                 yield session
             finally:
-                if remote.startswith("sc://"):
+                if is_connect(remote):
                     session.stop()
 
     def _another(self, remote: str) -> "SparkSession":
         here = self.session
-        if not remote.startswith("sc://"):
+        if not is_connect(remote):
             return here.newSession()
         from pyspark.sql import SparkSession
 
         session: SparkSession = SparkSession.builder.remote(remote).create()
-        for key, value in (_SESSION_CONF | self.conf).items():
+        for key, value in (SESSION_CONF | self.conf).items():
             session.conf.set(key, value)
         return session
 
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
-        with self._understood():
+        with self._translating():
             return self._run(text, **frames)
 
     def _run(self, text: str, **frames: "DataFrame") -> "DataFrame":
@@ -175,12 +134,12 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
-        with self._understood():
+        with self._translating():
             return self.session.table(declaration.full_name(self.catalog.connection.name))
 
     def rows(self, frame: "DataFrame") -> list[dict[str, Any]]:
         """Run a query and return its rows."""
-        with self._understood():
+        with self._translating():
             return [row.asDict(recursive=True) for row in frame.collect()]
 
     def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
@@ -201,14 +160,14 @@ class Spark(dg.ConfigurableResource[Any]):
             self.catalog.ensure_schemas((declaration.layer,))
             return self._created(declaration)
         if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
-            with self._understood():
+            with self._translating():
                 self._run(adds).collect()
         return False
 
     def _created(self, declaration: TableDeclaration) -> bool:
         catalog = self.catalog.connection.name
         try:
-            with self._understood():
+            with self._translating():
                 self._run(declaration.ddl(catalog)).collect()
         except Exception:
             # IF NOT EXISTS does not help where another makes it at the same moment: Spark has looked before.
@@ -238,7 +197,7 @@ class Spark(dg.ConfigurableResource[Any]):
         merge = merge_sql(declaration, full_name)
 
         def once() -> Commit | None:
-            with self._understood(), self.cached(read()) as source:
+            with self._translating(), self.cached(read()) as source:
                 source.createOrReplaceTempView("ratify_merge_source")
                 return self._committed(full_name, lambda: self._run(merge).collect())
 
@@ -255,7 +214,7 @@ class Spark(dg.ConfigurableResource[Any]):
         """
 
         def once() -> Commit | None:
-            with self._understood():
+            with self._translating():
                 return self._committed(full_name, write)
 
         return self._retried(once)
@@ -268,7 +227,7 @@ class Spark(dg.ConfigurableResource[Any]):
         """
 
         def once() -> Commit | None:
-            with self._understood():
+            with self._translating():
                 return self._committed(full_name, lambda: self._run(f"DELETE FROM {full_name}").collect(), FULL_REFRESH)
 
         return self._retried(once)
@@ -276,7 +235,7 @@ class Spark(dg.ConfigurableResource[Any]):
     @contextmanager
     def cached(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
-        with self._understood():
+        with self._translating():
             kept = frame.persist()
             try:
                 yield kept
@@ -299,6 +258,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def _retried(self, work: Callable[[], T]) -> T:
         retrying = Retrying(
+            # No other transient error: after one of those, the write may have been committed.
             retry=retry_if_exception_type(CommitConflict),
             stop=stop_after_attempt(self.attempts),
             wait=wait_random_exponential(multiplier=0.5, max=10),
@@ -307,134 +267,22 @@ class Spark(dg.ConfigurableResource[Any]):
         )
         return retrying(work)
 
-    def _open(self, remote: str) -> "SparkSession":
-        from dagster_pyspark import LazyPySparkResource
-
-        connect = remote.startswith("sc://")
-        where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
-        conf = {**where, **_SESSION_CONF, **self.conf}
-        if connect:
-            _await_port(remote, self.retry_seconds)
-        # What a closed session leaves behind is released by the server itself; the client warns of it at each end.
-        logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
-        with self._understood(opening=remote):
-            session = LazyPySparkResource(spark_config=conf).spark_session
-            if not connect:
-                # Not before: PySpark starts its JVM with all that it has on the command line, which every user can read.
-                for key, value in self._credentials().items():
-                    session.conf.set(key, value)
-            session.sql("SELECT 1").collect()
-        return session
-
-    def _classic_conf(self) -> dict[str, str]:
-        """Configuration that a Connect server has already: Delta, and the catalog."""
-        to = self.catalog.connection
-        here = f"spark.sql.catalog.{to.name}"
-        settings = Settings()
-        conf = {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.sql.defaultCatalog": to.name,
-            here: "io.unitycatalog.spark.UCSingleCatalog",
-            f"{here}.uri": to.host,
-            # The files' credentials, which the catalog vends for an hour at most.
-            f"{here}.renewCredential.enabled": "true",
-        }
-        if settings.unity_spark_package:
-            conf["spark.jars.packages"] = settings.unity_spark_package
-        return conf
-
-    def _credentials(self) -> dict[str, str]:
-        """What lets a classic session in: a token, or the OAuth client, for which Delta fetches and renews tokens itself."""
-        to = self.catalog.connection
-        here = f"spark.sql.catalog.{to.name}"
-        if to.client_id and to.client_secret:
-            return {
-                f"{here}.auth.type": "oauth",
-                f"{here}.auth.oauth.uri": f"{to.host}/oidc/v1/token",
-                f"{here}.auth.oauth.clientId": to.client_id,
-                f"{here}.auth.oauth.clientSecret": to.client_secret.get_secret_value(),
-            }
-        return {f"{here}.token": self.catalog.bearer_token()}
-
-    def translated(self, error: Exception, opening: str = "") -> Exception:
-        """Return our error for one of PySpark's or gRPC's, or that one itself where we know nothing better."""
-        ours = _translated(error, opening or self.remote or Settings().spark_url())
-        if isinstance(ours, SparkUnavailable) and self._session is not None and not opening:
-            self._give_up_session()
+    def translated(self, error: Exception) -> Exception:
+        """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
+        ours = translated(error, self.remote or Settings().spark_url())
+        if isinstance(ours, SparkUnavailable) and self._session is not None:
+            self._drop_session()
         return ours
 
-    def _give_up_session(self) -> None:
-        """Let the next use open a new session: a server that was started anew knows none of its predecessor's."""
+    def _drop_session(self) -> None:
+        """Let the next use open a new session: a server that was restarted knows none of the old ones."""
         session, self._session = self._session, None
         if client := getattr(session, "client", None):
-            # Not `stop`, which asks the server to release the session, for ten minutes where none answers.
+            # Not `stop`, which asks the server to release the session, for ten minutes if none answers.
             client.close()
 
-    @contextmanager
-    def _understood(self, opening: str = "") -> Generator[None]:
-        """YieldWindow what PySpark and gRPC raise into our errors."""
-        from grpc import RpcError
-        from pyspark.errors import PySparkException
-
-        try:
-            yield
-        except RatifyError:
-            raise
-        except (PySparkException, RpcError, ValueError) as error:
-            # gRPC says with a ValueError that its channel is closed.
-            if (ours := self.translated(error, opening)) is error:
-                raise
-            raise ours from error
-
-
-def _await_port(remote: str, seconds: int) -> None:
-    """Fail soon where nobody listens: PySpark itself asks again for ten minutes before it says so.
-
-    Raises:
-        SparkUnavailable: nothing accepts a connection.
-    """
-    address = urlsplit(remote)
-    retrying = Retrying(
-        retry=retry_if_exception_type(OSError), stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True
-    )
-    try:
-        retrying(lambda: socket.create_connection((address.hostname or "", address.port or 15002), timeout=5).close())
-    except OSError as error:
-        raise SparkUnavailable(
-            f"No Spark answers at {address.hostname}:{address.port or 15002} (asked for {seconds} s): {error}. Check that "
-            "it runs (`ratify status`) and that SPARK_REMOTE is right."
-        ) from error
-
-
-def _translated(error: Exception, remote: str) -> Exception:
-    text = str(error)
-    if any(name in text for name in CONFLICTS):
-        return CommitConflict(f"Another writer committed first: {_first_line(text)}")
-    unreached = "failed to connect" in text.lower() and NO_WORKER not in text
-    if unreached or any(sign in text for sign in _GONE):
-        return SparkUnavailable(
-            f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
-            "SPARK_REMOTE is right."
-        )
-    if any(sign in text for sign in ("HTTP 401", "HTTP 403", "NotAuthorized", "PermissionDenied", "PERMISSION_DENIED")):
-        return CatalogDenied(
-            f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
-        )
-    if no_token := _NO_TOKEN.search(text):
-        return CatalogDenied(
-            f"Unity Catalog gave Spark no token: {no_token.group()[:300]}. Check the OAuth client id and secret that the "
-            "Spark server was started with."
-        )
-    if "java.net.ConnectException" in text or "Connection refused" in text:
-        return CatalogUnavailable(
-            f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
-        )
-    return error
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:300]
+    def _translating(self) -> AbstractContextManager[None]:
+        return translating(self.translated)
 
 
 def merge_sql(declaration: TableDeclaration, full_name: str) -> str:

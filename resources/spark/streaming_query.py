@@ -25,7 +25,8 @@ from resources.errors import (
     TopicMissing,
 )
 from resources.kafka.kafka_client import Offsets
-from resources.spark.spark_engine import NO_WORKER, Spark
+from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import NO_WORKER
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from duckdb import IOException
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, TableDeclaration
 from resources.delta.delta_log import DeltaLog
-from resources.duckdb.duckdb_engine import DuckDB, understood
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.group_commit import Ratified
 from resources.errors import (
     AlreadyLoaded,
@@ -202,7 +203,7 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
     ],
 )
 def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
-    with pytest.raises(kind), understood("test"):
+    with pytest.raises(kind), translating("test"):
         raise IOException(text)
 
 

@@ -96,11 +96,11 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
     frame = spark.session.sql("SELECT 2L AS id, 'b' AS v")
     with refused(needs):
         spark.mirror(table, lambda: frame)
-    with refused(needs), spark._understood():
+    with refused(needs), spark._translating():
         frame.write.mode("append").saveAsTable(full)
     assert (lake.version(table), written(location)[0]) == before
     # A stream is told when it commits, and leaves files of which no reader takes notice.
-    with refused(needs), spark._understood():
+    with refused(needs), spark._translating():
         rate = spark.session.readStream.format("rate").load().selectExpr("value AS id", "'s' AS v")
         options = {"checkpointLocation": str(tmp_path / "checkpoint")}
         rate.writeStream.format("delta").options(**options).toTable(full).awaitTermination(60)
