@@ -11,7 +11,7 @@ from enum import StrEnum, auto
 from typing import TYPE_CHECKING
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import identifier, literal
 
 if TYPE_CHECKING:
     from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
@@ -56,7 +56,7 @@ class Export:
         """
         catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
         if ExportPart.CATALOG in parts:
-            yield f"CREATE CATALOG IF NOT EXISTS {_quoted(self.name)}{_comment(catalog.comment)}"
+            yield f"CREATE CATALOG IF NOT EXISTS {identifier(self.name)}{_comment(catalog.comment)}"
         if ExportPart.TABLES not in parts and ExportPart.ACCESS not in parts:
             return
         schemas = [schema for schema in self._schemas() if schema.name != "information_schema"]
@@ -81,10 +81,10 @@ class Export:
         return self.source.ask(f"list the tables of {name}", lambda: list(self.source.client.tables.list(self._old, name)))
 
     def _who(self, principal: str | None) -> str:
-        return _quoted(self.principals.get(principal or "", principal or ""))
+        return identifier(self.principals.get(principal or "", principal or ""))
 
     def _at(self, *names: str | None) -> str:
-        return ".".join(_quoted(name or "") for name in (self.name, *names))
+        return ".".join(identifier(name or "") for name in (self.name, *names))
 
     def _create(self, table: "TableInfo") -> str:
         kind = table.table_type.value if table.table_type else ""
@@ -100,9 +100,9 @@ class Export:
         partitions = [column for column in columns if column.partition_index is not None]
         if partitions:
             partitions.sort(key=lambda column: column.partition_index or 0)
-            lines.append(f"PARTITIONED BY ({', '.join(_quoted(column.name or '') for column in partitions)})")
+            lines.append(f"PARTITIONED BY ({', '.join(identifier(column.name or '') for column in partitions)})")
         if clustering := json.loads(properties.get("delta.clusteringColumns", "[]")):
-            paths = (".".join(_quoted(part) for part in path) for path in clustering)
+            paths = (".".join(identifier(part) for part in path) for path in clustering)
             lines.append(f"CLUSTER BY ({', '.join(paths)})")
         if kind == "EXTERNAL":
             lines.append(f"LOCATION {literal(table.storage_location or '')}")
@@ -142,12 +142,8 @@ class Export:
 
 def _column(column: "ColumnInfo") -> str:
     null = " NOT NULL" if column.nullable is False else ""
-    return f"{_quoted(column.name or '')} {column.type_text}{null}{_comment(column.comment)}"
+    return f"{identifier(column.name or '')} {column.type_text}{null}{_comment(column.comment)}"
 
 
 def _comment(text: str | None) -> str:
     return f" COMMENT {literal(text)}" if text else ""
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

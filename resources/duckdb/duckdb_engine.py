@@ -315,7 +315,8 @@ class DuckDBSession:
 
         try:
             self.attach()
-            self.con.execute(f"CALL unity_catalog_checkpoint_table('{ALIAS}.{declaration.layer}.{declaration.name}')")
+            table = literal(f"{ALIAS}.{declaration.layer}.{declaration.name}")
+            self.con.execute(f"CALL unity_catalog_checkpoint_table({table})")
         except (duckdb.Error, RatifyError) as error:
             # The rows are committed, and the next to come by makes one.
             logger.warning("no checkpoint of %s: %s", declaration.name, error)

@@ -11,11 +11,10 @@ import pytest
 from assets.bronze.landed_tables import AIRLINES
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.column_types import delta_field, sql_type
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from tests.embedded.catalog.harness import Server, TableClient
-
-_DELTA_TYPES = {"bigint": "long", "int": "integer"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,7 @@ class LoadTarget:
 
 
 def _columns(declaration: TableDeclaration) -> dict[str, Any]:
-    fields = [
-        {"name": column.name, "type": _DELTA_TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
-        for column in declaration.columns
-    ]
+    fields = [delta_field(column.name, sql_type(column.type)) for column in declaration.columns]
     return {"type": "struct", "fields": fields}
 
 
