@@ -11,16 +11,16 @@ from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Sna
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a commit is to bring.
+    """What a commit changes.
 
     Attributes:
-        adds: Files whose rows come in.
-        removes: Files of the snapshot whose rows go.
-        txns: Delta app ids with the version that each gets.
+        adds: Files whose rows are added.
+        removes: Files of the snapshot whose rows are removed.
+        txns: Delta `txn` app ids, each with its new version.
         operation: As DESCRIBE HISTORY shows it.
         parameters: Likewise.
-        metrics: Of DESCRIBE HISTORY, beside or in place of those that the files tell.
-        metadata: A new `metaData` action and the `updates` by which the catalog hears of it, where the schema changes.
+        metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
+        metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
     """
 
     adds: Sequence[DataFile] = ()
@@ -34,14 +34,14 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Committed:
-    """A ratified version, and how often it was tried."""
+    """A ratified version, and the number of attempts that it took."""
 
     version: int
     attempts: int
 
 
 class NothingToCommit(Exception):
-    """Raised by a plan: the table already is as it is to be."""
+    """Raised by a plan: the table already is in the wanted state."""
 
 
 def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json]:
@@ -121,9 +121,9 @@ def catalog_update(
 
 
 def _remove(file: LiveFile, now: int) -> Json:
-    kept = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
-    copied = {name: file.add[name] for name in kept if file.add.get(name) is not None}
-    return {"remove": {**copied, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
+    copied = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    values = {name: file.add[name] for name in copied if file.add.get(name) is not None}
+    return {"remove": {**values, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
 
 
 @cache

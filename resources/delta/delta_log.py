@@ -1,12 +1,13 @@
-"""The log of a catalog-managed Delta table: what a writer must know of it, and how it commits.
+"""The log of a catalog-managed Delta table: how a writer reads it, and how it commits.
 
-A commit takes three steps (Delta's PROTOCOL.md, catalog-managed tables): its actions are written to a file of a name that
-no other has, in `_delta_log/_staged_commits`; the catalog is asked to make that file the next version; and the file is
-published as `_delta_log/<version>.json`. The catalog alone decides. A reply that is lost is asked for again, and the catalog
-knows the file again; a version that somebody else made first costs a look at that version and another small file, for the
-data files stay as they are. Nothing that a commit names is deleted unless the catalog has refused the commit.
+A commit takes three steps (Delta's PROTOCOL.md, catalog-managed tables). Its actions are written to a staged commit, a file
+with a unique name in `_delta_log/_staged_commits`. The catalog is asked to ratify that file as the next version. The file is
+then published as `_delta_log/<version>.json`. The catalog alone decides. If a reply is lost, the request is sent again, and
+the catalog recognizes the file. If another writer commits the version first, this writer reads that version and stages
+another small file; its data files stay as they are. Nothing that a commit names is deleted unless the catalog has refused
+the commit.
 
-The state that a writer needs is small (see `Snapshot`), and is kept up to date by reading only the versions that are new.
+A writer needs little state (see `Snapshot`), and updates it by reading only the new versions.
 """
 
 import json
@@ -54,8 +55,8 @@ class DeltaLog:
         Args:
             catalog: The catalog that ratifies.
             full_name: The table, `catalog.schema.table`.
-            attempts: How often a commit that met another is made again.
-            patience: Seconds for which a commit that is not answered is sent again.
+            attempts: How often a commit is proposed in all, if other writers commit first.
+            patience: Seconds for which a commit request without an answer is sent again.
         """
         self._catalog = catalog
         self._full_name = full_name
@@ -63,14 +64,14 @@ class DeltaLog:
         self._patience = patience
         self._loaded: Json | None = None
         self._state = SnapshotState()
-        self._uuid = ""
+        self._uuid: str = ""
         self._storage: TableStorage | None = None
         self._commit_s = 0.02
         self._careful = 0
 
     @property
     def contended(self) -> bool:
-        """Whether others have lately been faster."""
+        """Whether this writer lost one of its last few commits to another."""
         return self._careful > 0
 
     @property
@@ -94,7 +95,7 @@ class DeltaLog:
         return cast("TableStorage", self._storage)
 
     def refresh(self) -> Snapshot:
-        """Ask the catalog for the latest version and read what is new of the log.
+        """Ask the catalog for the latest version and read the new part of the log.
 
         Raises:
             TableMissing, CatalogUnavailable, CatalogDenied, StorageUnavailable, LogUnreadable.
@@ -112,7 +113,7 @@ class DeltaLog:
         try:
             self._catch_up(loaded)
         except FileNotFoundError:
-            # Versions that a checkpoint holds may be cleaned away.
+            # Versions that a checkpoint covers may have been cleaned up.
             self._state = SnapshotState()
             with self._readable():
                 self._catch_up(loaded)
@@ -122,7 +123,7 @@ class DeltaLog:
         return snapshot
 
     def files(self, snapshot: Snapshot) -> list[LiveFile]:
-        """Return the data files that make up the table at the snapshot that this log gave last.
+        """Return the data files of the snapshot that this log returned last.
 
         Raises:
             StorageUnavailable, LogUnreadable.
@@ -132,19 +133,19 @@ class DeltaLog:
 
         def apply(action: Json, version: int | None) -> None:
             if add := action.get("add"):
-                # With deletion vectors the same file is added again and again.
+                # Each new deletion vector adds the same file again.
                 live[file_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
             elif remove := action.get("remove"):
                 live.pop(file_key(remove), None)
 
         with self._readable():
-            summed_up, paths = newest_checkpoint(self.storage, snapshot.version)
+            checkpoint, paths = newest_checkpoint(self.storage, snapshot.version)
             while paths:
                 for action in checkpoint_actions(self.storage, paths.pop(), ("add", "sidecar")):
                     apply(action, None)
                     if sidecar := action.get("sidecar"):
                         paths.append(f"{SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
-            for version in range(summed_up + 1, snapshot.version + 1):
+            for version in range(checkpoint + 1, snapshot.version + 1):
                 for action in self.actions(version):
                     apply(action, version)
         if outside := next((path for path, _ in live if path.startswith("/") or urlsplit(path).scheme), None):
@@ -154,23 +155,23 @@ class DeltaLog:
         return list(live.values())
 
     def actions(self, version: int) -> list[Json]:
-        """Return the actions of one ratified version, up to the last that was seen.
+        """Return the actions of one ratified version, no newer than the last that this log has seen.
 
         Raises:
-            FileNotFoundError: the log no longer has it.
+            FileNotFoundError: the log no longer has that version.
             StorageUnavailable.
         """
         return self._read_commit(version, self._loaded)
 
     def commit(self, plan: Callable[[Snapshot], Proposal]) -> Committed:
-        """Commit what `plan` proposes for the latest version; it is asked again for each version that others make first.
+        """Commit what `plan` proposes for the latest version. `plan` runs again for each version that others commit first.
 
         Raises:
-            UnsafeTable: the table asks its writers for what this one does not know, or is append-only and rows are to go.
+            UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files.
             CommitConflict: others won every attempt; nothing was committed.
-            CatalogBusy: likewise, and the catalog takes no more.
-            CommitOutcomeUnknown: the catalog stopped answering; what the commit names is left in place.
-            What `plan` raises.
+            CatalogBusy: the catalog refuses more work; nothing was committed.
+            CommitOutcomeUnknown: the catalog stopped answering; the files that the commit names stay in place.
+            Whatever `plan` raises.
         """
         retrying = Retrying(
             retry=retry_if_result(lambda version: version is None),
@@ -204,8 +205,8 @@ class DeltaLog:
         )
 
     def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
-        # The snapshot that our last commit left will do: if it is out of date, then the catalog refuses what builds on it.
-        # Only what is refused here has to be looked at again; and where others commit too, it mostly is out of date.
+        # The snapshot after our last commit is good enough: if it is out of date, the catalog refuses the next commit.
+        # Only a refusal of our own needs a fresh snapshot; with other writers around, the old one mostly is out of date.
         if self._loaded and not self.contended:
             with suppress(RatifyError):
                 snapshot = self._snapshot(self._loaded)
@@ -214,7 +215,7 @@ class DeltaLog:
         return snapshot, _supported(snapshot, plan)
 
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
-        """Ask for the next version; None where another writer has it."""
+        """Stage a commit and ask the catalog to ratify it; None if another writer has that version."""
         version, txn_id = snapshot.version + 1, str(uuid4())
         actions = actions_of(proposal, snapshot, txn_id)
         name = f"{version:020d}.{uuid4()}.json"
@@ -223,10 +224,10 @@ class DeltaLog:
         ratified = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
         if ratified is None:
             self._loaded = None
-            # Also the client below us sends requests again, and the catalog remembers only so many commits: whether this one
-            # was accepted and its answer lost, the log itself tells.
-            if made := self._made(version, txn_id):
-                return made
+            # The HTTP client sends requests again, too, and the catalog remembers only so many commits: if this one was
+            # ratified and its answer lost, the log has its txnId.
+            if ratified_version := self._ratified_version(version, txn_id):
+                return ratified_version
             self.storage.remove(f"{STAGED}/{name}")
             return None
         self._state.version = version
@@ -236,12 +237,12 @@ class DeltaLog:
         try:
             self._publish([{"version": version, "file-name": name}])
         except StorageUnavailable as error:
-            # It is ratified; whoever looks at the table next, and be it we, publishes it.
+            # It is ratified; the next writer that reads the table publishes it.
             logger.warning("version %d of %s is not published yet: %s", version, self._full_name, error)
             self._loaded = None
         return version
 
-    def _made(self, version: int, txn_id: str) -> int | None:
+    def _ratified_version(self, version: int, txn_id: str) -> int | None:
         try:
             self.refresh()
         except RatifyError as error:
@@ -251,21 +252,21 @@ class DeltaLog:
     def _unknown(self, version: int) -> CommitOutcomeUnknown:
         return CommitOutcomeUnknown(
             f"The catalog stopped answering while version {version} of {self._full_name} was being committed. Start it "
-            "again and repeat the load: its id tells whether it was ratified, so it cannot be written twice."
+            "again and repeat the load: by its id it cannot be written twice."
         )
 
     def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> Json | None:
-        """The catalog's answer; None where the version is taken, perhaps by an earlier request of ours."""
+        """The catalog's answer; None if the version is taken, perhaps by an earlier request of ours."""
         requirements, updates = catalog_update(proposal, snapshot, name, size, timestamp)
         deadline, uncertain = time.monotonic() + self._patience, False
-        # A loop of our own: whether any request of it was left without an answer decides what its last error means.
+        # A loop, not tenacity: what its last error means depends on whether any earlier request stayed without an answer.
         while True:
             try:
                 return self._catalog.update_table(self._full_name, requirements, updates)
             except CommitConflict:
                 return None
             except RatifyError as error:
-                # A refusal says nothing of the requests before it that were not answered.
+                # A refusal does not cover earlier requests that got no answer.
                 uncertain = uncertain or isinstance(error, CatalogUnavailable)
                 if not isinstance(error, TransientError) or time.monotonic() > deadline:
                     if not uncertain:
@@ -275,9 +276,9 @@ class DeltaLog:
             time.sleep(_RESEND_S * (0.5 + random.random()))  # noqa: S311
 
     def _publish(self, commits: Iterable[Mapping[str, Any]]) -> None:
-        """Make ratified commits readable to those who do not ask the catalog.
+        """Make ratified commits readable to clients that do not ask the catalog.
 
-        It must not fail unseen, for our next commit lets the catalog forget them.
+        A failure must be raised, because our next commit lets the catalog forget them.
         """
         for commit in sorted(commits, key=lambda commit: commit["version"]):
             self.storage.copy(f"{STAGED}/{commit['file-name']}", f"{LOG}/{commit['version']:020d}.json")
@@ -287,7 +288,7 @@ class DeltaLog:
         unpublished: list[Json] = loaded.get("commits") or []
         if self._state.version < 0:
             self._read_checkpoint(latest)
-        # Their writers may have died before they did it.
+        # Their writers may have died before they published them.
         self._publish(unpublished)
         for version in range(self._state.version + 1, latest + 1):
             actions = self._read_commit(version, loaded)
@@ -312,12 +313,12 @@ class DeltaLog:
             ) from error
 
     def _read_checkpoint(self, latest: int) -> None:
-        """Begin with the newest checkpoint."""
+        """Load the state from the newest checkpoint."""
         version, paths = newest_checkpoint(self.storage, latest)
         for path in paths:
             for action in checkpoint_actions(self.storage, path, ("txn", "domainMetadata", "metaData")):
                 self._state.apply(action)
-        # A checkpoint has no commitInfo: if none comes after it, the time of its version is in the version itself.
+        # A checkpoint has no commitInfo: without a later version, the in-commit timestamp is in the version's own commit.
         self._state.version = version if version < latest else version - 1
 
     def _snapshot(self, loaded: Json) -> Snapshot:
@@ -335,12 +336,12 @@ class DeltaLog:
 
 
 def _supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal]) -> Proposal:
-    """What is planned for a snapshot, unless its table asks for what this writer does not know, or forbids it."""
+    """The plan for a snapshot, unless its table has an unsupported feature or forbids the change."""
     refuse_unsupported_features(snapshot)
     proposal = plan(snapshot)
     if proposal.removes and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
         raise UnsafeTable(
             f"{snapshot.full_name} only allows appends: run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES "
-            "('delta.appendOnly' = 'false') in Spark if rows are to be replaced or taken out."
+            "('delta.appendOnly' = 'false') in Spark to replace or remove rows."
         )
     return proposal

@@ -13,20 +13,20 @@ from resources.errors import UnsafeTable
 
 
 def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
-    """Return what adds those columns that a table lacks, after its own.
+    """Return the proposal that adds the columns that a table lacks, after its own.
 
     Raises:
         UnsafeTable: it has one of them, with another type.
         NothingToCommit: it has all of them.
     """
-    there = {field["name"].lower(): type_of_delta(field["type"]) for field in snapshot.fields}
+    existing = {field["name"].lower(): type_of_delta(field["type"]) for field in snapshot.fields}
     for column in columns:
-        if there.get(column.name.lower(), wanted := sql_type(column.type)) != wanted:
-            found = there[column.name.lower()]
+        if existing.get(column.name.lower(), wanted := sql_type(column.type)) != wanted:
+            found = existing[column.name.lower()]
             raise UnsafeTable(
                 f"{snapshot.full_name}, column {column.name}: it is {found.spark}, and {wanted.spark} is to be added."
             )
-    new = [column for column in columns if column.name.lower() not in there]
+    new = [column for column in columns if column.name.lower() not in existing]
     if not new:
         raise NothingToCommit
     schema = json.loads(snapshot.metadata["schemaString"])
@@ -43,7 +43,7 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
 
 
 def _with_dashes(part: Any) -> Any:
-    """A part of Delta's schema as the catalog's API has it: `element-type` where the log has `elementType`."""
+    """A part of Delta's schema as the catalog's API spells it: `element-type` where the log has `elementType`."""
     if isinstance(part, list):
         return [_with_dashes(inner) for inner in cast("list[Any]", part)]
     if isinstance(part, dict):

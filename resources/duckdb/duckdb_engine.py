@@ -1,10 +1,9 @@
-"""DuckDB with the catalog attached for what is read, and the appends of its rows, which are safe beside other writers.
+"""DuckDB: reads through the attached catalog, and appends that are safe beside other writers.
 
-DuckDB makes the rows and writes them as Parquet; the commit is ours (see `resources.delta.delta_log`). DuckDB's own fails
-whenever anyone else committed meanwhile, and deletes its data file where the reply is lost, even if the catalog accepted it.
-Each append writes a Delta `txn` action per load, with compare-and-set, so that a load is in the table once however often it
-is tried. What the processes of one machine append to a table at the same time shares a version (see
-`resources.duckdb.group_commit`).
+DuckDB writes the rows as Parquet; the commit is ours (see `resources.delta.delta_log`). DuckDB's own commit fails whenever
+another writer has committed meanwhile, and deletes its data file if the reply is lost, even if the catalog accepted it. Each
+append writes a Delta `txn` action per load, with compare-and-set, so a load is in the table once however often it is tried.
+Pending appends from all writers on one machine share one commit (see `resources.duckdb.group_commit`).
 """
 
 import hashlib
@@ -63,7 +62,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     catalog: dg.ResourceDependency[UnityCatalog]
     memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
     threads: int = Field(default=0, description="0: one for each core")
-    attempts: int = Field(default=50, description="How often a commit that met another is made again")
+    attempts: int = Field(default=50, description="How often a commit is proposed in all, if other writers commit first")
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
     aws_region: str = Field(default="", description="Of the object store; empty: RATIFY_S3_REGION, or us-east-1")
 
@@ -84,8 +83,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def session(self) -> Generator["DuckDBSession"]:
-        """Give a session, to which the catalog is attached afresh when it is first asked for rows; local temporary tables
-        end with it.
+        """Yield a session. The catalog is attached when rows are first read; local temporary tables end with the session.
 
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog does not answer, or refuses the token.
@@ -102,7 +100,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         return self.aws_region or Settings().ratify_s3_region or "us-east-1"
 
     def log(self, full_name: str) -> DeltaLog:
-        """Return the log of a table, of which the parts that were read are kept."""
+        """Return the log of a table; the engine caches what was read of it."""
         return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
 
     def _engine(self) -> "DuckDBPyConnection":
@@ -116,7 +114,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         self.catalog.default_schema()
         settings = Settings()
         config: dict[str, str | bool | int | float | list[str]] = {
-            # Landed files and staged ones are read once: kept, they only grow in memory.
+            # Landed and staged files are read once: a cache of them would only use memory.
             "enable_external_file_cache": False,
             "extension_directory": str(settings.duckdb_extensions),
             "temp_directory": str(settings.home / "duckdb" / "temp"),
@@ -130,7 +128,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         return con
 
     def load_extensions(self, con: "DuckDBPyConnection") -> None:
-        """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
+        """Load the extensions that attach the catalog, once: that takes half a second, and appends need none of them."""
         if self._extended:
             return
         limit_malloc_arenas()
@@ -151,13 +149,13 @@ class DuckDBSession:
         self._token = ""
 
     def attach(self) -> None:
-        """(Re)attach the catalog, which is the only way to see other writers' commits."""
+        """Attach the catalog, again if it is attached: the only way to see other writers' commits."""
         to = self._catalog.connection
         name = to.name
         schema = literal(self._catalog.default_schema())
         self._engine.load_extensions(self.con)
         self._detach()
-        # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        # Each time, because an OAuth token lasts an hour, and DuckDB keeps the one that it attached with.
         self._token = self._catalog.bearer_token()
         self.con.execute(
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
@@ -177,7 +175,7 @@ class DuckDBSession:
         self.con.close()
 
     def load_extension(self, name: str) -> None:
-        """Load an extension of which the wheel is installed."""
+        """Load an extension whose wheel is installed."""
         load_extension(self.con, name)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -197,7 +195,7 @@ class DuckDBSession:
         return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
-        """Return those of the loads whose rows are in the table, by its log."""
+        """Return the loads among these whose rows are in the table, according to its log."""
         snapshot = self.log(declaration).refresh()
         return loaded_ids(snapshot.txn_versions(loads))
 
@@ -206,7 +204,7 @@ class DuckDBSession:
         return self._engine.log(self._full_name(declaration))
 
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
-        """Return the columns that a table has now, in its order."""
+        """Return the current columns of a table, in table order."""
         snapshot = self.log(declaration).refresh()
         return tuple(
             Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
@@ -214,7 +212,7 @@ class DuckDBSession:
         )
 
     def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
-        """Add those columns that a table lacks, after its own, and return all that it has then.
+        """Add the columns that a table lacks, after its own, and return all of its columns.
 
         Raises:
             UnsafeTable: it has one of them, with another type.
@@ -231,17 +229,17 @@ class DuckDBSession:
         """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
-            declaration: The table. The query gives its columns in its order.
+            declaration: The table. The query returns its columns in table order.
             select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
-            withdrawn: Ids of loads whose rows are not in the table any more; this commit marks them so.
+            withdrawn: Ids of loads whose rows are no longer in the table; this commit marks them as withdrawn.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
-            UnsafeTable: the table is not as declared, or asks for what DuckDB does not know.
-            AppendFailed: the rows do not go into the table.
+            UnsafeTable: the table differs from its declaration, or has an unsupported feature.
+            AppendFailed: the rows do not fit the table.
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; the same append may be made again, by its loads.
+            CommitOutcomeUnknown: the catalog stopped answering; repeat the same append, its load ids prevent duplicates.
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
@@ -269,11 +267,11 @@ class DuckDBSession:
         Raises:
             As `append`.
         """
-        made = list[int]()
+        committed = list[int]()
 
         def append(group: Sequence[Staged]) -> tuple[int, int]:
             version, attempts = self._append_group(declaration, group)
-            made.append(version)
+            committed.append(version)
             return version, attempts
 
         def open_yield_window(last: YieldWindow) -> YieldWindow:
@@ -285,10 +283,10 @@ class DuckDBSession:
             return last
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, open_yield_window)
-        # What is attached shows the table as it was.
+        # The attached catalog shows the table as it was before.
         self._attached = False
-        # Whoever made the version does it, when nobody waits for it any more.
-        if any(version % _CHECKPOINT_EVERY == 0 for version in made):
+        # By the writer that committed the version, after the others have their answers.
+        if any(version % _CHECKPOINT_EVERY == 0 for version in committed):
             self._checkpoint(declaration)
         return ratified
 
@@ -303,14 +301,15 @@ class DuckDBSession:
             pending.withdraw()
             if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
                 raise CommitOutcomeUnknown(
-                    f"{error} But other writers know of it, and one may yet commit it: repeat the load, its id tells."
+                    f"{error} But a commit request is posted, and another writer may still commit it: repeat the load, by "
+                    "its id it cannot be written twice."
                 ) from error
             raise
         pending.clear()
         return committed.version, committed.attempts
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
-        """Sum up the table's log, for every reader and writer reads all of it that came after the last checkpoint."""
+        """Write a checkpoint, because every reader and writer reads the whole log after the last one."""
         import duckdb
 
         try:
@@ -318,14 +317,14 @@ class DuckDBSession:
             table = literal(f"{ALIAS}.{declaration.layer}.{declaration.name}")
             self.con.execute(f"CALL unity_catalog_checkpoint_table({table})")
         except (duckdb.Error, RatifyError) as error:
-            # The rows are committed, and the next to come by makes one.
+            # The rows are committed, and a later commit writes a checkpoint.
             logger.warning("no checkpoint of %s: %s", declaration.name, error)
 
     def _full_name(self, declaration: TableDeclaration) -> str:
         return declaration.full_name(self._catalog.connection.name)
 
     def _spool(self, declaration: TableDeclaration) -> Path:
-        """Where the writers of this machine meet that append to this table as this principal."""
+        """The folder that all writers of this machine share which append to this table as this principal."""
         to = self._catalog.connection
         secret = to.token.get_secret_value() if to.token else ""
         who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
@@ -343,6 +342,6 @@ class DuckDBSession:
     def _detach(self) -> None:
         import duckdb
 
-        # DETACH may complain about its internal catalogs and has still taken effect.
+        # DETACH may fail on its internal catalogs and has still taken effect.
         with suppress(duckdb.Error):
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")

@@ -29,23 +29,25 @@ def _translated(error: Exception, what: str) -> Exception:
     return error
 
 
-def _says(*words: str, status: str | None = None) -> re.Pattern[str]:
-    """Match an error that holds one of the words, or one of the HTTP statuses as a number of its own: the texts also hold
-    ports, ids and file names, in which any digits may be found."""
+def _matching(*words: str, status: str | None = None) -> re.Pattern[str]:
+    """Match an error with one of the words, or one of the HTTP statuses as a separate number: the texts also contain ports,
+    ids and file names with any digits."""
     number = [rf"(?<![\w:./-])({status})(?!\w|[./-]\w)"] if status else []
     return re.compile("|".join([*map(re.escape, words), *number]))
 
 
 _KINDS: tuple[tuple[re.Pattern[str], type[CatalogError], str], ...] = (
-    (_says("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
+    (_matching("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
     (
-        _says("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
+        _matching("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
         CatalogDenied,
         "Check UNITY_TOKEN and the grants of the principal behind it.",
     ),
-    (_says("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
+    (_matching("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
     (
-        _says("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
+        _matching(
+            "Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"
+        ),
         CatalogUnavailable,
         "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
     ),

@@ -13,8 +13,8 @@ _RETRY_WAIT_MS = 200
 
 
 def limit_malloc_arenas() -> None:
-    """Let this process have no more than two of glibc's arenas. The Delta extension works in many threads, and what they
-    leave in an arena each adds up: 60 KB with every commit, without end."""
+    """Limit glibc to two malloc arenas in this process. The Delta extension uses many threads, and each leaves memory in an
+    arena of its own: 60 KB with every commit, without end."""
     m_arena_max = -8
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
@@ -30,7 +30,7 @@ def load_extension(con: "DuckDBPyConnection", name: str) -> None:
 
 
 def set_http_retries(con: "DuckDBPyConnection", seconds: int) -> None:
-    """How long a request that gets no answer is sent again, by every connection of this engine."""
+    """Let every connection of this engine repeat a request without an answer for this many seconds."""
     con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
     con.execute("SET GLOBAL http_retry_backoff = 1.0")
     con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")

@@ -27,11 +27,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FULL_REFRESH = "ratify:full refresh"
-"""User metadata of the commit that emptied a table so that it is made anew."""
+"""Beginning of the user metadata of a commit that truncated a table for a full refresh."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 COMMITTED = "ratify:"
-"""What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
+"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.mirror`."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WriteResult:
     """What a write did to a table.
 
     Attributes:
-        commit: The commit it made, or None where the table was already as wanted and no version was made.
+        commit: The commit, or None if nothing differed and no version was committed.
         version: The table's version after the write.
         rows: Rows in the table after the write.
     """
@@ -52,7 +52,7 @@ class WriteResult:
 class Spark(dg.ConfigurableResource[Any]):
     """A Spark session, opened at first use and closed with the run.
 
-    It wraps dagster-pyspark's resource, whose `spark_config` would show a token in clear in the UI and which never stops
+    It wraps dagster-pyspark's `LazyPySparkResource`, whose `spark_config` would show a token in the UI and which never stops
     its session.
     """
 
@@ -63,8 +63,8 @@ class Spark(dg.ConfigurableResource[Any]):
         "SPARK_REMOTE or the running stack's Connect server",
     )
     conf: dict[str, str] = Field(default_factory=dict, description="More Spark configuration; no secrets")
-    retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
-    attempts: int = Field(default=5, description="How often a write that met a concurrent commit is made in all")
+    retry_seconds: int = Field(default=30, description="How long to wait for a server that does not answer")
+    attempts: int = Field(default=5, description="How often a write is tried in all, if other commits conflict with it")
 
     _session: Any = PrivateAttr(default=None)
 
@@ -75,7 +75,7 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             SparkUnavailable: the server cannot be reached.
         """
-        # Sessions of one process to one server are one: another run's end may have closed it.
+        # A process has one session to a server: the end of another run may have closed it.
         if self._session is None or getattr(self._session, "is_stopped", False):
             remote = self.remote or Settings().spark_url()
             self._session = open_session(remote, self.catalog, self.conf, self.retry_seconds)
@@ -93,26 +93,27 @@ class Spark(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def isolated_session(self) -> Generator["SparkSession"]:
-        """A session of its own, closed with the block, for a stream whose writes are marked by configuration.
+        """An isolated session, closed after the block, for a stream that sets `txn` options in the configuration.
 
-        Over Connect, foreachBatch runs in the very session that started the stream: were it killed between setting a mark
-        and taking it back, the next write of that session would carry the mark, and Delta might skip it.
+        Over Connect, foreachBatch runs in the session that started the stream. If it were killed between setting and
+        unsetting the options, the next write of that session would have them, too, and Delta might skip it.
         """
         remote = self.remote or Settings().spark_url()
         with self._translating():
-            session = self._another(remote)
+            session = self._new_session(remote)
             try:
                 yield session
             finally:
                 if is_connect(remote):
                     session.stop()
 
-    def _another(self, remote: str) -> "SparkSession":
-        here = self.session
+    def _new_session(self, remote: str) -> "SparkSession":
+        shared = self.session
         if not is_connect(remote):
-            return here.newSession()
+            return shared.newSession()
         from pyspark.sql import SparkSession
 
+        # dagster-pyspark only opens the process's shared session.
         session: SparkSession = SparkSession.builder.remote(remote).create()
         for key, value in (SESSION_CONF | self.conf).items():
             session.conf.set(key, value)
@@ -151,15 +152,15 @@ class Spark(dg.ConfigurableResource[Any]):
     def ensure_table(self, declaration: TableDeclaration) -> bool:
         """Create the table, and its schema, where they are missing; return whether it was created.
 
-        A table that was made by an earlier declaration gets the columns that it lacks.
+        A table of an earlier declaration gets the columns that it lacks.
         """
         catalog = self.catalog.connection.name
         try:
-            there = self.catalog.table(declaration.full_name(catalog))
+            existing = self.catalog.table(declaration.full_name(catalog))
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
             return self._created(declaration)
-        if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
+        if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in existing.columns or []]):
             with self._translating():
                 self._run(adds).collect()
         return False
@@ -170,7 +171,7 @@ class Spark(dg.ConfigurableResource[Any]):
             with self._translating():
                 self._run(declaration.ddl(catalog)).collect()
         except Exception:
-            # IF NOT EXISTS does not help where another makes it at the same moment: Spark has looked before.
+            # IF NOT EXISTS does not help if another process creates it at the same moment: Spark checks before.
             with suppress(TableMissing):
                 self.catalog.table(declaration.full_name(catalog))
                 return False
@@ -178,7 +179,7 @@ class Spark(dg.ConfigurableResource[Any]):
         return True
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
-        """Return a table's commits, newest first, as DESCRIBE HISTORY tells them."""
+        """Return a table's commits, newest first, from DESCRIBE HISTORY."""
         bound = f" LIMIT {limit}" if limit else ""
         rows = self.rows(self.sql(f"DESCRIBE HISTORY {full_name}{bound}"))
         return [commit_from_row(row) for row in rows]
@@ -186,9 +187,9 @@ class Spark(dg.ConfigurableResource[Any]):
     def mirror(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
         """Make a table equal to a DataFrame by one MERGE on the table's keys.
 
-        Rows that differ are updated, new ones inserted, and those that are gone deleted. Where nothing differs, Delta
-        makes no version. On a concurrent commit the whole read-transform-commit is made again, because the input may have
-        changed too; hence `read` is a function.
+        Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.
+        After a conflict the whole read-transform-commit runs again, because the input may have changed too; hence `read` is
+        a function.
 
         Raises:
             CommitConflict: other writers won every attempt.
@@ -205,9 +206,9 @@ class Spark(dg.ConfigurableResource[Any]):
         return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
 
     def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
-        """Run a write to a table that is there, and return its commit; None where it made none.
+        """Run a write to an existing table, and return its commit; None if it committed nothing.
 
-        Where it met a concurrent commit it is made again.
+        After a conflict with another commit it runs again.
 
         Raises:
             CommitConflict: other writers won every attempt.
@@ -220,7 +221,7 @@ class Spark(dg.ConfigurableResource[Any]):
         return self._retried(once)
 
     def truncate(self, full_name: str) -> Commit | None:
-        """Delete all rows of a table that is to be made anew, in a commit that says so; its earlier versions remain.
+        """Delete all rows of a table before a full refresh, in a commit marked as such; its earlier versions remain.
 
         Raises:
             CommitConflict: other writers won every attempt.
@@ -236,14 +237,14 @@ class Spark(dg.ConfigurableResource[Any]):
     def cached(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
         with self._translating():
-            kept = frame.persist()
+            persisted = frame.persist()
             try:
-                yield kept
+                yield persisted
             finally:
-                kept.unpersist()
+                persisted.unpersist()
 
     def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
-        """Run a write under a mark of its own, which begins with its purpose, and find the commit that carries the mark."""
+        """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it."""
         mark = f"{purpose}:{uuid.uuid4()}"
         before = self.catalog.version(full_name)
         self.session.conf.set(_USER_METADATA, mark)
@@ -251,10 +252,10 @@ class Spark(dg.ConfigurableResource[Any]):
             write()
         finally:
             self.session.conf.unset(_USER_METADATA)
-        made = self.catalog.version(full_name) - before
-        if not made:
+        new_versions = self.catalog.version(full_name) - before
+        if not new_versions:
             return None
-        return next((c for c in self.history(full_name, made) if c.user_metadata == mark), None)
+        return next((c for c in self.history(full_name, new_versions) if c.user_metadata == mark), None)
 
     def _retried(self, work: Callable[[], T]) -> T:
         retrying = Retrying(

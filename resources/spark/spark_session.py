@@ -61,7 +61,7 @@ def open_session(remote: str, catalog: UnityCatalog, conf: Mapping[str, str], re
         register_delta_exceptions(connect=connect)
         if not connect:
             # Not before: PySpark starts its JVM with all its configuration on the command line, which every user can read.
-            for key, value in _credentials(catalog).items():
+            for key, value in credentials_conf(catalog).items():
                 session.conf.set(key, value)
         session.sql("SELECT 1").collect()
     return cast("SparkSession", session)
@@ -95,8 +95,8 @@ def delta_package() -> str:
     return f"io.delta:delta-spark_{spark}_2.13:{metadata.version('delta-spark')}"
 
 
-def _credentials(catalog: UnityCatalog) -> dict[str, str]:
-    """A token for a classic session, or the OAuth client, for which Delta fetches and renews tokens itself."""
+def credentials_conf(catalog: UnityCatalog) -> dict[str, str]:
+    """Return the credentials of a classic session: a token, or the OAuth client, for which Delta renews tokens itself."""
     to = catalog.connection
     prefix = f"spark.sql.catalog.{to.name}"
     if to.client_id and to.client_secret:

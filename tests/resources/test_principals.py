@@ -14,6 +14,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CatalogDenied
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_session import credentials_conf
 from tests.embedded.catalog.clients.test_spark_client import SLOW
 from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, client_of, outlive, written
 from tests.resources.lakehouse import Lakehouse, append, pairs
@@ -191,6 +192,6 @@ def test_spark_with_a_wrong_oauth_secret(lake: Lakehouse, table: TableDeclaratio
 
 def oauth_options(catalog: UnityCatalog) -> dict[str, str]:
     """What a classic session is given."""
-    given = Spark(catalog=catalog)._credentials()
+    given = credentials_conf(catalog)
     assert all(key.startswith("spark.sql.catalog.ratify.auth.") for key in given)
     return {key.removeprefix("spark.sql.catalog.ratify."): value for key, value in given.items()}
