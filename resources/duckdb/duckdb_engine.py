@@ -301,8 +301,8 @@ class DuckDBSession:
             pending.withdraw()
             if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
                 raise CommitOutcomeUnknown(
-                    f"{error} But a commit request is posted, and another writer may still commit it: repeat the load, by "
-                    "its id it cannot be written twice."
+                    f"{error} But other writers have its commit request, and one may yet commit it: repeat the load, by its "
+                    "id it cannot be written twice."
                 ) from error
             raise
         pending.clear()
