@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.landed_tables import FLIGHTS_RAW
+from assets.bronze.landed_sources import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES

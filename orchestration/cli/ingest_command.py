@@ -23,7 +23,7 @@ import psutil
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES, EntryState, Status, known
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batches, load_batch
