@@ -30,6 +30,7 @@ from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, n
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot, SnapshotState, file_key
 from resources.delta.table_features import refuse_unheeded
 from resources.delta.table_storage import TableStorage
+from resources.distribution import distribution_version
 from resources.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -483,4 +484,4 @@ def _remove(file: LiveFile, now: int) -> Json:
 def _engine_info() -> str:
     from importlib.metadata import version
 
-    return f"DuckDB/{version('duckdb')} Ratify/{version('ratify')}"
+    return f"DuckDB/{version('duckdb')} Ratify/{distribution_version()}"

@@ -1,0 +1,28 @@
+"""`ratify demo`: the main job on real data, or on streaming events."""
+
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    days: Annotated[int, typer.Option(min=1, help="Days to land first; days that an earlier demo landed count.")] = 60,
+    more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Stream events through Kafka instead of landing files.")
+    ] = False,
+    events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
+) -> None:
+    """Land real flights, run bronze to gold through the sensor, and report; or do the same with streaming events."""
+    from orchestration.cli.stack_session import stack_for_this_process
+
+    with stack_for_this_process(kafka=streaming):
+        if streaming:
+            from orchestration.cli.streaming_demo import run_streaming_demo
+
+            passed = run_streaming_demo(events)
+        else:
+            from orchestration.cli.flights_demo import run_demo
+
+            passed = run_demo(days, more)
+    raise typer.Exit(0 if passed else 1)

@@ -1,0 +1,22 @@
+"""`ratify replay`: records in quarantine are validated again, with corrected values where there are any."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.cli.terminal_output import Json, show
+
+
+def replay(
+    table: Annotated[str, typer.Argument(help="schema.table of a table with a quarantine, such as silver.tracker_events.")],
+    corrections: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="JSON lines: topic, partition, offset, and value or value_base64."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a table up to date, then validate its quarantine again; rows that pass are added, exactly once."""
+    from orchestration.cli.quarantine_replay import run_replay
+
+    show(f"Replayed into {table}", [run_replay(table, corrections)], as_json=as_json)
