@@ -16,7 +16,7 @@ from functools import cache
 from math import ceil
 from typing import Any, Protocol
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from ingest.discovery.notifications import BadMessage, Created, created, landing_path
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import FileOutcome, Status

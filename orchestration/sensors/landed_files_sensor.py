@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from components.table_asset import asset_key
 from ingest.discovery.discover_files import discover
 from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest

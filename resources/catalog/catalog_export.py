@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING
 
-from resources.catalog.unity_catalog import UnityCatalog
 from resources.sql.spark_sql import identifier, literal
 
 if TYPE_CHECKING:
     from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
+
+    from resources.catalog.unity_catalog import UnityCatalog
 
 
 class ExportPart(StrEnum):
@@ -44,7 +45,7 @@ class Export:
         principals: The names that principals have on the other server, by their names on this one, where they differ.
     """
 
-    source: UnityCatalog
+    source: "UnityCatalog"
     name: str
     principals: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
+from resources.distribution import distribution_version
 
 
 @dataclass(frozen=True)
@@ -130,4 +131,4 @@ def _remove(file: LiveFile, now: int) -> Json:
 def _engine_info() -> str:
     from importlib.metadata import version
 
-    return f"DuckDB/{version('duckdb')} Ratify/{version('ratify')}"
+    return f"DuckDB/{version('duckdb')} Ratify/{distribution_version()}"

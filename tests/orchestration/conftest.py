@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets.bronze.landed_tables import AIRLINES
+from assets.bronze.landed_sources import AIRLINES
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import delta_field, sql_type
