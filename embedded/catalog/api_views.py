@@ -129,12 +129,7 @@ def load_response(loaded: LoadedTable) -> Json:
         metadata["last-commit-timestamp-ms"] = table.last_commit_timestamp
     if not table.managed:
         return {"metadata": metadata}
-    response: Json = {
-        "metadata": metadata,
-        "commits": loaded.commits,
-        "latest-table-version": table.latest_version,
-    }
-    return response | ({"uniform": table.uniform} if table.uniform else {})
+    return {"metadata": metadata, "commits": loaded.commits, "latest-table-version": table.latest_version}
 
 
 def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:

@@ -67,7 +67,6 @@ ROUTES: list[Entry] = [
     ("DELETE", _TABLE, delta_tables_routes.delete_table, _DROP),
     ("POST", _TABLE + "/rename", delta_tables_routes.rename_table, (*_DROP, Privilege.CREATE_TABLE)),
     ("POST", _TABLE + "/metrics", delta_tables_routes.report_metrics, _LOAD),
-    ("GET", _TABLE + "/metrics", delta_tables_routes.list_metrics, _LOAD),
     ("GET", _TABLE + "/credentials", delta_access_routes.table_credentials, _CREDENTIALS),
     ("POST", _DELTA + "/tables", delta_tables_routes.create_table, _CREATE),
     ("POST", _DELTA + "/staging-tables", delta_tables_routes.create_staging_table, _CREATE),

@@ -7,7 +7,7 @@ as NULL, without an error.
 
 from typing import Any
 
-from embedded.catalog.api_errors import InvalidParameterError
+from embedded.catalog.api_errors import InvalidParameterError, NotSupportedError
 
 Json = dict[str, Any]
 
@@ -20,6 +20,7 @@ REQUIRED_PROPERTIES = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.enableDeletionVectors": "true",
 }
+_UNIFORM = "delta.universalFormat.enabledFormats"
 TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
 MIN_READER_VERSION = 3
 MIN_WRITER_VERSION = 7
@@ -114,6 +115,8 @@ def check_managed(table_id: str, protocol: Json, properties: dict[str, str]) -> 
     for key, value in required_properties(table_id).items():
         if properties.get(key) != value:
             raise InvalidParameterError(f"A managed table needs the property {key}={value!r}; got {properties.get(key)!r}.")
+    if properties.get(_UNIFORM):
+        raise NotSupportedError(f"UniForm is not supported; remove the property {_UNIFORM}.")
 
 
 def check_external(protocol: Json) -> None:
@@ -128,8 +131,3 @@ def check_domains(domains: Json, protocol: Json) -> None:
         missing = sorted(_DOMAIN_FEATURES[domain] - set(protocol["writer-features"]))
         if missing:
             raise InvalidParameterError(f"Domain {domain} needs the writer features {', '.join(missing)}.")
-
-
-def uniform_enabled(properties: dict[str, str]) -> bool:
-    """Whether the table is also converted to Iceberg, so that each commit must carry `uniform`."""
-    return "iceberg" in properties.get("delta.universalFormat.enabledFormats", "").lower().split(",")

@@ -15,7 +15,7 @@ from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.location_store import refuse_overlap
 from embedded.catalog.store.namespace_store import Schema
 from embedded.catalog.store.table_store import Table, finalize_staging, insert_table, refuse_taken
-from embedded.catalog.store.table_updates import check_table, check_uniform, new_etag
+from embedded.catalog.store.table_updates import check_table, new_etag
 
 
 def managed_root(schema: Schema) -> str:
@@ -41,8 +41,6 @@ def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable
         last_commit_timestamp=request.last_commit_timestamp_ms,
     )
     table = _place(tx, table, request.location)
-    if table.managed or request.uniform:
-        table = replace(table, uniform=check_uniform(table, request.uniform, 0))
     check_table(table)
     insert_table(tx, table)
     return table
@@ -79,7 +77,7 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
 def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
     now = now_ms()
     nothing: dict[str, Any] = dict.fromkeys(
-        ["comment", "columns", "column_infos", "protocol", "uniform", "latest_version", "backfilled_version"]
+        ["comment", "columns", "column_infos", "protocol", "latest_version", "backfilled_version"]
     )
     return Table(
         id=new_id(),

@@ -7,7 +7,6 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
-    Integer,
     Join,
     MetaData,
     PrimaryKeyConstraint,
@@ -21,7 +20,7 @@ metadata = MetaData()
 
 
 def _owner() -> Column[str]:
-    return Column("owner", String, nullable=False, server_default="admin")
+    return Column("owner", String, nullable=False)
 
 
 metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
@@ -84,7 +83,6 @@ tables = Table(
     Column("properties", JSON, nullable=False),
     Column("protocol", JSON(none_as_null=True)),
     Column("domains", JSON, nullable=False),
-    Column("uniform", JSON(none_as_null=True)),
     Column("etag", String, nullable=False),
     Column("latest_version", BigInteger),
     Column("backfilled_version", BigInteger),
@@ -109,17 +107,6 @@ commits = Table(
     Column("file_modification_timestamp", BigInteger, nullable=False),
     PrimaryKeyConstraint("table_id", "version"),
     sqlite_with_rowid=False,
-)
-
-# What writers report of their commits, for people to look at.
-commit_reports = Table(
-    "commit_reports",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("table_id", String, ForeignKey("tables.id", ondelete="CASCADE"), nullable=False),
-    Column("reported_at", BigInteger, nullable=False),
-    Column("report", JSON, nullable=False),
-    Index("commit_reports_by_table", "table_id"),
 )
 
 # Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.

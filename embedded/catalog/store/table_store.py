@@ -43,7 +43,6 @@ class Table:
     properties: dict[str, str]
     protocol: Json | None
     domains: Json
-    uniform: Json | None
     etag: str
     latest_version: int | None
     backfilled_version: int | None

@@ -19,7 +19,7 @@ from embedded.catalog.api_errors import (
     UpdateRequirementConflictError,
 )
 from embedded.catalog.column_json import check_column_references, check_struct
-from embedded.catalog.delta_models import AddCommit, Iceberg, ProposedCommit, Uniform, UpdateTable
+from embedded.catalog.delta_models import AddCommit, ProposedCommit, UpdateTable
 from embedded.catalog.store.catalog_database import now_ms
 from embedded.catalog.store.database_schema import catalogs, commits, schemas, tables, with_parents
 from embedded.catalog.store.table_store import Json, Table, get_table, replace_table
@@ -170,8 +170,7 @@ def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table
             f"{table.full_name} has {unpublished} unpublished commits, the most that are kept: publish them to "
             "_delta_log and send set-latest-backfilled-version, then commit again."
         )
-    uniform = check_uniform(table, action.uniform, commit.version)
-    return replace(table, latest_version=commit.version, uniform=uniform)
+    return replace(table, latest_version=commit.version)
 
 
 def _check_commit(commit: ProposedCommit) -> None:
@@ -180,34 +179,6 @@ def _check_commit(commit: ProposedCommit) -> None:
         raise InvalidParameterError(
             f"file-name {commit.file_name!r} is not that of a staged commit of version {commit.version}: "
             f"{commit.version:020d}.<uuid>.json"
-        )
-
-
-def check_uniform(table: Table, uniform: Uniform | None, version: int) -> Json | None:
-    """The Iceberg conversion to store with a commit, which must be sent if and only if the table asks for it.
-
-    Raises InvalidParameterError, or UpdateRequirementConflictError when it builds on another conversion.
-    """
-    if table_contract.uniform_enabled(table.properties) != (uniform is not None):
-        wanted = "must" if uniform is None else "must not"
-        raise InvalidParameterError(
-            f"A commit to {table.full_name} {wanted} carry 'uniform': see its delta.universalFormat.enabledFormats."
-        )
-    if uniform is None:
-        return None
-    _check_iceberg(table, uniform.iceberg, version)
-    return uniform.model_dump(by_alias=True, exclude_none=True)
-
-
-def _check_iceberg(table: Table, iceberg: Iceberg, version: int) -> None:
-    if not iceberg.metadata_location.startswith(table.location + "/") or ".." in iceberg.metadata_location:
-        raise InvalidParameterError(f"uniform.iceberg.metadata-location must lie under {table.location}/.")
-    if iceberg.converted_delta_version != version:
-        raise InvalidParameterError(f"uniform.iceberg.converted-delta-version must be {version}, the version committed.")
-    stored = (table.uniform or {}).get("iceberg", {}).get("converted-delta-version")
-    if iceberg.base_converted_delta_version not in (None, stored):
-        raise UpdateRequirementConflictError(
-            f"{table.full_name} was converted to Iceberg up to {stored}, not {iceberg.base_converted_delta_version}."
         )
 
 

@@ -10,6 +10,7 @@ from tests.embedded.catalog.harness import API, TableClient, create_body, delta,
 
 INVALID = (400, "InvalidParameterValueException")
 BAD = (400, "BadRequestException")
+UNSUPPORTED = (501, "NotImplementedException")
 
 
 def test_staging_suggests_nothing_that_duckdb_would_corrupt(client: httpx.Client, schema: str) -> None:
@@ -55,11 +56,12 @@ def _property(key: str, value: str) -> Callable[[dict[str, Any]], None]:
         (_property("io.unitycatalog.tableId", "another"), INVALID),
         (_property("delta.enableDeletionVectors", "false"), INVALID),
         (_property("delta.feature.catalogManaged", "supported"), INVALID),
-        (_property("delta.universalFormat.enabledFormats", "iceberg"), INVALID),
+        (_property("delta.universalFormat.enabledFormats", "iceberg"), UNSUPPORTED),
         (_protocol(min_writer_version=6), INVALID),
         (_protocol(reader_features=["catalogManaged"]), INVALID),
         (_protocol(writer_features=["catalogManaged"]), INVALID),
         (_set("partition-columns", ["nope"]), INVALID),
+        (_set("uniform", {"iceberg": {}}), UNSUPPORTED),
         (_set("columns", {"type": "struct"}), INVALID),
         (_set("domain-metadata", {"delta.clustering": {"clusteringColumns": [["id"]]}}), INVALID),
         (_set("name", "a.b"), INVALID),

@@ -83,7 +83,6 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
         lambda lake: (f"{lake.delta}/tables/t/metrics", {"json": {"table-id": lake.table_id}}),
         (403, 204, 204, 204, 204),
     ),
-    ("GET", _T + "/metrics", _delta("/tables/t/metrics"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ_WRITE"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("managed"), (403, 403, 200, 200, 200)),

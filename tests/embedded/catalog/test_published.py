@@ -50,9 +50,6 @@ RULES_IN_PROSE = {
     "DELETE /catalogs/{name}": "what is not empty is not deleted but by force",
     "DELETE /schemas/{full_name}": "the same",
 }
-# `unsupported_method` and `allow_header_conformance` for this one, whose path has a GET of our own: the published API
-# cannot read reports.
-OWN_METHOD = f"POST {_TABLES}/{{table}}/metrics"
 # `positive_data_acceptance` in chains of requests, where schemathesis takes a table's name for its full name.
 NO_FULL_NAME = ("GET /tables/{full_name}", "DELETE /tables/{full_name}")
 
@@ -280,7 +277,6 @@ def run(spec: Json, server: Server, token: str, examples: int, *, bounds: bool) 
     prose: Json = {"checks": {"positive_data_acceptance": no}}
     off = dict.fromkeys(RULES_IN_PROSE, prose)
     off |= {label: {"phases": {"stateful": prose}} for label in NO_FULL_NAME}
-    off[OWN_METHOD] = {"checks": {**prose["checks"], "allow_header_conformance": no, "unsupported_method": no}}
     config = schemathesis.Config.from_dict({
         "seed": 1,
         "base-url": server.url + API,

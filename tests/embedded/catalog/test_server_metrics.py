@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.server_metrics import Observed
-from embedded.catalog.store import report_store
 from embedded.catalog.store.catalog_database import Store
-from tests.embedded.catalog.harness import API, Server, TableClient, add_commit, delta, error_of, published
+from tests.embedded.catalog.harness import API, Server, TableClient, add_commit, delta, published
 
 pytestmark = pytest.mark.server
 
@@ -103,23 +102,6 @@ def test_figures_for_prometheus(server: Server, client: httpx.Client, schema: st
 
 def test_figures_are_the_admin_s(server: Server) -> None:
     assert httpx.get(f"{server.url}/metrics").status_code == 401
-
-
-def test_commit_reports_are_kept_within_bounds(client: httpx.Client, table: TableClient) -> None:
-    path = f"{table.path}/metrics"
-    assert client.get(path).json() == {"reports": []}
-    for number in range(report_store.KEPT + 5):
-        body = {"table-id": table.table_id, "report": {"commit-report": {"num-files-added": number, "newer": 1}}}
-        assert client.post(path, json=body).status_code == 204
-    kept = client.get(path).json()["reports"]
-    assert [one["commit-report"] for one in kept[:2]] == [{"num-files-added": n} for n in (104, 103)]
-    assert (len(kept), kept[0]["reported-at-ms"] >= kept[-1]["reported-at-ms"]) == (report_store.KEPT, True)
-    many = [0] * 1001
-    histogram = {"sorted-bin-boundaries": many, "file-counts": many, "total-bytes": many}
-    too_long = {"table-id": table.table_id, "report": {"commit-report": {"file-size-histogram": histogram}}}
-    assert error_of(client.post(path, json=too_long)) == (400, "BadRequestException")
-    assert client.delete(table.path).status_code == 204
-    assert error_of(client.get(path)) == (404, "NoSuchTableException")
 
 
 def _listens(port: int) -> bool:
