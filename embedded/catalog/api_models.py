@@ -31,21 +31,13 @@ class CreateCatalog(Body):
     storage_root: Root | None = None
 
 
-class UpdateCatalog(Body):
-    comment: str | None = None
-    properties: Properties | None = None
-    new_name: Name | None = None
-
-
-class CreateSchema(Body):
-    name: Name
+class CreateSchema(CreateCatalog):
     catalog_name: str
-    comment: str | None = None
-    properties: Properties | None = None
-    storage_root: Root | None = None
 
 
-class UpdateSchema(Body):
+class UpdateNamespace(Body):
+    """UpdateCatalog and UpdateSchema, which are alike."""
+
     comment: str | None = None
     properties: Properties | None = None
     new_name: Name | None = None

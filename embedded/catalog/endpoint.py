@@ -1,6 +1,6 @@
 """Between Starlette and the handlers: bounded bodies in, JSON out, one place that decides where handlers run."""
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,12 +17,16 @@ from embedded.catalog.bearer_auth import Identities
 from embedded.catalog.server_metrics import ServerMetrics
 from embedded.catalog.store import grant_store
 from embedded.catalog.store.catalog_database import Store
+from embedded.catalog.store.namespace_store import Catalog, Schema
+from embedded.catalog.store.table_store import Table
 
 MAX_BODY = 10 * 1024 * 1024
 # Clients that do not page (DuckDB) must still see everything, so a page is as long as any catalog of one machine.
 MAX_PAGE = 10_000
 
+Json = dict[str, Any]
 BodyModel = TypeVar("BodyModel", bound=BaseModel)
+Item = TypeVar("Item", Catalog, Schema, Table)
 # pydantic's error types for a value that has the right form and breaks a rule; all others are malformed requests.
 _RULES = {"value_error", "greater_than", "greater_than_equal", "less_than", "string_too_long", "string_too_short"}
 
@@ -119,11 +123,11 @@ def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Reques
     return run
 
 
-def page_body(key: str, items: list[Any], names: list[str], limit: int) -> JSONResponse:
+def page_body(key: str, items: Sequence[Item], view: Callable[[Item], Json], limit: int) -> JSONResponse:
     """A list response. `items` holds one more than `limit` when there is a next page."""
-    body: dict[str, Any] = {key: items[:limit]}
+    body: Json = {key: [view(item) for item in items[:limit]]}
     if len(items) > limit:
-        body["next_page_token"] = names[limit - 1]
+        body["next_page_token"] = items[limit - 1].name
     return JSONResponse(body)
 
 

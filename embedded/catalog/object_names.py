@@ -83,18 +83,14 @@ def external_location(location: str) -> str:
     Raises InvalidParameterError inside storage that the catalog manages: a second name for a managed table would let
     writers commit to it behind the catalog. And for a whole bucket, which always holds something else.
     """
-    normal = _outside_managed(location)
+    normal = storage_root(location)
     if normal.count("/") < 3:
         raise InvalidParameterError(f"Location {normal} is a whole bucket; choose a prefix in it.")
     return normal
 
 
-def storage_root(root: str) -> str:
-    """The normal form of a storage root. Raises what `normal_location` does."""
-    return _outside_managed(root)
-
-
-def _outside_managed(location: str) -> str:
+def storage_root(location: str) -> str:
+    """The normal form of a storage root. Raises InvalidParameterError, also inside storage that the catalog manages."""
     normal = normal_location(location)
     if _MANAGED in unquote(normal).split("/"):
         raise InvalidParameterError(f"Location {normal} is managed by the catalog; choose one outside {_MANAGED}.")

@@ -1,7 +1,6 @@
 """New tables from either API, checked before they are stored."""
 
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -14,13 +13,21 @@ from embedded.catalog.object_names import external_location, normal_location
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.location_store import refuse_overlap
 from embedded.catalog.store.namespace_store import Schema
-from embedded.catalog.store.table_store import Table, finalize_staging, insert_table, refuse_taken
+from embedded.catalog.store.table_store import (
+    StagingTable,
+    Table,
+    create_staging,
+    finalize_staging,
+    insert_table,
+    refuse_taken,
+)
 from embedded.catalog.store.table_updates import check_table, new_etag
 
 
-def managed_root(schema: Schema) -> str:
-    """Where the managed tables of a schema are allocated."""
-    return schema.storage_location or schema.catalog.storage_location
+def create_staging_table(tx: Connection, schema: Schema, name: str, owner: str) -> StagingTable:
+    """createStagingTable of either API: an id and a location for a managed table. Raises AlreadyExistsError."""
+    root = schema.storage_location or schema.catalog.storage_location
+    return create_staging(tx, schema.id, root, name, owner)
 
 
 def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable, owner: str) -> Table:
@@ -76,9 +83,6 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
 
 def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
     now = now_ms()
-    nothing: dict[str, Any] = dict.fromkeys(
-        ["comment", "columns", "column_infos", "protocol", "latest_version", "backfilled_version"]
-    )
     return Table(
         id=new_id(),
         catalog_name=schema.catalog.name,
@@ -86,18 +90,10 @@ def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
         schema_id=schema.id,
         name=name,
         table_type=table_type,
-        data_source_format="DELTA",
-        location="",
-        partition_columns=[],
-        properties={},
-        domains={},
         etag=new_etag(),
-        last_update_version=None,
-        last_commit_timestamp=None,
         owner=owner,
         created_at=now,
         updated_at=now,
-        **nothing,
     )
 
 

@@ -22,9 +22,7 @@ def create_staging_table(call: Call) -> Response:
     request = call.parse(CreateDeltaStagingTable)
     with call.write(*_schema(call)) as tx:
         schema = namespace_store.get_schema(tx, *_schema(call))
-        staging = table_store.create_staging(
-            tx, schema.id, table_creation.managed_root(schema), request.name, call.principal
-        )
+        staging = table_creation.create_staging_table(tx, schema, request.name, call.principal)
     return JSONResponse(staging_response(staging, call.store.s3.vend(staging.location, "READ_WRITE")))
 
 

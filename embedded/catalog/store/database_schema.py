@@ -18,11 +18,6 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-
-def _owner() -> Column[str]:
-    return Column("owner", String, nullable=False)
-
-
 metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
 
 catalogs = Table(
@@ -33,7 +28,7 @@ catalogs = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String, nullable=False),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
@@ -47,7 +42,7 @@ schemas = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("catalog_id", "name"),
@@ -61,7 +56,7 @@ staging_tables = Table(
     Column("name", String, nullable=False),
     Column("location", String, nullable=False, unique=True),
     Column("finalized", Boolean, nullable=False),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
 
@@ -88,7 +83,7 @@ tables = Table(
     Column("backfilled_version", BigInteger),
     Column("last_update_version", BigInteger),
     Column("last_commit_timestamp", BigInteger),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("schema_id", "name"),

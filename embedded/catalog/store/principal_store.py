@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass, fields
 
-from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, insert, or_, select, update
 
 from embedded.catalog.access_rules import ADMIN
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchPrincipalError
@@ -95,7 +95,8 @@ def issue(
 def find_credential(tx: Connection, digest: str, kinds: tuple[str, ...]) -> Credential | None:
     """The credential of one of these kinds with that digest, expired or not."""
     chosen = select(*_SHOWN).where(credentials.c.digest == digest, credentials.c.kind.in_(kinds))
-    return _credential(tx.execute(chosen).first())
+    row = tx.execute(chosen).first()
+    return Credential(*row) if row else None
 
 
 def list_credentials(tx: Connection, kind: str, principal: str | None = None) -> list[Credential]:
@@ -113,7 +114,3 @@ def revoke_credential(tx: Connection, kind: str, identity: str, principal: str |
         chosen = chosen.where(credentials.c.principal == principal)
     if tx.execute(chosen).rowcount == 0:
         raise NoSuchPrincipalError(f"There is no {kind} with the id {identity}.")
-
-
-def _credential(row: Row[tuple[object, ...]] | None) -> Credential | None:
-    return Credential(*row) if row else None

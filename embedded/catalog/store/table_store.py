@@ -1,7 +1,7 @@
 """Tables and staging tables in the store. Every function takes the transaction it runs in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exists, insert, select, update
@@ -24,7 +24,7 @@ from embedded.catalog.store.database_schema import (
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A row of `tables`, with the names of its parents."""
 
@@ -34,20 +34,20 @@ class Table:
     schema_id: str
     name: str
     table_type: str
-    data_source_format: str
-    location: str
-    comment: str | None
-    columns: Json | None
-    column_infos: list[Json] | None
-    partition_columns: list[str]
-    properties: dict[str, str]
-    protocol: Json | None
-    domains: Json
+    data_source_format: str = "DELTA"
+    location: str = ""
+    comment: str | None = None
+    columns: Json | None = None
+    column_infos: list[Json] | None = None
+    partition_columns: list[str] = field(default_factory=list[str])
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+    protocol: Json | None = None
+    domains: Json = field(default_factory=Json)
     etag: str
-    latest_version: int | None
-    backfilled_version: int | None
-    last_update_version: int | None
-    last_commit_timestamp: int | None
+    latest_version: int | None = None
+    backfilled_version: int | None = None
+    last_update_version: int | None = None
+    last_commit_timestamp: int | None = None
     owner: str
     created_at: int
     updated_at: int
@@ -82,7 +82,7 @@ class StagingTable:
 
 
 _PARENTS = {"catalog_name", "schema_name"}
-_COLUMNS = [field.name for field in fields(Table) if field.name not in _PARENTS]
+_COLUMNS = [column.name for column in fields(Table) if column.name not in _PARENTS]
 
 
 def _joined() -> Select[Any]:

@@ -14,7 +14,7 @@ from embedded.catalog.api_models import CreateCatalog, CreateSchema
 from embedded.catalog.api_views import staging_response
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.delta_models import CreateDeltaTable
-from embedded.catalog.store import grant_store, namespace_store, principal_store, table_store
+from embedded.catalog.store import grant_store, namespace_store, principal_store
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import API, create_body
 
@@ -85,12 +85,11 @@ class House:
         with self.store.write() as tx:
             catalog = namespace_store.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)
             schema = namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name=name), owner)
-            root = table_creation.managed_root(schema)
-            made = staging_response(table_store.create_staging(tx, schema.id, root, "t", owner), None)
+            made = staging_response(table_creation.create_staging_table(tx, schema, "t", owner), None)
             body = CreateDeltaTable.model_validate(create_body("t", made))
             table_creation.create_delta_table(tx, schema, body, owner)
             mine, theirs = (
-                staging_response(table_store.create_staging(tx, schema.id, root, "new", who), None)
+                staging_response(table_creation.create_staging_table(tx, schema, "new", who), None)
                 for who in (caller, owner)
             )
             ids = {"metastore": grant_store.METASTORE, "catalog": catalog.id, "schema": schema.id, "table": made["table-id"]}

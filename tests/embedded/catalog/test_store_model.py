@@ -94,7 +94,7 @@ class Catalog(RuleBasedStateMachine):
         try:
             with self.store.write() as tx:
                 schema = namespace_store.get_schema(tx, "c", "s")
-                staging = table_store.create_staging(tx, schema.id, table_creation.managed_root(schema), name, "admin")
+                staging = table_creation.create_staging_table(tx, schema, name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
