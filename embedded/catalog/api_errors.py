@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class ApiError(Exception):
-    """An answer other than success. `message` goes to the client, so it names things, and never internals."""
+    """An answer other than success. `message` goes to the client: it names securables, never internals."""
 
     status: ClassVar[int] = 500
     delta_type: ClassVar[str] = "InternalServerErrorException"
@@ -49,7 +49,7 @@ class NotAuthorizedError(ApiError, status=401, delta_type="NotAuthorizedExceptio
 
 
 class PermissionDeniedError(ApiError, status=403, delta_type="PermissionDeniedException", error_code="PERMISSION_DENIED"):
-    """The principal lacks a privilege: see `access`."""
+    """The principal lacks a privilege: see `access_rules`."""
 
 
 class NoSuchPathError(ApiError, status=404, delta_type="NotFoundException", error_code="NOT_FOUND"):

@@ -1,6 +1,6 @@
 """Request bodies of the 2.1 API, in the terms of unity-catalog-2.1.yaml.
 
-Unknown fields are refused: a server that ignored `owner` or `isolation_mode` would answer a success that is none.
+Unknown fields are refused: ignoring `owner` or `isolation_mode` would report a success that did not happen.
 """
 
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Properties = dict[str, str]
 Root = Annotated[str, Field(min_length=1)]
 _DAY_S = 24 * 60 * 60
-# Two years, Databricks' own bound: what never expires is forgotten, and then found.
+# Two years, as on Databricks: a credential that never expires is forgotten until somebody misuses it.
 _LONGEST_S = 730 * _DAY_S
 
 
@@ -105,7 +105,7 @@ class UpdatePermissions(Body):
 
 
 class CreatePrincipal(Body):
-    model_config = ConfigDict(extra="ignore")  # SCIM's `schemas` and `active` say nothing that is not so.
+    model_config = ConfigDict(extra="ignore")  # SCIM's `schemas` and `active` change nothing here.
 
     display_name: str = Field(alias="displayName", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$")
 

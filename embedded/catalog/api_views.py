@@ -1,6 +1,6 @@
 """What the server answers: the store's rows in the terms of the two specifications.
 
-What has no value is left out: the reference server sends null there, which neither specification allows.
+Fields without a value are left out: the reference server sends null, which neither specification allows.
 """
 
 import json
@@ -70,7 +70,7 @@ def all_properties(table: Table) -> dict[str, str]:
 
 
 def load_response(loaded: LoadedTable) -> Json:
-    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError for what is no Delta table with typed columns."""
+    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError unless it is a Delta table with typed columns."""
     table = loaded.table
     columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])
     if table.data_source_format != "DELTA" or columns is None:
@@ -98,7 +98,7 @@ def load_response(loaded: LoadedTable) -> Json:
 
 
 def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:
-    """DeltaStagingTableResponse. No column mapping is suggested: see `contract`."""
+    """DeltaStagingTableResponse. No column mapping is suggested: see `table_contract`."""
     return {
         "table-id": staging.id,
         "table-type": "MANAGED",

@@ -13,7 +13,8 @@ from embedded.catalog.api_errors import InvalidParameterError
 
 Json = dict[str, Any]
 
-# Delta primitive -> (SQL text, ColumnTypeName). DuckDB refuses a table whose type_text is not a SQL name ("long").
+# The only table of types: Delta primitive -> (SQL text, ColumnTypeName).
+# DuckDB refuses a table whose type_text is not a SQL name ("long").
 _PRIMITIVES = {
     "boolean": ("boolean", "BOOLEAN"),
     "byte": ("tinyint", "BYTE"),
@@ -167,7 +168,7 @@ def partition_columns_of(infos: list[Json]) -> list[str]:
 
 
 def check_struct(struct: Json) -> None:
-    """Refuse a schema that Delta could not hold: not a struct, a malformed type, two fields of one name.
+    """Refuse an invalid Delta schema: not a struct, a malformed type, two fields of one name.
 
     Names are compared under ASCII lower case at every level (DeltaStructField in unity-catalog-delta-v1.yaml).
     """
@@ -176,7 +177,7 @@ def check_struct(struct: Json) -> None:
     try:
         json.dumps(struct, allow_nan=False)
     except ValueError:
-        raise InvalidParameterError("'columns' holds a number that JSON cannot express (NaN or an infinity).") from None
+        raise InvalidParameterError("'columns' has a number that JSON cannot express (NaN or an infinity).") from None
     for level in _structs(schema_string_type(struct)):
         seen: set[str] = set()
         for field in level["fields"]:

@@ -1,6 +1,6 @@
 """Request bodies of the delta/v1 API, in the terms of unity-catalog-delta-v1.yaml (hyphens become underscores).
 
-Unknown fields are ignored here, as the protocol asks of both sides: newer clients may send more.
+Unknown fields are ignored here, as the protocol requires of both sides: newer clients may send more.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -45,7 +45,7 @@ class RowTracking(BaseModel):
 
 
 class DomainMetadata(BaseModel):
-    """The two domains that the API names; a table's other domains live in its Delta log alone."""
+    """The two domains that the API names; a table's other domains are only in its Delta log."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     clustering: Clustering | None = Field(None, alias="delta.clustering")

@@ -33,7 +33,7 @@ def create_staging_table(tx: Connection, schema: Schema, name: str, owner: str) 
 def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable, owner: str) -> Table:
     """createTable of delta/v1: finalize a staging table at version 0, or register an external Delta table.
 
-    Raises AlreadyExistsError, NoSuchTableError (no staging table there) or InvalidParameterError (the contract).
+    Raises AlreadyExistsError, NoSuchTableError (no staging table at the location) or InvalidParameterError (the contract).
     """
     table_contract.refuse_derived(list(request.properties))
     table = replace(
@@ -60,10 +60,10 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
     """
     view = request.view_definition is not None or request.view_dependencies is not None
     if view or request.table_type not in ("MANAGED", "EXTERNAL"):
-        raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, and neither of view_….")
+        raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, without view_….")
     if not request.storage_location or not request.data_source_format:
         raise InvalidParameterError(
-            "storage_location and data_source_format are needed; a managed table's location comes from POST /staging-tables."
+            "storage_location and data_source_format are required; POST /staging-tables allocates managed locations."
         )
     infos = [column.model_dump() for column in request.columns]
     table = replace(
@@ -110,7 +110,7 @@ def _place(tx: Connection, table: Table, location: str) -> Table:
 def _as_managed(table: Table) -> Table:
     columns = struct_of(table.column_infos or [])
     if table.data_source_format != "DELTA" or columns is None:
-        raise InvalidParameterError("A managed table is a Delta table whose columns each carry type_json.")
+        raise InvalidParameterError("A managed table is a Delta table whose columns all have type_json.")
     timestamp = table.properties.get("delta.lastCommitTimestamp", "")
     return replace(
         table,

@@ -60,7 +60,7 @@ staging_tables = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# Columns are kept as they came: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
+# Columns are stored as sent: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
 # and the timestamps are NULL where the catalog does not know them (external tables of other formats).
 tables = Table(
     "tables",
@@ -90,7 +90,7 @@ tables = Table(
     Index("tables_by_location", "location"),
 )
 
-# The arbiter: of two writers who propose one version, the second INSERT fails.
+# Arbitration: of two writers that propose one version, the second INSERT fails.
 commits = Table(
     "commits",
     metadata,
@@ -104,10 +104,10 @@ commits = Table(
     sqlite_with_rowid=False,
 )
 
-# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.
+# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphaned files.
 purges = Table("purges", metadata, Column("location", String, primary_key=True))
 
-# Whom requests come from. Names are what owners and grants refer to; `client_id` is OAuth's, and databricks-sdk's id.
+# Owners and grants refer to a principal by its name; OAuth and databricks-sdk by its `client_id`.
 principals = Table(
     "principals",
     metadata,
@@ -116,8 +116,8 @@ principals = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# What proves it: kind is `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
-# for, and with which it goes). Only the SHA-256 digest is kept, which is enough for random values of 256 bits.
+# A credential is of the kind `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
+# for, and that is deleted with it). Only the SHA-256 digest is stored, which is enough for random values of 256 bits.
 credentials = Table(
     "credentials",
     metadata,

@@ -1,4 +1,4 @@
-"""Catalogs and schemas in the store. Every function takes the transaction it runs in."""
+"""Catalogs and schemas in the store. Every function runs in the given transaction."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class Catalog:
 
     @property
     def storage_location(self) -> str:
-        """Where managed tables of schemas without a root of their own are kept."""
+        """The location of managed tables whose schema has no root of its own."""
         return storage_location(self.storage_root, "catalogs", self.id)
 
 
@@ -61,7 +61,7 @@ def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, ow
 
 
 def list_catalogs(tx: Connection, after: str, limit: int, seen: ColumnElement[bool]) -> list[Catalog]:
-    """At most `limit` catalogs that are `seen` and whose names sort after `after`."""
+    """At most `limit` catalogs that satisfy `seen` and whose names sort after `after`."""
     rows = tx.execute(select(catalogs).where(catalogs.c.name > after, seen).order_by(catalogs.c.name).limit(limit))
     return [Catalog(**row) for row in rows.mappings()]
 
@@ -84,7 +84,7 @@ def update_catalog(tx: Connection, name: str, request: UpdateNamespace) -> Catal
 
 
 def delete_catalog(tx: Connection, name: str, *, force: bool) -> None:
-    """Raises FailedPreconditionError when it still has schemas, unless forced: then they go first."""
+    """Raises FailedPreconditionError when it still has schemas, unless forced: then they are dropped first."""
     catalog = get_catalog(tx, name)
     names = list(tx.scalars(select(schemas.c.name).where(schemas.c.catalog_id == catalog.id)))
     if names and not force:
@@ -105,14 +105,14 @@ def create_schema(tx: Connection, request: CreateSchema, owner: str) -> Schema:
 
 
 def list_schemas(tx: Connection, catalog_name: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Schema]:
-    """At most `limit` schemas of a catalog that are `seen` and whose names sort after `after`. Raises NoSuchCatalogError."""
+    """At most `limit` schemas of a catalog that satisfy `seen` and sort after `after`. Raises NoSuchCatalogError."""
     catalog = get_catalog(tx, catalog_name)
     chosen = select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name > after, seen)
     return [_schema(row, catalog) for row in tx.execute(chosen.order_by(schemas.c.name).limit(limit)).mappings()]
 
 
 def get_schema(tx: Connection, catalog_name: str, name: str) -> Schema:
-    """Raises NoSuchSchemaError when either name is unknown, as ManagedTablesSpec.md asks for."""
+    """Raises NoSuchSchemaError when either name is unknown, as ManagedTablesSpec.md requires."""
     try:
         catalog = get_catalog(tx, catalog_name)
     except NoSuchCatalogError as error:
@@ -136,8 +136,8 @@ def update_schema(tx: Connection, catalog_name: str, name: str, request: UpdateN
 def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) -> None:
     """Raises FailedPreconditionError when it still has tables, unless forced: then they are dropped first."""
     schema = get_schema(tx, catalog_name, name)
-    held = tx.scalar(select(exists().where(tables.c.schema_id == schema.id)))
-    if held and not force:
+    has_tables = tx.scalar(select(exists().where(tables.c.schema_id == schema.id)))
+    if has_tables and not force:
         raise FailedPreconditionError(
             f"Cannot delete schema {catalog_name}.{name} with tables; drop them, or pass force=true."
         )
