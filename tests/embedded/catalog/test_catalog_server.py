@@ -109,10 +109,10 @@ def _refused_start(tmp_path: Path, *options: str) -> str:
 @pytest.mark.parametrize("root", ["s3://Bad_Bucket/x", "s3://bucket/../x", "s3:///x", "100%/lake", "__unitystorage"])
 def test_a_storage_root_that_cannot_be_one_is_said(tmp_path: Path, root: str) -> None:
     root = root if root.startswith("s3:") else str(tmp_path / root)
-    said = _refused_start(tmp_path, "--port", "0", "--storage-root", root)
+    output = _refused_start(tmp_path, "--port", "0", "--storage-root", root)
     assert not Path(root).exists()
-    assert "Location" in said
-    assert "Traceback" not in said
+    assert "Location" in output
+    assert "Traceback" not in output
 
 
 def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:

@@ -98,10 +98,10 @@ def test_external_table(client: httpx.Client, schema: str) -> None:
     body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": f"file:/lake/{schema}"}
     assert error_of(client.post(f"{delta(schema)}/tables", json=body)) == INVALID
     body["protocol"] = {"min-reader-version": 1, "min-writer-version": 2}
-    made = client.post(f"{delta(schema)}/tables", json=body).json()
-    assert made["metadata"]["location"] == f"file:///lake/{schema}"
-    assert set(made) == {"metadata"}
-    table = TableClient(client, f"{delta(schema)}/tables/e", made["metadata"]["table-uuid"], "")
+    created = client.post(f"{delta(schema)}/tables", json=body).json()
+    assert created["metadata"]["location"] == f"file:///lake/{schema}"
+    assert set(created) == {"metadata"}
+    table = TableClient(client, f"{delta(schema)}/tables/e", created["metadata"]["table-uuid"], "")
     snapshot = {"action": "update-metadata-snapshot-version", "last-commit-version": 4, "last-commit-timestamp-ms": 9}
     assert table.update(snapshot).json()["metadata"]["last-commit-version"] == 4
 

@@ -196,7 +196,7 @@ def test_unpublished_commits_are_bounded(table: TableClient) -> None:
 def test_commits_to_external_tables_are_refused(client: httpx.Client, schema: str) -> None:
     body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": f"file:/lake/{schema}"}
     body["protocol"] = {"min-reader-version": 1, "min-writer-version": 2}
-    made = client.post(f"{delta(schema)}/tables", json=body).json()
-    table = TableClient(client, f"{delta(schema)}/tables/e", made["metadata"]["table-uuid"], "")
+    created = client.post(f"{delta(schema)}/tables", json=body).json()
+    table = TableClient(client, f"{delta(schema)}/tables/e", created["metadata"]["table-uuid"], "")
     assert error_of(table.update(add_commit(1))) == INVALID
     assert table.update(_set_properties(a="1")).json()["metadata"]["properties"]["a"] == "1"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 @dataclass
 class Chaos:
-    """One server on a fixed port, killed at seeded moments, and what its writers were told."""
+    """One server on a fixed port, killed at seeded moments, and the answers that its writers got."""
 
     home: Path
     random: random.Random
@@ -100,11 +100,11 @@ def run(home: Path, *, seed: int, writers: int, commits: int, kills: int) -> Non
     assert (loaded["latest-table-version"], loaded["commits"]) == (total, [])
     chaos.server.stop()
     with closing(connect(home / "state" / "catalog.sqlite")) as database:
-        kept = database.execute("SELECT version, file_name FROM commits ORDER BY version").fetchall()
+        stored = database.execute("SELECT version, file_name FROM commits ORDER BY version").fetchall()
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    # Published commits are kept for a while, for writers who lost their answer; those that are kept are the acknowledged.
-    assert len(kept) >= min(total, REPLAY_WINDOW)
-    assert kept == sorted(chaos.acknowledged)[-len(kept) :]
+    # Published commits stay for a while, for writers that lost their answer; those that are stored are the acknowledged.
+    assert len(stored) >= min(total, REPLAY_WINDOW)
+    assert stored == sorted(chaos.acknowledged)[-len(stored) :]
 
 
 def test_every_acknowledged_commit_is_there_once(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_revoked_secret_takes_its_access_tokens_with_it(
 ) -> None:
     secret = admin.service_principal_secrets_proxy.create(principal.id)
     other = admin.service_principal_secrets_proxy.create(principal.id)
-    clients = [_client(server, principal.application_id, made.secret) for made in (secret, other)]
+    clients = [_client(server, principal.application_id, created.secret) for created in (secret, other)]
     assert [list(client.catalogs.list()) for client in clients] == [[], []]
     assert {item.id for item in admin.service_principal_secrets_proxy.list(principal.id)} == {secret.id, other.id}
     admin.service_principal_secrets_proxy.delete(principal.id, secret.id)
@@ -72,14 +72,14 @@ def test_a_revoked_secret_takes_its_access_tokens_with_it(
 
 def test_principals_and_tokens(server: Server, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
     assert principal.id in {item.id for item in admin.service_principals.list()}
-    made = admin.token_management.create_obo_token(principal.application_id, comment="c", lifetime_seconds=60)
-    [listed] = [item for item in admin.token_management.list() if item.token_id == made.token_info.token_id]
+    created = admin.token_management.create_obo_token(principal.application_id, comment="c", lifetime_seconds=60)
+    [listed] = [item for item in admin.token_management.list() if item.token_id == created.token_info.token_id]
     assert (listed.comment, listed.created_by_username) == ("c", principal.display_name)
-    assert made.token_value not in str(listed)
+    assert created.token_value not in str(listed)
     assert 55_000 < listed.expiry_time - time.time() * 1000 <= 60_000
-    client = WorkspaceClient(host=server.url, token=made.token_value, auth_type="pat")
+    client = WorkspaceClient(host=server.url, token=created.token_value, auth_type="pat")
     assert list(client.catalogs.list()) == []
-    admin.token_management.delete(made.token_info.token_id)
+    admin.token_management.delete(created.token_info.token_id)
     with pytest.raises(Unauthenticated):
         list(client.catalogs.list())
     admin.service_principals.delete(principal.id)

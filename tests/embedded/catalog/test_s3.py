@@ -35,8 +35,8 @@ def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 @pytest.fixture
 def schema(client: httpx.Client) -> str:
     name = f"s_{uuid.uuid4().hex[:8]}"
-    made = client.post("/schemas", json={"name": name, "catalog_name": "ratify", "storage_root": ROOT})
-    assert made.json()["storage_location"].startswith(f"{ROOT}/__unitystorage/schemas/")
+    created = client.post("/schemas", json={"name": name, "catalog_name": "ratify", "storage_root": ROOT})
+    assert created.json()["storage_location"].startswith(f"{ROOT}/__unitystorage/schemas/")
     return name
 
 
@@ -210,15 +210,15 @@ def test_secrets_are_not_shown(s3: MotoS3) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("options", "status", "message"),
     [
         ([], 501, "--s3-role-arn"),
         ([f"--s3-role-arn={ROLE}", "--s3-endpoint=http://127.0.0.1:9"], 500, "STS gave no credentials"),
     ],
     ids=["no role", "no STS"],
 )
-def test_what_fails_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], status: int, said: str
+def test_failures_have_a_clear_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], status: int, message: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
@@ -227,13 +227,13 @@ def test_what_fails_is_said(
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify", "storage_root": ROOT}).raise_for_status()
         answer = client.post(f"{delta('s')}/staging-tables", json={"name": "t"})
         assert error_of(answer)[0] == status
-        assert said in answer.json()["error"]["message"]
+        assert message in answer.json()["error"]["message"]
         body = {"name": "t", "catalog_name": "ratify", "schema_name": "s"}
         staged = client.post("/staging-tables", json=body).raise_for_status().json()
         assert staged["staging_location"].startswith(ROOT)
         vended = client.post("/temporary-table-credentials", json={"table_id": staged["id"], "operation": "READ"})
         assert vended.status_code == status
-        assert said in vended.json()["message"]
+        assert message in vended.json()["message"]
     server.stop()
 
 

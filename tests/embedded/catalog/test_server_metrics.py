@@ -1,4 +1,4 @@
-"""What operators see: request ids, the access log, Prometheus' figures, the graceful stop, bounds on what is kept."""
+"""What operators see: request ids, the access log, Prometheus' metrics, the graceful stop."""
 
 import asyncio
 import json
@@ -41,8 +41,8 @@ def _log(home: Path, last: str) -> dict[str, dict[str, object]]:
 
 
 def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Client, server_home: Path) -> None:
-    made = client.get("/catalogs?page_token=").headers["x-request-id"]
-    assert re.fullmatch("[0-9a-f]{16}", made)
+    created = client.get("/catalogs?page_token=").headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{16}", created)
     path = f"{delta('nope')}/tables/é%0a"
     sent = client.get(path, headers={"X-Request-Id": "job-7:2"})
     assert sent.headers["x-request-id"] == "job-7:2"
@@ -50,7 +50,7 @@ def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Cli
         assert re.fullmatch("[0-9a-f]{16}", client.get(path, headers={"X-Request-Id": insane}).headers["x-request-id"])
     refused = httpx.get(f"{server.url}{API}/catalogs", headers={"Authorization": "Bearer wrong-secret"})
     lines = _log(server_home, refused.headers["x-request-id"])
-    first, second, third = (lines[key] for key in (made, "job-7:2", refused.headers["x-request-id"]))
+    first, second, third = (lines[key] for key in (created, "job-7:2", refused.headers["x-request-id"]))
     assert (first["principal"], first["method"], first["path"], first["status"]) == ("admin", "GET", f"{API}/catalogs", 200)
     assert (second["path"], second["status"]) == (f"{API}{delta('nope')}/tables/é\n", 404)
     assert (third["principal"], third["status"]) == (None, 401)

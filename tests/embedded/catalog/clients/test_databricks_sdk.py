@@ -62,8 +62,8 @@ def names(workspace: WorkspaceClient, schema: str) -> list[str | None]:
 
 def test_catalogs_and_schemas_are_made_altered_and_dropped(workspace: WorkspaceClient, schema: str) -> None:
     catalog = f"c_{schema}"
-    made = workspace.catalogs.create(catalog, comment="first", properties={"team": "air"})
-    assert (made.comment, made.properties, made.owner) == ("first", {"team": "air"}, "admin")
+    created = workspace.catalogs.create(catalog, comment="first", properties={"team": "air"})
+    assert (created.comment, created.properties, created.owner) == ("first", {"team": "air"}, "admin")
     assert workspace.catalogs.update(catalog, new_name=f"{catalog}_2", comment="second").comment == "second"
     assert {catalog, f"{catalog}_2"} & {item.name for item in workspace.catalogs.list()} == {f"{catalog}_2"}
     workspace.schemas.create("a", f"{catalog}_2", comment="c", properties={"k": "v"})
@@ -80,9 +80,9 @@ def test_catalogs_and_schemas_are_made_altered_and_dropped(workspace: WorkspaceC
 
 
 def test_an_external_table_is_registered_read_and_dropped(workspace: WorkspaceClient, schema: str, tmp_path: Path) -> None:
-    made = register(workspace, schema, tmp_path)
+    created = register(workspace, schema, tmp_path)
     found = workspace.tables.get(f"ratify.{schema}.x")
-    assert found.as_dict() == made.as_dict()
+    assert found.as_dict() == created.as_dict()
     assert (found.table_type, found.properties, found.storage_location) == (
         TableType.EXTERNAL,
         {"team": "air"},
@@ -199,7 +199,7 @@ def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str,
 
 
 def test_what_is_not_there(workspace: WorkspaceClient, schema: str, tmp_path: Path) -> None:
-    for missing, said in (
+    for missing, message in (
         (lambda: workspace.catalogs.get("nope"), "Catalog not found: nope"),
         (lambda: workspace.schemas.get("ratify.nope"), r"Schema not found: ratify\.nope"),
         (lambda: workspace.schemas.create("s", "nope"), "Catalog not found: nope"),
@@ -209,7 +209,7 @@ def test_what_is_not_there(workspace: WorkspaceClient, schema: str, tmp_path: Pa
         (lambda: names(workspace, "nope"), r"Schema not found: ratify\.nope"),
         (lambda: workspace.grants.get("table", f"ratify.{schema}.nope"), "Table not found"),
     ):
-        with pytest.raises(NotFound, match=said):
+        with pytest.raises(NotFound, match=message):
             missing()
 
 

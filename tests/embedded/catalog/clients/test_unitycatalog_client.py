@@ -91,10 +91,10 @@ def message(error: ApiException) -> tuple[str, str]:
 def test_catalogs_and_schemas_are_made_altered_and_dropped(server: Server, schema: str) -> None:
     async def work(apis: Apis) -> None:
         name = f"c_{schema}"
-        made = await apis.catalogs.create_catalog(uc.CreateCatalog(name=name, comment="first", properties={"a": "b"}))
-        assert (await apis.catalogs.get_catalog(name)) == made
+        created = await apis.catalogs.create_catalog(uc.CreateCatalog(name=name, comment="first", properties={"a": "b"}))
+        assert (await apis.catalogs.get_catalog(name)) == created
         altered = await apis.catalogs.update_catalog(name, uc.UpdateCatalog(new_name=f"{name}_2", comment="second"))
-        assert (altered.id, altered.name, altered.comment) == (made.id, f"{name}_2", "second")
+        assert (altered.id, altered.name, altered.comment) == (created.id, f"{name}_2", "second")
         name = f"{name}_2"
         assert name in [item.name for item in (await apis.catalogs.list_catalogs()).catalogs or []]
         await apis.schemas.create_schema(uc.CreateSchema(name="a", catalog_name=name, properties={"k": "v"}))
@@ -112,9 +112,9 @@ def test_catalogs_and_schemas_are_made_altered_and_dropped(server: Server, schem
 
 def test_an_external_table_is_registered_read_and_dropped(server: Server, schema: str, tmp_path: Path) -> None:
     async def work(apis: Apis) -> None:
-        made = await apis.tables.create_table(external(schema, tmp_path))
+        created = await apis.tables.create_table(external(schema, tmp_path))
         found = await apis.tables.get_table(f"ratify.{schema}.x")
-        assert found == made
+        assert found == created
         assert (found.storage_location, found.comment, found.properties) == (
             tmp_path.as_uri(),
             "outside",
@@ -159,8 +159,12 @@ def test_a_principal_makes_a_managed_table_and_its_commits_are_refused_by_name(
                 "properties": managed_properties(client, schema, str(staged.id)),
             }
         )
-        made = await apis.tables.create_table(request)
-        assert (made.table_id, made.owner, made.storage_location) == (staged.id, principal.name, staged.staging_location)
+        created = await apis.tables.create_table(request)
+        assert (created.table_id, created.owner, created.storage_location) == (
+            staged.id,
+            principal.name,
+            staged.staging_location,
+        )
         # The staging table is used up by the first.
         again = request.model_copy(update={"name": "m2"})
         with pytest.raises(BadRequestException) as used:
@@ -251,9 +255,9 @@ def test_a_reader_reads_and_changes_nothing(
         ):
             with pytest.raises(ForbiddenException) as denied:
                 await refused
-            code, said = message(denied.value)
+            code, text = message(denied.value)
             assert code == "PERMISSION_DENIED"
-            assert said.startswith(f"{principal.name} needs {privilege} on ")
+            assert text.startswith(f"{principal.name} needs {privilege} on ")
         assert await apis.names(schema) == ["t"]
 
     use(server, principal.token(), work)
@@ -301,9 +305,9 @@ def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str,
         ):
             with pytest.raises(UnauthorizedException) as error:
                 await refused
-            code, said = message(error.value)
+            code, text = message(error.value)
             assert code == "UNAUTHENTICATED"
-            assert "expired or revoked" in said
+            assert "expired or revoked" in text
 
     use(server, short, work)
 
