@@ -13,7 +13,7 @@ from ingest.ledger.file_ledger import LANDED_FILES
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
-from tests.embedded.catalog.harness import Server, TableClient
+from tests.embedded.catalog.harness import CatalogProcess, TableClient
 
 _DELTA_TYPES = {"bigint": "long", "int": "integer"}
 
@@ -22,7 +22,7 @@ _DELTA_TYPES = {"bigint": "long", "int": "integer"}
 class LoadTarget:
     """A running server with the empty tables `bronze.airlines` and `ops.landed_files`."""
 
-    server: Server
+    server: CatalogProcess
 
     @property
     def environment(self) -> dict[str, str]:
@@ -54,7 +54,7 @@ def _columns(declaration: TableDeclaration) -> dict[str, Any]:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[LoadTarget]:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     with server.client() as admin:
         for declaration in (AIRLINES.table, LANDED_FILES):
             schema = {"name": declaration.layer, "catalog_name": "ratify"}

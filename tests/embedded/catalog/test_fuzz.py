@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embedded.catalog.catalog_app import ROUTES
-from tests.embedded.catalog.harness import COLUMNS, Server, TableClient, add_commit, create_body, published, stage
+from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, TableClient, add_commit, create_body, published, stage
 
 NAMES = [
     "ratify", "s", "t", "", " ", ".", "..", "...", "%", "%2e%2e", "a.b", "a/b", "..%2f..%2fetc", "a\\b", "\x00", "t\x00",
@@ -90,7 +90,7 @@ def damaged(draw: st.DrawFn, body: Any) -> Any:
 class Target:
     """A server of its own, for rubbish may drop what it finds there."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: CatalogProcess) -> None:
         self.server = server
         self.client = server.client()
         self.ensure()
@@ -130,7 +130,7 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    server = Server.start(tmp_path_factory.mktemp("fuzz"))
+    server = CatalogProcess.start(tmp_path_factory.mktemp("fuzz"))
     created = Target(server)
     yield created
     created.client.close()

@@ -18,7 +18,7 @@ import schemathesis
 from schemathesis.engine import events, from_schema
 
 from embedded.catalog.catalog_app import ROUTES
-from tests.embedded.catalog.harness import API, Server
+from tests.embedded.catalog.harness import API, CatalogProcess
 from tests.embedded.catalog.published_requests import (
     DELTA,
     UNITY,
@@ -272,7 +272,7 @@ def _whole(text: str) -> float:
     return int(number) if number.is_integer() else number
 
 
-def run(spec: Json, server: Server, token: str, examples: int, *, bounds: bool) -> PublishedRun:
+def run(spec: Json, server: CatalogProcess, token: str, examples: int, *, bounds: bool) -> PublishedRun:
     """The examples, random data and chains of requests, and, if asked, each bound of each schema."""
     no = {"enabled": False}
     prose: Json = {"checks": {"positive_data_acceptance": no}}
@@ -312,7 +312,7 @@ OPEN = {
 
 @pytest.mark.parametrize(("file", "who", "examples"), SHORT + LONG)
 def test_every_answer_is_within_the_specification(tmp_path: Path, file: str, who: str, examples: int) -> None:
-    server = Server.start(tmp_path, "--principal", "nobody=")
+    server = CatalogProcess.start(tmp_path, "--principal", "nobody=")
     spec = published(file)
     with server.client() as client:
         show(spec, create_examples(client))

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from embedded.catalog.managed_storage import S3, session_policy
-from tests.embedded.catalog.harness import Server, TableClient, add_commit, create_body, delta, error_of, stage
+from tests.embedded.catalog.harness import CatalogProcess, TableClient, add_commit, create_body, delta, error_of, stage
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
 
 ROOT = f"s3://{BUCKET}/root"
@@ -26,8 +26,8 @@ def s3() -> Iterator[MotoS3]:
 
 
 @pytest.fixture(scope="module")
-def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server.start(tmp_path_factory.mktemp("s3"), f"--s3-role-arn={ROLE}", f"--s3-endpoint={s3.url}")
+def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(tmp_path_factory.mktemp("s3"), f"--s3-role-arn={ROLE}", f"--s3-endpoint={s3.url}")
     yield started
     assert started.stop() == 0
 
@@ -172,7 +172,7 @@ def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
     """`--storage-root s3://…`; and what a failed deletion left is deleted by the next start."""
     home = tmp_path / "home"
     options = [f"--s3-role-arn={ROLE}", f"--s3-endpoint={s3.url}", f"--storage-root=s3://{BUCKET}/whole"]
-    server = Server.start(home, *options)
+    server = CatalogProcess.start(home, *options)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         table = TableClient.create(client, "s", "t")
@@ -180,12 +180,12 @@ def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
         assert table.update(add_commit(1)).status_code == 200
     server.stop()
     s3.client().put_object(Bucket=BUCKET, Key=f"{_key(table.location)}/a", Body=b"")
-    unable = Server.start(home, f"--storage-root=s3://{BUCKET}/whole")
+    unable = CatalogProcess.start(home, f"--storage-root=s3://{BUCKET}/whole")
     with unable.client() as client:
         assert client.delete("/tables/ratify.s.t").status_code == 200
         assert s3.objects("whole/") == [f"{_key(table.location)}/a"]
     unable.stop()
-    assert Server.start(home, *options).stop() == 0
+    assert CatalogProcess.start(home, *options).stop() == 0
     assert s3.objects("whole/") == []
 
 
@@ -222,7 +222,7 @@ def test_failures_have_a_clear_message(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    server = Server.start(tmp_path, *options)
+    server = CatalogProcess.start(tmp_path, *options)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify", "storage_root": ROOT}).raise_for_status()
         answer = client.post(f"{delta('s')}/staging-tables", json={"name": "t"})

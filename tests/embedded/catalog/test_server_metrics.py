@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.server_metrics import Observed
 from embedded.catalog.store.catalog_database import Store
-from tests.embedded.catalog.harness import API, Server, TableClient, add_commit, delta, published
+from tests.embedded.catalog.harness import API, CatalogProcess, TableClient, add_commit, delta, published
 
 pytestmark = pytest.mark.server
 
 
-def _figures(server: Server) -> dict[tuple[str, ...], float]:
+def _figures(server: CatalogProcess) -> dict[tuple[str, ...], float]:
     answer = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {server.token}"})
     assert answer.headers["content-type"].startswith("text/plain")
     return {
@@ -40,7 +40,7 @@ def _log(home: Path, last: str) -> dict[str, dict[str, object]]:
     return {line["id"]: line for line in lines}
 
 
-def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Client, server_home: Path) -> None:
+def test_each_request_has_an_id_and_a_log_line(server: CatalogProcess, client: httpx.Client, server_home: Path) -> None:
     created = client.get("/catalogs?page_token=").headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{16}", created)
     path = f"{delta('nope')}/tables/é%0a"
@@ -79,7 +79,7 @@ def test_a_bug_has_an_id_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     )
 
 
-def test_figures_for_prometheus(server: Server, client: httpx.Client, schema: str) -> None:
+def test_figures_for_prometheus(server: CatalogProcess, client: httpx.Client, schema: str) -> None:
     table = TableClient.create(client, schema, "t")
     before = _figures(server)
     first = add_commit(1)
@@ -100,7 +100,7 @@ def test_figures_for_prometheus(server: Server, client: httpx.Client, schema: st
     assert ("unpublished_commits", "ratify", schema, "t") not in _figures(server)
 
 
-def test_figures_are_the_admin_s(server: Server) -> None:
+def test_figures_are_the_admin_s(server: CatalogProcess) -> None:
     assert httpx.get(f"{server.url}/metrics").status_code == 401
 
 
@@ -110,7 +110,7 @@ def _listens(port: int) -> bool:
 
 
 def test_a_stop_lets_requests_end(tmp_path: Path) -> None:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     body = json.dumps({"name": "late", "catalog_name": "ratify"}).encode()
     head = f"POST {API}/schemas HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     head += f"Authorization: Bearer {server.token}\r\n\r\n"

@@ -29,15 +29,15 @@ from databricks.sdk.service.catalog import (
     TableType,
 )
 
-from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, TableClient, outlive
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive
 
 
-def workspace_of(server: Server, token: str) -> WorkspaceClient:
+def workspace_of(server: CatalogProcess, token: str) -> WorkspaceClient:
     return WorkspaceClient(host=server.url, token=token, auth_type="pat")
 
 
 @pytest.fixture(scope="module")
-def workspace(server: Server) -> WorkspaceClient:
+def workspace(server: CatalogProcess) -> WorkspaceClient:
     """As the admin, for only it may choose where an external table lies."""
     return workspace_of(server, server.token)
 
@@ -130,9 +130,9 @@ def test_names_that_are_taken(workspace: WorkspaceClient, schema: str, tmp_path:
 
 
 def test_a_reader_reads_and_changes_nothing(
-    server: Server, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
+    server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
 ) -> None:
-    principal = Principal.create(client, *READ)
+    principal = ClientPrincipal.create(client, *READ)
     reader = workspace_of(server, principal.token())
     full, before = f"ratify.{schema}", table.load()
     assert reader.tables.get(f"{full}.t").table_id == table.table_id
@@ -162,9 +162,9 @@ def test_a_reader_reads_and_changes_nothing(
 
 
 def test_the_creator_of_a_schema_grants_what_is_in_it(
-    server: Server, workspace: WorkspaceClient, client: httpx.Client, schema: str
+    server: CatalogProcess, workspace: WorkspaceClient, client: httpx.Client, schema: str
 ) -> None:
-    owner, other = Principal.create(client, *WRITE), Principal.create(client, "USE CATALOG")
+    owner, other = ClientPrincipal.create(client, *WRITE), ClientPrincipal.create(client, "USE CATALOG")
     theirs = f"ratify.{schema}_own"
     mine, others = (workspace_of(server, principal.token()) for principal in (owner, other))
     assert mine.schemas.create(f"{schema}_own", "ratify").owner == owner.name
@@ -179,8 +179,8 @@ def test_the_creator_of_a_schema_grants_what_is_in_it(
         others.schemas.get(theirs)
 
 
-def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str, table: TableClient) -> None:
-    principal = Principal.create(client, *WRITE)
+def test_a_token_that_expires(server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient) -> None:
+    principal = ClientPrincipal.create(client, *WRITE)
     short = principal.token(2)
     writer = workspace_of(server, short)
     assert names(writer, schema) == ["t"]

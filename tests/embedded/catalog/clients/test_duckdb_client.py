@@ -18,7 +18,7 @@ import duckdb_extensions
 import httpx
 import pytest
 
-from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, TableClient, outlive, written
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, written
 
 
 @dataclass
@@ -52,7 +52,7 @@ Start = Callable[[], DuckDBClient]
 
 
 @pytest.fixture(scope="module")
-def start(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(server: CatalogProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[DuckDBClient] = []
     config = {"extension_directory": str(tmp_path_factory.mktemp("extensions"))}
 
@@ -82,7 +82,7 @@ def table(client: httpx.Client, schema: str) -> TableClient:
 @pytest.fixture
 def engine(shared: DuckDBClient, client: httpx.Client, schema: str, table: TableClient) -> DuckDBClient:
     """As a principal that may write."""
-    shared.attach(Principal.create(client, *WRITE).token(), schema)
+    shared.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     return shared
 
 
@@ -109,7 +109,7 @@ def test_it_sees_the_commits_of_others_when_it_attaches_again(
     engine: DuckDBClient, start: Start, client: httpx.Client, schema: str
 ) -> None:
     other = start()
-    other.attach(Principal.create(client, *WRITE).token(), schema)
+    other.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     assert other.rows(schema) == []
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
     assert other.rows(schema) == []
@@ -152,7 +152,7 @@ def test_of_two_commits_of_one_version_the_second_is_refused(
     engine: DuckDBClient, start: Start, client: httpx.Client, schema: str, table: TableClient
 ) -> None:
     other = start()
-    other.attach(Principal.create(client, *WRITE).token(), schema)
+    other.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     other.run("BEGIN")
     assert other.rows(schema) == []
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'first')")
@@ -171,7 +171,7 @@ def test_a_reader_reads_and_does_not_write(
 ) -> None:
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
     before, proposed = written(table.location)
-    reader = Principal.create(client, *READ)
+    reader = ClientPrincipal.create(client, *READ)
     engine.attach(reader.token(), schema)
     assert engine.rows(schema) == [(1, "a")]
     with pytest.raises(duckdb.TransactionException, match=rf"(?s)403.*{reader.name} needs MODIFY on ratify\.{schema}\.t"):
@@ -181,21 +181,21 @@ def test_a_reader_reads_and_does_not_write(
     # It is of version 2, was not ratified, and so stops nobody from making that version.
     assert [name.partition(".")[0] for name in left - proposed] == [f"{2:020d}"]
     assert engine.rows(schema) == [(1, "a")]
-    engine.attach(Principal.create(client, *WRITE).token(), schema)
+    engine.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (3, 'c')")
     assert (version(table), engine.rows(schema)) == (2, [(1, "a"), (3, "c")])
 
 
 def test_who_may_not_read(engine: DuckDBClient, client: httpx.Client, schema: str) -> None:
     """What is not in a list is not there for this client; what is, the catalog refuses by the name of the privilege."""
-    engine.attach(Principal.create(client, "USE CATALOG", "USE SCHEMA", "SELECT").token(), schema)
+    engine.attach(ClientPrincipal.create(client, "USE CATALOG", "USE SCHEMA", "SELECT").token(), schema)
     with pytest.raises(duckdb.IOException, match=r"(?s)403.*needs EXTERNAL USE SCHEMA"):
         engine.rows(schema)
     for privileges, message in (
         (("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA"), "Table with name t does not exist"),
         (("USE CATALOG", "EXTERNAL USE SCHEMA", "SELECT"), f'schema "{schema}" does not exist'),
     ):
-        engine.attach(Principal.create(client, *privileges).token(), schema)
+        engine.attach(ClientPrincipal.create(client, *privileges).token(), schema)
         with pytest.raises(duckdb.CatalogException, match=message):
             engine.rows(schema)
 
@@ -203,7 +203,7 @@ def test_who_may_not_read(engine: DuckDBClient, client: httpx.Client, schema: st
 def test_a_token_that_expires_in_a_transaction(
     engine: DuckDBClient, client: httpx.Client, schema: str, table: TableClient
 ) -> None:
-    writer = Principal.create(client, *WRITE)
+    writer = ClientPrincipal.create(client, *WRITE)
     short = writer.token(3)
     engine.attach(short, schema)
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
@@ -227,7 +227,7 @@ def test_a_token_that_expires_in_a_transaction(
 
 
 def test_a_token_that_has_expired_before_the_first_look(engine: DuckDBClient, client: httpx.Client, schema: str) -> None:
-    short = Principal.create(client, *READ).token(1)
+    short = ClientPrincipal.create(client, *READ).token(1)
     engine.attach(short, schema)
     outlive(client, short)
     with pytest.raises(duckdb.IOException, match=r"(?s)401.*expired or revoked"):
@@ -235,7 +235,7 @@ def test_a_token_that_has_expired_before_the_first_look(engine: DuckDBClient, cl
 
 
 def test_what_is_not_there(
-    engine: DuckDBClient, server: Server, client: httpx.Client, schema: str, table: TableClient
+    engine: DuckDBClient, server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient
 ) -> None:
     for name, message in (
         (f"{schema}.nope", "Table with name nope does not exist"),

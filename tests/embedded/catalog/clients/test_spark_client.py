@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.stack_state import StackState
-from tests.embedded.catalog.harness import READ, WRITE, Principal, client_of, delta, outlive, written
+from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_of, delta, outlive, written
 
 pytestmark = pytest.mark.stack
 
@@ -87,7 +87,7 @@ def state(admin: httpx.Client, table: str) -> tuple[int, set[str], set[str]]:
 
 
 def test_a_principal_creates_writes_alters_and_drops(admin: httpx.Client, connect: Connect, fresh_schema: str) -> None:
-    principal, table = Principal.create(admin, *WRITE), f"{fresh_schema}.own"
+    principal, table = ClientPrincipal.create(admin, *WRITE), f"{fresh_schema}.own"
     mine = connect(principal.token())
     mine.sql(f"CREATE SCHEMA {fresh_schema}")
     mine.sql(f"CREATE TABLE {table} (id BIGINT, v STRING) {PROPERTIES}")
@@ -110,7 +110,7 @@ def test_a_principal_creates_writes_alters_and_drops(admin: httpx.Client, connec
 
 
 def test_what_is_there_already(admin: httpx.Client, spark: SparkSession, connect: Connect, shared: str) -> None:
-    other = connect(Principal.create(admin, *WRITE).token())
+    other = connect(ClientPrincipal.create(admin, *WRITE).token())
     before = state(admin, shared)
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
         other.sql(f"CREATE TABLE {shared} (id INT) {PROPERTIES}")
@@ -127,7 +127,7 @@ def test_a_merge_that_another_commit_overtook(
     admin: httpx.Client, spark: SparkSession, connect: Connect, table: str
 ) -> None:
     """It read the table before the other's append, which it would have had to delete: nothing of it is in the table."""
-    other = connect(Principal.create(admin, *WRITE).token())
+    other = connect(ClientPrincipal.create(admin, *WRITE).token())
     assert rows(other, table) == [(1, "a")]
     slow, begun = SLOW.format(mark=table, ms=8000), f"SELECT reflect('java.lang.System', 'getProperty', '{table}')"
     merge = (
@@ -156,7 +156,7 @@ def test_a_merge_that_another_commit_overtook(
 
 
 def test_a_reader_reads_and_does_not_write(admin: httpx.Client, connect: Connect, shared: str) -> None:
-    principal, full = Principal.create(admin, *READ), rf"ratify\.{shared}"
+    principal, full = ClientPrincipal.create(admin, *READ), rf"ratify\.{shared}"
     reader, before = connect(principal.token()), state(admin, shared)
     assert rows(reader, shared) == [(1, "a")]
     for statement in (
@@ -204,13 +204,13 @@ def test_who_may_not_read_what_another_session_has_loaded(
     admin: httpx.Client, spark: SparkSession, connect: Connect, shared: str, privileges: tuple[str, ...], missing: str
 ) -> None:
     assert rows(spark, shared) == [(1, "a")]
-    principal = Principal.create(admin, *privileges)
+    principal = ClientPrincipal.create(admin, *privileges)
     with pytest.raises(PySparkException, match=rf"403.*{principal.name} needs {missing} on ratify\.{shared}"):
         rows(connect(principal.token()), shared)
 
 
 def test_a_token_that_expires_in_a_session_and_in_a_statement(admin: httpx.Client, connect: Connect, table: str) -> None:
-    principal, seconds = Principal.create(admin, *WRITE), 8
+    principal, seconds = ClientPrincipal.create(admin, *WRITE), 8
     fresh = connect(principal.token())
     assert rows(fresh, table) == [(1, "a")]
     short = principal.token(seconds)
@@ -261,7 +261,7 @@ def test_what_is_not_there(admin: httpx.Client, spark: SparkSession, connect: Co
     with pytest.raises(AnalysisException, match="DELTA_VERSION_NOT_FOUND"):
         spark.sql(f"SELECT * FROM {table} VERSION AS OF 99").collect()
     # Dropped by another between two statements of a session.
-    other = connect(Principal.create(admin, *READ).token())
+    other = connect(ClientPrincipal.create(admin, *READ).token())
     assert rows(other, table) == [(1, "a")]
     spark.sql(f"DROP TABLE {table}")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
