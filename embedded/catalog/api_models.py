@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from embedded.catalog.column_json import check_type_name
 from embedded.catalog.object_names import check_name
 
 Name = Annotated[str, AfterValidator(check_name)]
@@ -47,14 +48,7 @@ class ColumnInfo(Body):
     name: str = Field(min_length=1, max_length=255)
     type_text: str | None = None
     type_json: str | None = None
-    type_name: (
-        Literal[
-            "BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
-            "STRING", "BINARY", "DECIMAL", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "CHAR", "NULL",
-            "USER_DEFINED_TYPE", "TABLE_TYPE",
-        ]
-        | None
-    ) = None  # fmt: skip
+    type_name: Annotated[str, AfterValidator(check_type_name)] | None = None
     type_precision: Int32 | None = None
     type_scale: Int32 | None = None
     type_interval_type: str | None = None

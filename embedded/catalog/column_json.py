@@ -32,6 +32,9 @@ _PRIMITIVES = {
     "void": ("void", "NULL"),
 }
 _PARAMETRIC = {"decimal": "DECIMAL", "char": "CHAR", "varchar": "STRING", "interval": "INTERVAL", "string": "STRING"}
+# ColumnTypeName of unity-catalog-2.1.yaml.
+_OTHER_NAMES = {"ARRAY", "MAP", "STRUCT", "USER_DEFINED_TYPE", "TABLE_TYPE"}
+_TYPE_NAMES = {name for _, name in _PRIMITIVES.values()} | {*_PARAMETRIC.values()} | _OTHER_NAMES
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _SCHEMA_STRING_KEYS = {
     "element-type": "elementType",
@@ -110,6 +113,13 @@ def type_name(data_type: Any) -> str:
     if plain in _PRIMITIVES:
         return _PRIMITIVES[plain][1]
     return _PARAMETRIC.get(re.split(r"[( ]", plain)[0], "USER_DEFINED_TYPE")
+
+
+def check_type_name(name: str) -> str:
+    """Return a ColumnTypeName, or raise ValueError."""
+    if name not in _TYPE_NAMES:
+        raise ValueError(f"{name} is not one of {', '.join(sorted(_TYPE_NAMES))}")
+    return name
 
 
 def column_infos(struct: Json, partition_columns: list[str]) -> list[Json]:
