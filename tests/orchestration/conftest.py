@@ -14,14 +14,14 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import delta_field, sql_type
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
-from tests.embedded.catalog.harness import Server, TableClient
+from tests.embedded.catalog.harness import CatalogProcess, TableClient
 
 
 @dataclass(frozen=True)
 class LoadTarget:
     """A running server with the empty tables `bronze.airlines` and `ops.landed_files`."""
 
-    server: Server
+    server: CatalogProcess
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,7 +50,7 @@ def _columns(declaration: TableDeclaration) -> dict[str, Any]:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[LoadTarget]:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     with server.client() as admin:
         for declaration in (AIRLINES.table, LANDED_FILES):
             schema = {"name": declaration.layer, "catalog_name": "ratify"}

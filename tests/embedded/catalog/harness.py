@@ -27,7 +27,7 @@ COLUMNS = {
 
 
 @dataclass
-class Server:
+class CatalogProcess:
     """A running server; `stop` and `kill` end it, and `start` over the same directory brings it back."""
 
     process: subprocess.Popen[str]
@@ -35,7 +35,7 @@ class Server:
     token: str
 
     @classmethod
-    def start(cls, home: Path, *extra: str) -> "Server":
+    def start(cls, home: Path, *extra: str) -> "CatalogProcess":
         command = [sys.executable, "-m", "embedded.catalog", "--state-dir", str(home / "state"), "--port", "0"]
         command += ["--storage-root", str(home / "lake"), "--token-file", str(home / "token"), "--exit-with-stdin"]
         process = subprocess.Popen([*command, *extra], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -92,7 +92,7 @@ class TableClient:
 
 
 @dataclass
-class Principal:
+class ClientPrincipal:
     """A service principal of a running server, made by its admin."""
 
     admin: httpx.Client
@@ -100,7 +100,7 @@ class Principal:
     client_id: str
 
     @classmethod
-    def create(cls, admin: httpx.Client, *privileges: str) -> "Principal":
+    def create(cls, admin: httpx.Client, *privileges: str) -> "ClientPrincipal":
         """Granted these on the catalog `ratify`."""
         name = f"p-{uuid.uuid4().hex[:8]}"
         url = admin.base_url.join("/api/2.0/preview/scim/v2/ServicePrincipals")
