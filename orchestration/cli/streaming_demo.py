@@ -1,4 +1,5 @@
-"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, and the count of every one."""
+"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, and the count of every
+one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
