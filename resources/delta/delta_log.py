@@ -484,4 +484,4 @@ def _remove(file: LiveFile, now: int) -> Json:
 def _engine_info() -> str:
     from importlib.metadata import version
 
-    return f"DuckDB/{version('duckdb')} Ratify/{version('ratify')}"
+    return f"DuckDB/{version('duckdb')} Ratify/{version('ratify-lakehouse')}"
