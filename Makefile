@@ -10,7 +10,7 @@ FLINK := $(VENV)/.flink
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Compiled once: each process of Python would do it anew where PYTHONDONTWRITEBYTECODE is set, as it is in many containers.
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each Python process would compile again.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + ": name another with make PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
@@ -51,11 +51,14 @@ test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser o
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
 	$(BIN)/python -m pytest
 
-lint: $(READY) ## ruff, pyright, dg check defs
+lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry orchestration assets components ingest resources embedded
+# Tests and benchmarks may import what the extra `dev` declares.
+	$(BIN)/deptry tests bench --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/dg check defs
 
 bench: setup ## The benchmarks; each prints ratios

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -141,8 +140,12 @@ _SHOWN = {
 
 def _numbers(url: str) -> list[dict[str, Any]]:
     """The numbers of each stream, as its metrics tell them."""
+    import requests
+
+    response = requests.get(url, timeout=5)
+    response.raise_for_status()
     rows = dict[str, dict[str, Any]]()
-    for family in text_string_to_metric_families(httpx.get(url, timeout=5).raise_for_status().text):
+    for family in text_string_to_metric_families(response.text):
         for sample in family.samples:
             if column := _SHOWN.get(sample.name):
                 table = sample.labels["table"]

@@ -29,6 +29,7 @@ from resources.errors import (
     CatalogDenied,
     CatalogUnavailable,
     CommitConflict,
+    NotConfigured,
     RatifyError,
     SparkUnavailable,
     TableMissing,
@@ -308,8 +309,6 @@ class Spark(dg.ConfigurableResource[Any]):
         return retrying(work)
 
     def _open(self, remote: str) -> "SparkSession":
-        from dagster_pyspark import LazyPySparkResource
-
         connect = remote.startswith("sc://")
         where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
         conf = {**where, **_SESSION_CONF, **self.conf}
@@ -318,6 +317,8 @@ class Spark(dg.ConfigurableResource[Any]):
         # What a closed session leaves behind is released by the server itself; the client warns of it at each end.
         logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
         with self._understood(opening=remote):
+            from dagster_pyspark import LazyPySparkResource
+
             session = LazyPySparkResource(spark_config=conf).spark_session
             if not connect:
                 # Not before: PySpark starts its JVM with all that it has on the command line, which every user can read.
@@ -374,8 +375,11 @@ class Spark(dg.ConfigurableResource[Any]):
     @contextmanager
     def _understood(self, opening: str = "") -> Generator[None]:
         """YieldWindow what PySpark and gRPC raise into our errors."""
-        from grpc import RpcError
-        from pyspark.errors import PySparkException
+        try:
+            from grpc import RpcError
+            from pyspark.errors import PySparkException
+        except ModuleNotFoundError as error:
+            raise NotConfigured("Spark's client is not installed: pip install 'ratify-lakehouse[spark]'") from error
 
         try:
             yield
