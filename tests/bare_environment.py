@@ -1,7 +1,10 @@
-"""An environment of Python with some of the distributions that are installed here, and nothing else; it needs no network."""
+"""A Python environment of the project's wheel and some of the distributions that are installed here; it needs no network."""
 
 import re
+import subprocess
+import sys
 import sysconfig
+import tomllib
 import venv
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution, distributions
@@ -9,7 +12,32 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
 Parts = tuple[str, ...]
+
+
+def requirements(*extras: str) -> list[str]:
+    """Return what the project requires with these extras."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    return [*PROJECT["project"]["dependencies"], *(text for extra in extras for text in optional[extra])]
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the project's wheel with the backend that is installed here."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (found,) = folder.glob("ratify_lakehouse-*.whl")
+    return found
+
+
+def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
+    """Return the scripts of an environment that has the wheel and what these extras require."""
+    scripts = bare_environment(folder, closure(requirements(*extras))).parent
+    install = ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(scripts / "python"), str(wheel)]
+    subprocess.run([Path(sys.executable).with_name("uv"), *install], check=True, capture_output=True, timeout=60)
+    return scripts
 
 
 def canonical(name: str) -> str:

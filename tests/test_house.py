@@ -1,4 +1,4 @@
-"""The rules that hold the house together: who imports whom, who reads the environment, what the one entry point defines."""
+"""The rules of the whole tree: who imports whom, who reads the environment, what the one entry point defines."""
 
 import ast
 import json
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from orchestration.definitions import defs
+from tests.tracked_files import tracked
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
@@ -163,13 +163,6 @@ def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path:
     assert engines & {name.partition(".")[0] for name in loaded} == set()
     assert seconds < 5
     assert list(tmp_path.iterdir()) == []
-
-
-def tracked() -> list[Path]:
-    run = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if run.returncode:
-        pytest.skip("not a git checkout")
-    return [path for name in run.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:

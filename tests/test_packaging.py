@@ -2,20 +2,15 @@
 
 import os
 import subprocess
-import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.bare_environment import bare_environment, closure
+from tests.bare_environment import PROJECT, ROOT, build_wheel, closure, environment_with, requirements
 
 pytestmark = pytest.mark.server
 
-ROOT = Path(__file__).parents[1]
-BIN = Path(sys.executable).parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 # A project of a user's own, whose definitions are those of the wheel.
@@ -52,24 +47,7 @@ print(version("ratify-lakehouse"), len(definitions.defs.resolve_all_asset_specs(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (found,) = folder.glob("ratify_lakehouse-*.whl")
-    return found
-
-
-def requirements(*extras: str) -> list[str]:
-    optional = PROJECT["project"]["optional-dependencies"]
-    return [*PROJECT["project"]["dependencies"], *(text for extra in extras for text in optional[extra])]
-
-
-def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
-    """Return the scripts of an environment that has the wheel and what these extras require."""
-    scripts = bare_environment(folder, closure(requirements(*extras))).parent
-    install = ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(scripts / "python"), str(wheel)]
-    subprocess.run([BIN / "uv", *install], check=True, capture_output=True, timeout=60)
-    return scripts
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
