@@ -29,7 +29,7 @@ setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
 demo: setup ## Run the main job on real flights and print what it did
 	$(BIN)/ratify demo
 
-demo-streaming: setup ## Run events of a tracker through Kafka and account for every one
+demo-streaming: setup ## Run tracker events through Kafka and reconcile every one
 	$(BIN)/ratify demo --streaming
 
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
@@ -38,7 +38,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 # In halves of about the same time.
 HALF := tests/embedded tests/resources tests/ingest/test_kafka_records.py tests/sample/test_tracker_events.py
 
-# What their servers run, they run for minutes: to compile it for hours to come takes half of their time.
+# The tests' Java servers live for minutes: the optimizing compiler would take half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
 test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
 	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
