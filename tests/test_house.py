@@ -176,6 +176,15 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     assert wrong == []
 
 
+def test_messages_and_documents_name_the_distribution_and_its_extras() -> None:
+    """`ratify` on the package index is somebody else's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.compile(r"\b(ratify[\w-]*)\[([a-z0-9,]+)\]")
+    found = {match.groups() for path in tracked() for match in named.finditer(path.read_text(errors="replace"))}
+    assert {name for name, _ in found} == {project["name"]}
+    assert {extra for _, extras in found for extra in extras.split(",")} <= set(project["optional-dependencies"])
+
+
 def test_the_lock_names_packages_by_version_only() -> None:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     packages = [line for line in lines if line and not line.lstrip().startswith("#")]
