@@ -34,7 +34,8 @@ def build_wheel(folder: Path) -> Path:
 
 def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
     """Return the scripts of an environment that has the wheel and what these extras require."""
-    scripts = bare_environment(folder, closure(requirements(*extras))).parent
+    # Without the editable installation, which would bring the source tree.
+    scripts = bare_environment(folder, closure(requirements(*extras)) - {PROJECT["project"]["name"]}).parent
     install = ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(scripts / "python"), str(wheel)]
     subprocess.run([Path(sys.executable).with_name("uv"), *install], check=True, capture_output=True, timeout=60)
     return scripts
