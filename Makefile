@@ -10,7 +10,7 @@ FLINK := $(VENV)/.flink
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Compiled once: each process of Python would do it anew where PYTHONDONTWRITEBYTECODE is set, as it is in many containers.
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each Python process would compile again.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + ": name another with make PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
@@ -29,7 +29,7 @@ setup: $(READY) ## Install everything: Python packages, JVM jars, the connector
 demo: setup ## Run the main job on real flights and print what it did
 	$(BIN)/ratify demo
 
-demo-streaming: setup ## Run events of a tracker through Kafka and account for every one
+demo-streaming: setup ## Run tracker events through Kafka and reconcile every one
 	$(BIN)/ratify demo --streaming
 
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
@@ -38,7 +38,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 # In halves of about the same time.
 HALF := tests/embedded tests/resources tests/ingest/test_kafka_records.py tests/sample/test_tracker_events.py
 
-# What their servers run, they run for minutes: to compile it for hours to come takes half of their time.
+# The tests' Java servers live for minutes: the optimizing compiler would take half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
 test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
 	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
@@ -51,11 +51,14 @@ test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser o
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
 	$(BIN)/python -m pytest
 
-lint: $(READY) ## ruff, pyright, dg check defs
+lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry orchestration assets components ingest resources embedded
+# Tests and benchmarks may import what the extra `dev` declares.
+	$(BIN)/deptry tests bench --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/dg check defs
 
 bench: setup ## The benchmarks; each prints ratios

@@ -125,7 +125,7 @@ def flink_home() -> Path:
     spec = find_spec("pyflink")
     home = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
     if home is None or not list((home / "opt").glob("flink-sql-client-*.jar")):
-        raise EmbeddedError("Flink is not installed: pip install 'ratify[embedded,flink]' brings apache-flink-libraries.")
+        raise EmbeddedError("Flink is not installed: pip install 'ratify-lakehouse[embedded,flink]'.")
     return home
 
 

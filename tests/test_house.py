@@ -1,4 +1,4 @@
-"""The rules that hold the house together: who imports whom, who reads the environment, what the one entry point defines."""
+"""The rules of the whole tree: who imports whom, who reads the environment, what the one entry point defines."""
 
 import ast
 import json
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from orchestration.definitions import defs
+from tests.tracked_files import tracked
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
@@ -165,13 +165,6 @@ def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def tracked() -> list[Path]:
-    run = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if run.returncode:
-        pytest.skip("not a git checkout")
-    return [path for name in run.stdout.split("\0") if name and (path := ROOT / name).is_file()]
-
-
 def test_no_file_holds_a_path_of_one_machine() -> None:
     machine = re.compile(r"(?<![\w.:/])/(?:home|Users|root|work|mnt)/\w|[A-Z]:\\\\Users")
     assert machine.search(f"cd /{'home'}/ada/ratify")
@@ -181,6 +174,15 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
         if (found := machine.search(text := path.read_text(errors="replace"))) or str(ROOT) in text
     ]
     assert wrong == []
+
+
+def test_messages_and_documents_name_the_distribution_and_its_extras() -> None:
+    """`ratify` on the package index is somebody else's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.compile(r"\b(ratify[\w-]*)\[([a-z0-9,]+)\]")
+    found = {match.groups() for path in tracked() for match in named.finditer(path.read_text(errors="replace"))}
+    assert {name for name, _ in found} == {project["name"]}
+    assert {extra for _, extras in found for extra in extras.split(",")} <= set(project["optional-dependencies"])
 
 
 def test_the_lock_names_packages_by_version_only() -> None:

@@ -8,5 +8,5 @@ import duckdb_extensions
 connection = duckdb.connect(config={"extension_directory": os.environ["RATIFY_DUCKDB_EXTENSIONS"]})
 for name in ("httpfs", "delta", "unity_catalog"):
     duckdb_extensions.import_extension(name, con=connection)
-    # An extension that does not load is to fail the build.
+    # The build fails if an extension does not load.
     connection.execute(f"LOAD {name}")

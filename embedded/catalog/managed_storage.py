@@ -54,7 +54,7 @@ class S3:
         try:
             from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
         except ImportError:
-            raise NotSupportedError("This server has no boto3, which S3 needs: pip install 'ratify[s3]'.") from None
+            raise NotSupportedError("S3 needs boto3: pip install 'ratify-lakehouse[s3]'.") from None
         try:
             issued = _sts(self).assume_role(
                 RoleArn=self.role_arn,

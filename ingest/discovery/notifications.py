@@ -256,7 +256,7 @@ def _available(place: str) -> Generator[None]:
     try:
         yield
     except ImportError as error:
-        raise QueueUnavailable(f"{place}: {error} (for SQS, install ratify[s3]).") from error
+        raise QueueUnavailable(f"{place}: {error} (for SQS, install ratify-lakehouse[s3]).") from error
     except Exception as error:
         raise QueueUnavailable(
             f"The queue {place} cannot be read: {type(error).__name__}: {error}. Check DISCOVERY_QUEUE, the network "

@@ -154,11 +154,13 @@ _SHOWN = {
 
 def _numbers(url: str) -> list[dict[str, Any]]:
     """Return the numbers of each stream, from its metrics."""
-    import httpx
+    import requests
     from prometheus_client.parser import text_string_to_metric_families
 
+    response = requests.get(url, timeout=5)
+    response.raise_for_status()
     rows = dict[str, dict[str, Any]]()
-    for family in text_string_to_metric_families(httpx.get(url, timeout=5).raise_for_status().text):
+    for family in text_string_to_metric_families(response.text):
         for sample in family.samples:
             if column := _SHOWN.get(sample.name):
                 table = sample.labels["table"]

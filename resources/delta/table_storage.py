@@ -130,7 +130,7 @@ class TableStorage:
         except (FileNotFoundError, StorageUnavailable):
             raise
         except ImportError as error:
-            raise StorageUnavailable(f"{self._location}: {error} (for S3, install ratify[s3]).") from error
+            raise StorageUnavailable(f"{self._location}: {error} (for S3, install ratify-lakehouse[s3]).") from error
         except Exception as error:
             raise StorageUnavailable(
                 f"Could not {what} {path} at {self._location}: {type(error).__name__}: {error}. Check the network, and "

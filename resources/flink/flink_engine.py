@@ -163,8 +163,8 @@ def _flink_command(name: str) -> str:
     found = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
     if not found:
         raise FlinkUnavailable(
-            f"The command {name} is not there: pip install 'ratify[embedded,flink]' brings ratify-flink, or name another "
-            "one by FLINK_COMMAND."
+            f"The command {name} was not found: pip install 'ratify-lakehouse[embedded,flink]' brings ratify-flink, or name "
+            "another one in FLINK_COMMAND."
         )
     return found
 

@@ -151,7 +151,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         except RatifyError:
             raise
         except ImportError as error:
-            raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify[s3]).") from error
+            raise LandingUnavailable(f"{self.root}: {error} (for S3, install ratify-lakehouse[s3]).") from error
         except Exception as error:
             raise LandingUnavailable(
                 f"The landing zone {self.root} cannot be read: {type(error).__name__}: {error}. Check {self.setting}, "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 
-from resources.errors import CatalogDenied, CatalogUnavailable, CommitConflict, RatifyError, SparkUnavailable
+from resources.errors import CatalogDenied, CatalogUnavailable, CommitConflict, NotConfigured, RatifyError, SparkUnavailable
 
 # The server does not answer, or it was restarted and no longer knows the session.
 _UNREACHED = (
@@ -29,8 +29,11 @@ CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANG
 @contextmanager
 def translating(translate: Callable[[Exception], Exception]) -> Generator[None]:
     """Raise what `translate` returns for an error of PySpark or gRPC; the error itself if it returns that."""
-    from grpc import RpcError
-    from pyspark.errors import PySparkException
+    try:
+        from grpc import RpcError
+        from pyspark.errors import PySparkException
+    except ModuleNotFoundError as error:
+        raise NotConfigured("Spark's client is not installed: pip install 'ratify-lakehouse[spark]'") from error
 
     try:
         yield

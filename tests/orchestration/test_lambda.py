@@ -4,11 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 from orchestration import aws_lambda
 from orchestration.aws_lambda import NotAllLoaded, NotAnS3Event, handler
 from resources.errors import CatalogUnavailable
+from tests.bare_environment import build_wheel, closure, environment_with, requirements
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import environment
@@ -30,20 +32,10 @@ IMAGE = ROOT / "deploy" / "lambda"
 HEADER = "carrier,name\n"
 MEMORY_MIB = 512
 
-# Runs the handler on the events in argv, one after the other in one process, as a warm function does, and without the
-# packages that the image does not have, which are the first argument.
+# Runs the handler on the events in argv, one after the other in one process, as a warm function does.
 RUNTIME = textwrap.dedent(
     """
     import json, sys, time
-
-    absent = set(json.loads(sys.argv[1]))
-
-    class NotInTheImage:
-        def find_spec(self, name, path=None, target=None):
-            if name.partition(".")[0] in absent:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    sys.meta_path.insert(0, NotInTheImage())
 
     class Context:
         memory_limit_in_mb = "512"  # Lambda gives a string.
@@ -56,8 +48,9 @@ RUNTIME = textwrap.dedent(
 
     from orchestration.aws_lambda import handler
 
-    for line in sys.argv[2:]:
+    for line in sys.argv[1:]:
         print(json.dumps(handler(json.loads(line), Context(60))), flush=True)
+    assert "embedded" not in sys.modules
     # Not ru_maxrss, which begins with what the process had that this one was forked from.
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
     peak = int(status["VmHWM"].split()[0]) // 1024
@@ -111,13 +104,26 @@ def fates(answer: dict[str, Any]) -> dict[str, str]:
     return {file["file"]: file["status"] for file in answer["files"]}
 
 
+@dataclass(frozen=True)
+class Image:
+    """What the image has: a Python with the wheel and its requirements, and a folder of DuckDB's extensions."""
+
+    python: Path
+    extensions: Path
+
+
 @pytest.fixture(scope="session")
-def baked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image's folder of extensions, made as its build makes it."""
-    folder = tmp_path_factory.mktemp("image") / "extensions"
-    baking = {"RATIFY_DUCKDB_EXTENSIONS": str(folder)}
-    subprocess.run([sys.executable, IMAGE / "bake.py"], env={**os.environ, **baking}, check=True, timeout=120)
-    return folder
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The image's Python and extensions, installed by the steps of its recipe."""
+    folder = tmp_path_factory.mktemp("image")
+    python = environment_with(build_wheel(folder), folder / "environment", *installed_extras()) / "python"
+    # As pip does in the image: the function's own file system is read-only.
+    compile_all = [python, "-m", "compileall", "-q", "-x", r"/embedded/", folder / "environment" / "lib"]
+    subprocess.run(compile_all, check=True, timeout=120, capture_output=True)
+    extensions = folder / "extensions"
+    baking = {"RATIFY_DUCKDB_EXTENSIONS": str(extensions)}
+    subprocess.run([python, IMAGE / "bake.py"], env={**os.environ, **baking}, check=True, timeout=120)
+    return Image(python, extensions)
 
 
 @pytest.fixture
@@ -140,12 +146,11 @@ def key(name: str) -> str:
 class Function:
     """The function, to be invoked in a process with a read-only file system but for /tmp."""
 
-    def __init__(self, target: LoadTarget, baked: Path, tmp_path: Path) -> None:
+    def __init__(self, target: LoadTarget, image: Image, tmp_path: Path) -> None:
         self.home = tmp_path / "function"
-        self.baked = baked
+        self.image = image
         own = {
-            "PYTHONPATH": str(ROOT),
-            "RATIFY_DUCKDB_EXTENSIONS": str(baked),
+            "RATIFY_DUCKDB_EXTENSIONS": str(image.extensions),
             "HOME": "/tmp",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -156,9 +161,9 @@ class Function:
         # A file, as Lambda's own: without one DuckDB takes Python for a console, and shows its progress.
         runtime = self.home.with_name("runtime.py")
         runtime.write_text(RUNTIME)
-        words = [sys.executable, str(runtime), json.dumps(not_in_the_image()), *map(json.dumps, events)]
+        words = [str(self.image.python), str(runtime), *map(json.dumps, events)]
         done = subprocess.run(
-            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.baked), *words],
+            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.extensions), *words],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -172,10 +177,10 @@ class Function:
 
 
 @pytest.fixture
-def function(target: LoadTarget, baked: Path, s3: MotoS3, tmp_path: Path) -> Function:
+def function(target: LoadTarget, image: Image, s3: MotoS3, tmp_path: Path) -> Function:
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace may be made here")
-    return Function(target, baked, tmp_path)
+    return Function(target, image, tmp_path)
 
 
 def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, target: LoadTarget) -> None:
@@ -321,11 +326,25 @@ def instructions() -> list[tuple[str, str]]:
     return [(word, rest) for word, rest in (line.split(maxsplit=1) for line in text.splitlines() if line.strip())]
 
 
+def installed_extras() -> list[str]:
+    """The extras with which the recipe installs the wheel."""
+    (found,) = [
+        match for word, rest in instructions() if word == "RUN" and (match := re.search(r"\.whl\)\[([\w,]+)\]", rest))
+    ]
+    return found[1].split(",")
+
+
 def test_the_recipe_copies_what_there_is_and_names_a_handler() -> None:
     steps = instructions()
     assert {word for word, _ in steps} == {"FROM", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT", "CMD"}
-    copied = [source for word, rest in steps if word == "COPY" for source in rest.split()[:-1]]
+    copies = [rest.split()[:-1] for word, rest in steps if word == "COPY" and not rest.startswith("--from=")]
+    copied = [source for sources in copies for source in sources]
     assert {"requirements.lock", "resources/", "assets/", "orchestration/"} <= set(copied)
+    # All that the wheel is built from.
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*(f"{package}/" for package in build["packages"]), *build["force-include"], "LICENSE", "README.md"} <= set(
+        copied
+    )
     assert [source for source in copied if not (ROOT / source).exists()] == []
     ((_, command),) = [step for step in steps if step[0] == "CMD"]
     module, _, name = json.loads(command)[0].rpartition(".")
@@ -337,37 +356,16 @@ def test_the_recipe_copies_what_there_is_and_names_a_handler() -> None:
 
 def test_the_image_s_packages_have_the_lock_s_versions() -> None:
     locked = {line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line}
-    lines = [line for line in (IMAGE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    named, pinned = ([line for line in lines if ("==" in line) == pins] for pins in (False, True))
-    assert set(named) <= locked
+    assert installed_extras() == ["lambda"]
+    wanted = requirements(*installed_extras())
+    assert closure(wanted) <= locked
     # What the lock does not have is pinned here.
-    assert [line.split("==")[0] for line in pinned if line.split("==")[0] in locked] == []
-    assert {"pyspark", "dagster_webserver", "pandas", "embedded"} <= set(not_in_the_image())
+    names = {text: Requirement(text) for text in wanted}
+    assert [text for text, one in names.items() if one.name not in locked and "==" not in str(one.specifier)] == []
+    assert {"pyspark", "dagster-webserver", "pandas"} & closure(wanted) == set()
 
 
-def installed_with(names: list[str]) -> set[str]:
-    """These packages and all that they need."""
-    found, open_ = set[str](), [Requirement(name) for name in names]
-    while open_:
-        wanted = open_.pop()
-        name = wanted.name.lower().replace("_", "-")
-        if name in found or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
-            continue
-        found.add(name)
-        try:
-            open_ += [Requirement(text) for text in requires(name) or []]
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def not_in_the_image() -> list[str]:
-    """Names that can be imported here, and not in the image."""
-    named = [line for line in (IMAGE / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
-    there = installed_with(named)
-    names = {
-        module
-        for module, distributions in packages_distributions().items()
-        if not {name.lower().replace("_", "-") for name in distributions} & there
-    }
-    return sorted(names - {"orchestration", "assets", "resources"} | {"embedded"})
+def test_the_function_needs_no_more_than_the_image_has(image: Image) -> None:
+    program = "import orchestration.aws_lambda, importlib.metadata as m; print(m.version('ratify-lakehouse'))"
+    done = subprocess.run([image.python, "-c", program], cwd="/", env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == version("ratify-lakehouse")

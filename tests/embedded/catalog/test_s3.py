@@ -247,7 +247,7 @@ def test_boto3_is_asked_for(tmp_path: Path) -> None:
         "except NotSupportedError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'ratify[s3]'" in done.stdout
+    assert "pip install 'ratify-lakehouse[s3]'" in done.stdout
 
 
 def test_the_policy_is_one_that_aws_takes() -> None:
