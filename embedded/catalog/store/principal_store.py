@@ -113,4 +113,4 @@ def revoke_credential(tx: Connection, kind: str, identity: str, principal: str |
     if principal is not None:
         chosen = chosen.where(credentials.c.principal == principal)
     if tx.execute(chosen).rowcount == 0:
-        raise NoSuchPrincipalError(f"No {kind} has the id {identity}.")
+        raise NoSuchPrincipalError(f"There is no {kind} with the id {identity}.")

@@ -1,10 +1,9 @@
 """Tables and staging tables in the store. Every function runs in the given transaction."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, TableClause, bindparam, delete, exists, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.api_errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
@@ -52,11 +51,6 @@ class Table:
     created_at: int
     updated_at: int
 
-    @classmethod
-    def of(cls, row: Mapping[Any, Any]) -> Self:
-        """The table of a row that `_joined` selected."""
-        return cls(**{str(key): value for key, value in row.items()})
-
     @property
     def full_name(self) -> str:
         """`catalog.schema.table`."""
@@ -81,10 +75,6 @@ class StagingTable:
     created_at: int
 
 
-_PARENTS = {"catalog_name", "schema_name"}
-_COLUMNS = [column.name for column in fields(Table) if column.name not in _PARENTS]
-
-
 def _joined() -> Select[Any]:
     chosen = select(tables, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
     return chosen.select_from(with_parents(tables))
@@ -102,13 +92,13 @@ def get_table(tx: Connection, catalog: str, schema: str, name: str) -> Table:
     row = tx.execute(_NAMED, {"catalog": catalog, "schema": schema, "table": name}).mappings().first()
     if row is None:
         raise NoSuchTableError(f"Table not found: {catalog}.{schema}.{name}")
-    return Table.of(row)
+    return Table(**row)
 
 
 def list_tables(tx: Connection, schema_id: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Table]:
     """At most `limit` tables of a schema that satisfy `seen` and whose names sort after `after`."""
     chosen = _ALL.where(tables.c.schema_id == schema_id, tables.c.name > after, seen)
-    return [Table.of(row) for row in tx.execute(chosen.order_by(tables.c.name).limit(limit)).mappings()]
+    return [Table(**row) for row in tx.execute(chosen.order_by(tables.c.name).limit(limit)).mappings()]
 
 
 def location_of(tx: Connection, table_id: str) -> str:
@@ -127,8 +117,7 @@ def create_staging(tx: Connection, schema_id: str, root: str, name: str, owner: 
     location = f"{root}/tables/{table_id}"
     check_managed(location)
     staging = StagingTable(table_id, schema_id, name, location, finalized=False, owner=owner, created_at=now_ms())
-    values = {field.name: getattr(staging, field.name) for field in fields(StagingTable)}
-    tx.execute(insert(staging_tables).values(**values))
+    tx.execute(insert(staging_tables).values(**_row(staging, staging_tables)))
     return staging
 
 
@@ -162,12 +151,12 @@ def finalize_staging(tx: Connection, schema_id: str, location: str, owner: str) 
 def insert_table(tx: Connection, table: Table) -> None:
     """Raises AlreadyExistsError when the name is taken."""
     refuse_taken(tx, table.schema_id, table.name)
-    tx.execute(insert(tables).values(**{name: getattr(table, name) for name in _COLUMNS}))
+    tx.execute(insert(tables).values(**_row(table, tables)))
 
 
 def replace_table(tx: Connection, table: Table) -> None:
     """Write back every column of a changed table."""
-    tx.execute(update(tables).where(tables.c.id == table.id).values(**{name: getattr(table, name) for name in _COLUMNS}))
+    tx.execute(update(tables).where(tables.c.id == table.id).values(**_row(table, tables)))
 
 
 def rename_table(tx: Connection, table: Table, new_name: str) -> None:
@@ -212,6 +201,10 @@ def refuse_taken(tx: Connection, schema_id: str, name: str) -> None:
     """Raises AlreadyExistsError when the schema has a table of that name."""
     if tx.scalar(select(exists().where(tables.c.schema_id == schema_id, tables.c.name == name))):
         raise AlreadyExistsError(f"Table already exists: {name}", error_code="TABLE_ALREADY_EXISTS")
+
+
+def _row(item: Table | StagingTable, layout: TableClause) -> Json:
+    return {column.name: getattr(item, column.name) for column in layout.c}
 
 
 def _note_purges(tx: Connection, condition: Any) -> None:
