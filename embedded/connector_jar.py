@@ -9,12 +9,13 @@ from importlib import metadata
 from pathlib import Path
 
 from embedded.embedded_errors import ConnectorBuildFailed
+from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
 from embedded.jvm_jars import pyspark_jars
-from embedded.private_files import Progress, exclusive
+from embedded.private_files import Progress
 
 _SOURCES = Path(__file__).parent / "connector"
-_SERVER = (_SOURCES / "Leashed.scala", _SOURCES / "WarmConnectServer.scala")
+_SERVER = (_SOURCES / "ParentWatch.scala", _SOURCES / "WarmConnectServer.scala")
 _AVRO = (_SOURCES / "AvroDataToCatalyst.scala",)
 _CATALOG = (_SOURCES / "UCSingleCatalog.scala", _SOURCES / "RefusedCommits.scala")
 # A zip entry's date is part of the jar's bytes: a fixed one makes equal sources give equal jars.

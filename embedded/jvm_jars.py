@@ -19,8 +19,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from embedded.embedded_errors import EmbeddedError, JarsUnavailable, tail
+from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
-from embedded.private_files import Progress, exclusive
+from embedded.private_files import Progress
 
 # Flink's jars are none of Spark's: by a lock of their own, one may change and the other stays resolved.
 SETS: Mapping[str, str] = {

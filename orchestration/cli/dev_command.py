@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from embedded.child_process import LOCALHOST, Child, answers, claim_port
+from embedded.child_process import LOCALHOST, Child, answers, free_port
 from orchestration.cli import cli_session
 from resources.settings import Settings
 
@@ -19,14 +19,14 @@ def run_dev(port: int, *, kafka: bool = False) -> int:
         PortTaken: another process listens on the port.
     """
     settings = Settings()
-    claim_port(port, "Dagster UI")
+    free_port(port, "Dagster UI")
     with cli_session.stack_for_this_process(kafka=kafka):
         environment = {"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(cli_session.dagster_home(settings))}
         os.environ.update(environment)
         where = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]
         log = settings.home / "logs" / "dagster.log"
         dagster = [sys.executable, "-m", "dagster", "dev", *where, "-h", LOCALHOST, "-p", str(port)]
-        child = Child("Dagster UI", [sys.executable, "-m", "embedded.leash", *dagster], log)
+        child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)
         try:
             child.wait_until(lambda: answers(port) or None, timeout=120)
             cli_session.out.print(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from embedded.child_process import LOCALHOST, claim_port
+from embedded.child_process import LOCALHOST, free_port
 from embedded.private_files import write_private
 from ingest.discovery.notifications import MAX_BYTES, BadMessage, FolderQueue, created
 from orchestration.cli import cli_session
@@ -31,7 +31,7 @@ def hook(
     settings = Settings()
     if "://" in settings.queue:
         raise NotConfigured(f"DISCOVERY_QUEUE is {settings.queue}: the hook needs a folder there, to write messages to.")
-    port = claim_port(port, "notification hook")
+    port = free_port(port, "notification hook")
     secret_file = settings.home / "secrets" / "hook.token"
     app = hook_app(FolderQueue(Path(settings.queue)), _secret(secret_file))
     cli_session.out.print(

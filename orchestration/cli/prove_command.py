@@ -12,7 +12,7 @@ import typer
 from assets.cross_engine.proof_assets import COMMITS, cross_engine_assets
 from assets.cross_engine.proof_report import UNAVAILABLE
 from assets.cross_engine.proof_steps import GROUP, KEYS, Step
-from embedded.private_files import exclusive
+from embedded.file_locks import exclusive
 from orchestration.cli import cli_session
 from orchestration.definitions import defs
 from resources.settings import Settings

@@ -315,7 +315,7 @@ OPEN = {
 
 @pytest.mark.parametrize(("file", "who", "examples"), SHORT + LONG)
 def test_every_answer_is_within_the_specification(tmp_path: Path, file: str, who: str, examples: int) -> None:
-    server = Server.start(tmp_path, "--principal", "nobody=")
+    server = Server.start(tmp_path, principals={"nobody": []})
     spec = published(file)
     with server.client() as client:
         show(spec, sow(client))
