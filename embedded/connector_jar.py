@@ -1,4 +1,4 @@
-"""Our Scala, compiled by the compiler that Spark ships, into a jar beside the others."""
+"""Our Scala classes, compiled into a jar by the compiler that Spark ships."""
 
 import hashlib
 import subprocess
@@ -23,12 +23,12 @@ _EPOCH = (2000, 1, 1, 0, 0, 0)
 
 
 def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Progress, *, catalog: bool = True) -> Path:
-    """Return the jar of our classes, compiling it when these sources were never compiled against these jars.
+    """Return the jar of our classes, compiling it if these sources were never compiled against these jars.
 
-    `catalog=False` leaves the catalog's classes out, for use beside the published connector, which has one of that name.
+    `catalog=False` leaves out the catalog's classes, because the published connector has one of the same name.
 
     Raises:
-        ConnectorBuildFailed: the compiler refused the sources; the message carries what it said.
+        ConnectorBuildFailed: the compiler refused the sources; the message carries its output.
     """
     sources = (*_SERVER, *_AVRO, *_CATALOG) if catalog else (*_SERVER, *_AVRO)
     jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
@@ -64,7 +64,7 @@ def _compile(sources: Sequence[Path], delta_jars: Sequence[Path], jar: Path, jav
         if done.returncode != 0:
             raise ConnectorBuildFailed(
                 f"the Spark connector does not compile against the jars in {jar.parent}. This is a mismatch of "
-                f"versions: remove that directory to resolve them anew. The compiler said:\n{done.stdout[-4000:]}"
+                f"versions: remove that directory to resolve them again. The compiler's output:\n{done.stdout[-4000:]}"
             )
         partial = Path(scratch) / jar.name
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:

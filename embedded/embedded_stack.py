@@ -67,7 +67,7 @@ def down(home: Path) -> bool:
 
 
 def status(home: Path) -> StackState | None:
-    """Return the stack that runs in this home; None when there is none, or when it does not answer (yet)."""
+    """Return the stack that runs in this home; None when none runs, or when it does not answer (yet)."""
     home = home.resolve()
     if holder(home) is None:
         forget_stale(home)
@@ -99,9 +99,9 @@ def _absolute(config: StackConfig) -> StackConfig:
 
 @contextlib.contextmanager
 def _config_file(config: StackConfig) -> Generator[Path]:
-    """Write the configuration into a private file, which is there for as long as the supervisor starts.
+    """Write the configuration into a private file, which exists while the supervisor starts.
 
-    Each start has a file of its own: of two that compete for one home, neither reads the other's.
+    Each start has its own file: of two starts that compete for one home, neither reads the other's.
     """
     with tempfile.NamedTemporaryFile("w", dir=config.home, prefix="stack-config-", suffix=".json") as file:
         file.write(config.model_dump_json(indent=2))

@@ -22,7 +22,7 @@ def prepare(config: StackConfig, progress: Progress) -> Runtime:
     """Choose the Java, and download and compile what is missing; this takes milliseconds when nothing is.
 
     Raises:
-        UnsuitableJava, JarsUnavailable, ConnectorBuildFailed: see `choose_java`, `jvm_jars.resolve` and `connector_jar.build`.
+        UnsuitableJava, JarsUnavailable, ConnectorBuildFailed: see `choose_java`, `resolve` and `build`.
     """
     java = choose_java(config.java_home, os.environ)
     published = config.unity_spark_package

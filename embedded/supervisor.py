@@ -1,4 +1,4 @@
-"""The process that holds a stack: it starts the servers, publishes where they are, and starts again those that die."""
+"""The supervisor of a stack: it starts the servers, publishes their addresses, and restarts those that die."""
 
 import json
 import signal
@@ -32,8 +32,8 @@ _CATALOG_START_S = 60
 _SPARK_START_S = 180
 _KAFKA_START_S = 120
 
-# The engines' service principals and what they are granted on the catalog, when they are made: neither is the admin.
-# DuckDB's is Dagster's too, which makes the schemas, and the tables where Spark is a session in its own process.
+# The engines' service principals, and what a new one is granted on the catalog: neither is the admin. DuckDB's is also
+# Dagster's, which creates the schemas, and the tables where Spark is a session in its own process.
 SPARK, DUCKDB = "ratify-spark", "ratify-duckdb"
 _USE = ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "SELECT", "MODIFY", "CREATE_SCHEMA", "CREATE_TABLE")
 _ENGINES = {SPARK: (*_USE, "CREATE_EXTERNAL_TABLE"), DUCKDB: _USE}
@@ -142,7 +142,7 @@ class Supervisor:
                 pause = server.restarts.next_pause()
                 if pause is None:
                     raise StackFailed(
-                        f"the {server.name} keeps dying (exit code {code}): {server.restarts}. Its log says why: "
+                        f"the {server.name} keeps dying (exit code {code}): {server.restarts}. See its log: "
                         f"{server.child.log}"
                     )
                 self._progress(f"the {server.name} died (exit code {code}): starting it again in {pause:.2f} s")
@@ -156,7 +156,7 @@ class Supervisor:
                     server.child.stop()
 
     def _stop_all(self) -> None:
-        # Spark first: it may be in the middle of a commit that the catalog still has to answer.
+        # Spark first: it may be in the middle of a commit that the catalog has to answer.
         for server in reversed(self._servers):
             if server.child:
                 self._progress(f"stopping the {server.name}")
@@ -222,7 +222,7 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
 
 
 def _token_file(config: StackConfig, name: str) -> Path:
-    """Where the catalog server keeps the token of the admin (`catalog`) or of a service principal."""
+    """Return the file of the token of the admin (`catalog`) or of a service principal."""
     return config.home / "secrets" / f"{name}.token"
 
 
@@ -242,7 +242,7 @@ def _unity_token(config: StackConfig) -> Path:
 
 
 def _credentials(config: StackConfig, catalog: CatalogState) -> dict[str, str]:
-    """Those with which Spark comes to the catalog."""
+    """Return the credentials that Spark uses on the catalog."""
     if config.unity_client_id and config.unity_secret_file:
         return {"client_id": config.unity_client_id, "client_secret": config.unity_secret_file.read_text().strip()}
     token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file in one step, creating its folder if needed: it is on the disk, whole, when this returns."""
+    """Write a file in one step, creating its folder if needed: when this returns, the whole file is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:

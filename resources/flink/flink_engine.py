@@ -22,7 +22,7 @@ from pydantic import Field
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import FlinkFailed, FlinkUnavailable
-from resources.flink.flink_jars import ADVICE, check_whole, listed
+from resources.flink.flink_jars import ADVICE, check_complete, listed
 from resources.flink.flink_run import FlinkRun, read_run
 from resources.flink.flink_sql import Insert, job_text, unity_catalog
 from resources.redaction import redacted
@@ -45,7 +45,7 @@ class Flink(dg.ConfigurableResource[Any]):
     timeout_seconds: float = Field(default=900, gt=0, description="How long all jobs of a run may take together")
 
     def connector(self) -> tuple[Path, ...]:
-        """Return the jars of Delta's connector, all of them.
+        """Return the jars of Delta's connector, a complete set.
 
         Raises:
             FlinkUnavailable: it was not configured, cannot be downloaded, or is incomplete.
@@ -56,8 +56,8 @@ class Flink(dg.ConfigurableResource[Any]):
         elif settings.flink_delta_package:
             found, where = self._downloaded(settings.flink_delta_package), f"{settings.flink_delta_package}"
         else:
-            raise FlinkUnavailable(f"Delta's connector for Flink was not given. {ADVICE}", ("delta-flink",))
-        check_whole(found, where)
+            raise FlinkUnavailable(f"Delta's connector for Flink is not configured. {ADVICE}", ("delta-flink",))
+        check_complete(found, where)
         return found
 
     def insert(self, inserts: Sequence[Insert]) -> FlinkRun:
@@ -71,7 +71,7 @@ class Flink(dg.ConfigurableResource[Any]):
         jars = self.connector()
         to, token = self.catalog.connection, self.catalog.bearer_token()
         target = unity_catalog(to.name, inserts[0].table.layer, to.host, token, jars)
-        # Beside other writers a job fails on conflicts now and then: it resumes at its last checkpoint, and its rows are exact.
+        # Beside other writers a job fails on conflicts now and then: it resumes at its last checkpoint, with exact rows.
         settings = {
             "execution.checkpointing.interval": _milliseconds(self.checkpoint_seconds),
             "restart-strategy.type": "fixed-delay",

@@ -1,8 +1,8 @@
 """What Flink ran: its jobs by Flink's REST API, and a statement that failed by the output of the SQL client.
 
-Nobody can ask that API in time: the client starts a cluster for each job, whose web endpoint closes when the job ends, before
-its last checkpoint and its end can be read. But each cluster leaves the API's answers about a job that ended in its archive
-(`jobmanager.archive.fs.dir`, which Flink's History Server reads), and waits for that before it ends. Measured with Flink 2.3.0.
+The API itself cannot be asked in time: the client starts a cluster for each job, whose web endpoint closes with the job,
+before its end and its last checkpoint can be read (a poll every 10 ms never saw a final state). But each cluster writes the API's answers about a job that ended into an
+archive (`jobmanager.archive.fs.dir`, made for Flink's History Server), before it ends itself.
 
 The archive knows no statement that never became a job: of one that cannot be parsed or planned, only the client's output has
 the error, while its exit code is 0.
