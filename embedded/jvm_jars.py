@@ -1,8 +1,8 @@
 """The JVM jars that pyspark does not ship, resolved once by the Ivy that it does ship.
 
-`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars. The jars of a set are in `<jars_dir>/<digest>/<set>/`. The digest
-covers the lock and pyspark's release, so that an upgrade resolves again and two checkouts can share one directory.
-A set is complete when its stamp exists and every jar has the size that the stamp lists.
+`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars. The jars of a set are in `<jars_dir>/<digest>/<set>/`. The
+digest covers the lock and pyspark's release: an upgrade resolves again, and two checkouts can share one directory. A set is
+complete when its stamp exists and every jar has the size that the stamp lists.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """What Flink ran: its jobs by Flink's REST API, and a statement that failed by the output of the SQL client.
 
-The API itself cannot be asked in time: the client starts a cluster for each job, whose web endpoint closes with the job,
-before its end and its last checkpoint can be read (a poll every 10 ms never saw a final state). But each cluster writes the API's answers about a job that ended into an
-archive (`jobmanager.archive.fs.dir`, made for Flink's History Server), before it ends itself.
+The API itself cannot be asked in time: the client starts a cluster for each job, whose web endpoint closes with the job.
+But each cluster writes the API's answers about a job that ended into an archive before it ends itself
+(`jobmanager.archive.fs.dir`, made for Flink's History Server).
 
 The archive knows no statement that never became a job: of one that cannot be parsed or planned, only the client's output has
 the error, while its exit code is 0.
