@@ -100,9 +100,7 @@ def prove(
     if not asked:
         raise typer.BadParameter(_NO_ENGINE)
     steps = steps_of(asked, setup=setup, cleanup=cleanup)
-    alone = exclusive(
-        Settings().home / GROUP / "lock", cli_session.progress, "a proof, which drops and makes the same tables"
-    )
+    alone = exclusive(Settings().home / GROUP / "lock", cli_session.progress, "the tables of the proof")
     with alone, cli_session.stack_for_this_process():
         progress = _run(steps, scale_factor)
     results = _results(steps, progress)
