@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.bronze.landed_tables import FLIGHTS_RAW, SOURCES
+from assets.bronze.landed_sources import FLIGHTS_RAW, SOURCES
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE

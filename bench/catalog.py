@@ -161,7 +161,7 @@ def fill_store(state: Path, lake: Path, target: BenchServer, count: int) -> None
     """Put tables into the embedded catalog's database, by its own functions and without a commit to disk for each."""
     from embedded.catalog import table_contract, table_creation
     from embedded.catalog.delta_models import CreateDeltaTable
-    from embedded.catalog.store import namespace_store, table_store
+    from embedded.catalog.store import namespace_store
     from embedded.catalog.store.catalog_database import Store
 
     store = Store(state / "catalog.sqlite", lake.resolve().as_uri())
@@ -170,7 +170,7 @@ def fill_store(state: Path, lake: Path, target: BenchServer, count: int) -> None
             schema = namespace_store.get_schema(tx, target.catalog, target.schema)
             for _ in range(count):
                 name = f"f_{uuid.uuid4().hex}"
-                staging = table_store.create_staging(tx, schema.id, table_creation.managed_root(schema), name, "admin")
+                staging = table_creation.create_staging_table(tx, schema, name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
-from assets.bronze.landed_tables import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER, bronze_assets
+from assets.bronze.landed_sources import AIRLINES, AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.bronze.landed_tables import bronze_assets
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_VALIDATED, FLIGHTS_WEATHER, silver_assets
 from bench.ratios import timed

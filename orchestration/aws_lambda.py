@@ -16,7 +16,7 @@ from functools import cache
 from math import ceil
 from typing import Any, Protocol
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from ingest.discovery.notifications import BadMessage, Created, created, landing_path
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import FileOutcome, Status
@@ -24,7 +24,7 @@ from ingest.load.batch_loading import batches, load_batch
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import RatifyError
+from resources.errors import RatifyError, TerminalError, TransientError
 from resources.landing.landing_zone import LandedFile, LandingZone, matcher
 from resources.settings import Settings
 
@@ -56,11 +56,11 @@ class Context(Protocol):
         ...
 
 
-class NotAllLoaded(RatifyError):
+class NotAllLoaded(TransientError):
     """Files of an event were not loaded: Lambda delivers the event again, and what is loaded already is left out then."""
 
 
-class NotAnS3Event(RatifyError):
+class NotAnS3Event(TerminalError):
     """The function was called with something that is no event of S3 or SQS."""
 
 

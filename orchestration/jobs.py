@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from assets.cross_engine.proof_steps import GROUP
 from assets.table_checks import FROM_KAFKA, files_checks
 from components.table_asset import asset_key

@@ -1,4 +1,4 @@
-"""Table declarations: what a table is, said once, in terms that every engine reads alike.
+"""Table declarations: what a table is, declared once, in terms that every engine reads alike.
 
 The refusals come from engines' measured limits (docs/compatibility.md): one TIMESTAMP_NTZ or VARIANT column, or a DECIMAL
 directly in a struct or map, makes every table of its schema unreadable in DuckDB; a table with column mapping that DuckDB
@@ -18,11 +18,11 @@ from resources.sql.spark_sql import literal
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 SAFE_PROPERTIES: Mapping[str, str] = {
-    # Suggested by some servers, silently corrupting under DuckDB: always said aloud, in DDL, where it has effect.
+    # Some servers suggest another mode, which DuckDB corrupts silently: so DDL always sets it.
     "delta.columnMapping.mode": "none",
 }
 OWNER = "ratify.owner"
-"""Property of every table that is made from a declaration."""
+"""Property of every table that is created from a declaration."""
 
 
 class Engine(StrEnum):
@@ -63,7 +63,7 @@ class TableDeclaration:
         keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
         writer: Engine that commits rows to it.
         operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
-        owner: Team that answers for it, shown in the UI and kept as a table property.
+        owner: Team that is responsible for it, shown in the UI and set as a table property.
 
     Raises:
         UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
@@ -120,9 +120,9 @@ class TableDeclaration:
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
-    def ddl_for_missing(self, catalog: str, there: Sequence[str]) -> str | None:
-        """Return the Spark DDL that adds the columns that are not `there`, or None where all are."""
-        known = {name.lower() for name in there}
+    def ddl_for_missing(self, catalog: str, existing: Sequence[str]) -> str | None:
+        """Return the Spark DDL that adds the columns which are not in `existing`, or None if all are."""
+        known = {name.lower() for name in existing}
         missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
         return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
 

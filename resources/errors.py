@@ -1,7 +1,11 @@
 """Every error that a resource raises on purpose.
 
-A foreign error (HTTP, DuckDB, gRPC, fsspec) is turned into one of these once, where it is understood; the message names
+A foreign error (HTTP, DuckDB, gRPC, fsspec) is translated into one of these once, where it is understood. The message names
 what is wrong, where, and what to do next.
+
+Each error is either a `TransientError`, after which the same call may succeed, or a `TerminalError`, after which it fails
+again until somebody changes something. Retries go by these two types. `CatalogError`, `TableError` and `StreamError` only
+group errors by subject; they are never raised themselves.
 """
 
 from collections.abc import Mapping
@@ -12,48 +16,65 @@ class RatifyError(Exception):
     """The root of all errors raised on purpose."""
 
 
-class NotConfigured(RatifyError):
-    """A setting that this work needs is missing."""
+class TransientError(RatifyError):
+    """The same call may succeed later, without any change by anybody."""
+
+
+class TerminalError(RatifyError):
+    """The same call fails again until somebody changes a setting, a grant, a declaration or the data."""
+
+
+class NotConfigured(TerminalError):
+    """A required setting is missing."""
 
 
 class CatalogError(RatifyError):
-    """Unity Catalog could not do what was asked."""
+    """Group: Unity Catalog did not carry out a request."""
 
 
-class CatalogUnavailable(CatalogError):
-    """The catalog cannot be reached, or stopped answering; nothing was committed."""
+class CatalogUnavailable(CatalogError, TransientError):
+    """The catalog cannot be reached, or gave no clear answer. A request that writes may have been carried out."""
 
 
-class CatalogBusy(CatalogError):
+class CatalogBusy(CatalogError, TransientError):
     """The catalog answered, but refuses more work at the moment (HTTP 429 or 503)."""
 
 
-class CatalogDenied(CatalogError):
+class CatalogDenied(CatalogError, TerminalError):
     """The catalog refuses the token or the principal behind it (HTTP 401 or 403)."""
 
 
-class StatementFailed(CatalogError):
-    """A SQL warehouse could not run a statement, or was not allowed to end it."""
+class CatalogRejected(CatalogError, TerminalError):
+    """The catalog rejects a request as it stands (any other HTTP 4xx, or 501)."""
 
 
-class QueryFailed(RatifyError):
-    """An engine could not run a query as it is written."""
+class StatementFailed(CatalogError, TerminalError):
+    """A SQL warehouse failed to run a statement, or the statement was cancelled."""
 
 
-class CommitConflict(CatalogError):
-    """Other writers won every attempt to commit; nothing was committed, and the same call may be made again."""
+class QueryFailed(TerminalError):
+    """An engine cannot run a query as it is written."""
 
 
-class CommitOutcomeUnknown(CatalogError):
-    """The reply to a commit was lost: whether it was ratified must be looked up before anything is repeated."""
+class CommitConflict(CatalogError, TransientError):
+    """Other writers won every attempt to commit. Nothing was committed; the same call may be made again."""
 
 
-class AlreadyLoaded(CatalogError):
-    """A load is already in the table; nothing was committed.
+class CommitOutcomeUnknown(CatalogError, TransientError):
+    """The reply to a commit was lost: the catalog may or may not have ratified it.
+
+    It is transient because the same append may be made again: its load id is compared and set in the commit, so the rows
+    cannot be written twice, and a repeat raises AlreadyLoaded if the first attempt was ratified. It never means that nothing
+    was committed, so no file that the commit names may be deleted (see `NOTHING_COMMITTED`).
+    """
+
+
+class AlreadyLoaded(CatalogError, TerminalError):
+    """The table already holds a load; nothing was committed.
 
     Attributes:
-        table: Its full name.
-        loads: The ids of the loads that the table's log already holds.
+        table: Full name of the table.
+        loads: Ids of the loads that the table's log already holds.
     """
 
     def __init__(self, table: str, loads: list[str]) -> None:
@@ -63,43 +84,43 @@ class AlreadyLoaded(CatalogError):
         super().__init__(f"{table} already holds load {shown}: leave it out, it is never written twice.")
 
 
-class AppendFailed(RatifyError):
-    """The rows do not go into the table; nothing was committed, and the same rows will fail again."""
+class AppendFailed(TerminalError):
+    """The rows do not fit the table. Nothing was committed, and the same rows will fail again."""
 
 
-class StorageUnavailable(RatifyError):
+class StorageUnavailable(TransientError):
     """The storage of a table cannot be read or written."""
 
 
-class LogUnreadable(RatifyError):
+class LogUnreadable(TerminalError):
     """The log of a table lacks a version that the catalog has ratified."""
 
 
 class TableError(RatifyError):
-    """A table is not what its declaration says, or a declaration is not what every engine can read."""
+    """Group: a table differs from its declaration, or not every engine can read it."""
 
 
-class UnsafeDeclaration(TableError):
-    """A table declaration that another engine could not read, or would read wrong."""
+class UnsafeDeclaration(TableError, TerminalError):
+    """A declaration of a table that another engine cannot read, or reads wrong."""
 
 
-class UnsafeTable(TableError):
+class UnsafeTable(TableError, TerminalError):
     """An existing table that an engine would write wrong, such as one with column mapping."""
 
 
-class TableMissing(TableError):
+class TableMissing(TableError, TerminalError):
     """The catalog has no table of that name."""
 
 
-class SparkUnavailable(RatifyError):
+class SparkUnavailable(TransientError):
     """The Spark server cannot be reached or refuses the session."""
 
 
-class FlinkUnavailable(RatifyError):
-    """Flink or Delta's connector for it is not there, or not whole; nothing was started.
+class FlinkUnavailable(TerminalError):
+    """Flink, or Delta's connector for it, is not installed or incomplete; nothing was started.
 
     Attributes:
-        missing: Names of the artifacts that are missing, where it is they.
+        missing: Names of the missing artifacts, if that is the cause.
     """
 
     def __init__(self, message: str, missing: tuple[str, ...] = ()) -> None:
@@ -107,19 +128,19 @@ class FlinkUnavailable(RatifyError):
         super().__init__(message)
 
 
-class FlinkFailed(RatifyError):
-    """A Flink job failed; what it committed before that is in its tables."""
+class FlinkFailed(TerminalError):
+    """A Flink job failed; what it committed before the failure is in its tables."""
 
 
-class LandingUnavailable(RatifyError):
-    """The landing zone cannot be listed or read; this says nothing about which files it holds."""
+class LandingUnavailable(TransientError):
+    """The landing zone cannot be listed or read; this does not mean that it holds no files."""
 
 
-class BadFile(RatifyError):
+class BadFile(TerminalError):
     """A landed file that cannot be loaded.
 
     Attributes:
-        reason: What is wrong with the file, in one line, as kept in the quarantine table.
+        reason: What is wrong with the file, in one line, as the quarantine table stores it.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -129,42 +150,50 @@ class BadFile(RatifyError):
 
 
 class StreamError(RatifyError):
-    """A stream, or the Kafka that it reads, could not do what was asked; what it committed before is in its table."""
+    """Group: a stream, or the Kafka that it reads, failed; what it committed before is in its table."""
 
 
-class BrokerUnavailable(StreamError):
-    """No Kafka broker answers; nothing was read or written."""
+class BrokerUnavailable(StreamError, TransientError):
+    """No Kafka broker answers, or none leads the partitions or the group yet."""
 
 
-class BrokerDenied(StreamError):
-    """Kafka refuses who asks, or what is asked for."""
+class BrokerDenied(StreamError, TerminalError):
+    """Kafka refuses the user, or does not permit the user this request."""
 
 
-class TopicMissing(StreamError):
-    """Kafka has no topic of that name, and none is made by reading."""
+class BrokerRejected(StreamError, TerminalError):
+    """Kafka rejects a request or a record, such as a record that is too large."""
 
 
-class OffsetsExpired(StreamError):
-    """Records that a stream has not read yet are no longer in the topic."""
+class TopicMissing(StreamError, TerminalError):
+    """Kafka has no topic of that name, and reading does not create one."""
 
 
-class FileUnreadable(StreamError):
-    """A file that a stream came to is too large, or broken; nothing of its batch was committed."""
+class CheckpointUnreachable(StreamError, TerminalError):
+    """The store that RATIFY_CHECKPOINTS names cannot be opened from this machine."""
 
 
-class ResetRefused(StreamError):
-    """A table was to be made anew from a source, or a table, that may no longer have all that it was made of."""
+class OffsetsExpired(StreamError, TerminalError):
+    """Kafka has deleted records that a stream has not read yet."""
 
 
-class StreamFailed(StreamError):
-    """A stream ended with an error, or before it was done; started again, it goes on where it was."""
+class FileUnreadable(StreamError, TerminalError):
+    """A file in a stream's source is too large or broken; nothing of its batch was committed."""
 
 
-class StreamBusy(StreamError):
+class ResetRefused(StreamError, TerminalError):
+    """A rebuild was refused, because the input no longer has all the data that the table was computed from."""
+
+
+class StreamFailed(StreamError, TransientError):
+    """A stream ended with an error, or before it was done. Started again, it continues from its checkpoint."""
+
+
+class StreamBusy(StreamError, TransientError):
     """Another process runs the same stream."""
 
 
-class ExpectationFailed(StreamError):
+class ExpectationFailed(StreamError, TerminalError):
     """Rows of a batch fail an expectation whose action is to fail; nothing of that batch was committed.
 
     Attributes:
@@ -176,5 +205,9 @@ class ExpectationFailed(StreamError):
         super().__init__(message)
 
 
-class BadCorrection(RatifyError):
-    """A correction names no record in quarantine, or cannot be read; no correction was made."""
+class BadCorrection(TerminalError):
+    """A correction names no record in quarantine, or cannot be read; no correction was stored."""
+
+
+NOTHING_COMMITTED = (AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable)
+"""If `DeltaLog.commit` raises one of these, nothing was committed, so the data files that it named may be deleted."""

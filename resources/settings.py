@@ -1,7 +1,7 @@
-"""The one place that reads the environment.
+"""The one module that reads the environment.
 
-With nothing set, the state file that `ratify up` leaves in `RATIFY_HOME` says where the embedded catalog and Spark are, so
-that any process started in the same folder joins the running stack.
+Without any setting, the embedded catalog and Spark are found through the state file that `ratify up` writes to
+`RATIFY_HOME`, so any process started in the same folder joins the running stack.
 """
 
 import json
@@ -18,11 +18,11 @@ LAYERS = ("bronze", "silver", "gold", "ops")
 """The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the ledgers."""
 
 TPCH = "tpch"
-"""The schema of the cross-engine proof, which comes and goes with it."""
+"""The schema of the cross-engine proof, which creates and drops it."""
 
 
 class CatalogConnection(BaseModel):
-    """Where a Unity Catalog server is, and who asks. `token`, or `client_id` with `client_secret` (OAuth M2M)."""
+    """Where a Unity Catalog server is, and the credentials: `token`, or `client_id` with `client_secret` (OAuth M2M)."""
 
     host: str
     name: str
@@ -32,7 +32,7 @@ class CatalogConnection(BaseModel):
 
 
 class KafkaConnection(BaseModel):
-    """Where the Kafka brokers are, and who asks; without `protocol` nobody says who he is, and all is readable."""
+    """Where the Kafka brokers are, and the credentials. The default protocol has neither authentication nor encryption."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,9 +45,9 @@ class KafkaConnection(BaseModel):
 
 
 class Discovery(BaseModel):
-    """How landed files are found, and what is done with them afterwards; `DISCOVERY_MODE` sets `mode`, and so on.
+    """How landed files are found, and their post-load actions; `DISCOVERY_MODE` sets `mode`, and so on.
 
-    All holds for both modes, which may be switched at any time.
+    All options apply to both modes, which may be switched at any time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,7 +66,7 @@ class Discovery(BaseModel):
     @field_validator("archive", "dead_letter")
     @classmethod
     def _hidden(cls, folder: str) -> str:
-        # Whatever is configured later, a file that was moved there is never found again.
+        # So that a moved file is never found again, whatever is configured later.
         if folder and not folder.startswith(("_", ".")):
             raise ValueError(f"the name of the folder {folder!r} has to begin with _ or ., so that no listing shows it")
         return folder.rstrip("/")
@@ -118,14 +118,14 @@ class Settings(BaseSettings):
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
     kafka_bootstrap: str | None = Field(default=None, description="Kafka brokers, host:port and commas")
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        default="PLAINTEXT", description="How the brokers are spoken to"
+        default="PLAINTEXT", description="Protocol of the brokers"
     )
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="PLAIN", description="How who asks is proved to the brokers"
+        default="PLAIN", description="How the user authenticates to the brokers"
     )
-    kafka_username: str | None = Field(default=None, description="Who asks; $ConnectionString for Azure Event Hubs")
+    kafka_username: str | None = Field(default=None, description="User; $ConnectionString for Azure Event Hubs")
     kafka_password: SecretStr | None = Field(default=None, description="Password, or an Event Hubs connection string")
-    kafka_ca: Path | None = Field(default=None, description="Certificates (PEM) that the brokers' own are signed by")
+    kafka_ca: Path | None = Field(default=None, description="CA certificates (PEM) of the brokers")
     kafka_topics: str = Field(default="tracker-events", description="Topics of the tracker's events, with commas")
     tracker: Tracker = Field(default=Tracker(), description="Where the tracker's events come from")
     ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
@@ -149,7 +149,7 @@ class Settings(BaseSettings):
 
     @property
     def checkpoints(self) -> str:
-        """Where streams note how far they are; a folder of RATIFY_HOME when RATIFY_CHECKPOINTS is not set."""
+        """Where streams store their checkpoints; a folder of RATIFY_HOME when RATIFY_CHECKPOINTS is not set."""
         return (self.ratify_checkpoints or str(self.home / "checkpoints")).rstrip("/")
 
     @property
@@ -167,8 +167,8 @@ class Settings(BaseSettings):
     def catalog_connection(self, *, admin: bool = False) -> CatalogConnection:
         """Return how to reach the catalog: the environment's, else the running stack's.
 
-        Engines get a service principal that may read and write, and `admin` is who manages principals and grants. Where the
-        environment names one principal only, it is both; of a token and an OAuth client, the token is the admin's.
+        Engines get a service principal that may read and write; `admin` is the principal that manages principals and grants.
+        If the environment names only one principal, it is both; of a token and an OAuth client, the token is the admin's.
 
         Raises:
             NotConfigured: neither names a server, or a server is named without credentials.
@@ -195,7 +195,7 @@ class Settings(BaseSettings):
 
     @property
     def warehouse(self) -> str | None:
-        """UNITY_WAREHOUSE_ID, which says that the server is a Databricks workspace; None where it is none.
+        """UNITY_WAREHOUSE_ID, which implies that the server is a Databricks workspace; None otherwise.
 
         Raises:
             NotConfigured: UNITY_HOST names no server that could have a warehouse.
@@ -208,7 +208,7 @@ class Settings(BaseSettings):
         """Return the Spark to connect to: SPARK_REMOTE, else the running stack's Connect server.
 
         Raises:
-            NotConfigured: neither is there.
+            NotConfigured: neither is set.
         """
         spark: dict[str, Any] = self._stack.get("spark") or {}
         remote = self.spark_remote or spark.get("remote")
@@ -223,7 +223,7 @@ class Settings(BaseSettings):
         """Return the Kafka to connect to: KAFKA_BOOTSTRAP, else the running stack's broker.
 
         Raises:
-            NotConfigured: neither is there, or a password is asked for and none is set.
+            NotConfigured: neither is set, or the protocol needs a password and none is set.
         """
         if self.kafka_bootstrap:
             if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
@@ -243,8 +243,8 @@ class Settings(BaseSettings):
             to = KafkaConnection(bootstrap=bootstrap)
             if password_file := broker.get("password_file"):
                 password = SecretStr(Path(password_file).read_text().strip())
-                asked: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "username": "ratify", "password": password}
-                return to.model_copy(update=asked)
+                login: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "username": "ratify", "password": password}
+                return to.model_copy(update=login)
             return to
         raise NotConfigured(
             "No Kafka: set KAFKA_BOOTSTRAP (host:port), or start the embedded stack with a broker: `ratify up --kafka` "

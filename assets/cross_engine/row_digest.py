@@ -7,13 +7,11 @@ which both engines write the same text: integers, decimals, strings and dates.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resources.column_types import DECIMAL
+from resources.column_types import DECIMAL, SAME_TEXT
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import UnsafeDeclaration
 from resources.spark.spark_engine import Spark
-
-_SAME_TEXT = frozenset({"tinyint", "smallint", "int", "bigint", "string", "date", "boolean"})
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class DigestPart:
             UnsafeDeclaration: it has a column of a type whose text differs from engine to engine.
         """
         for column in table.columns:
-            if column.type not in _SAME_TEXT and not DECIMAL.match(column.type):
+            if column.type not in SAME_TEXT and not DECIMAL.match(column.type):
                 raise UnsafeDeclaration(f"{table.name}, column {column.name}: no digest is made of a {column.type}.")
         return cls(source, () if count else table.column_names, block, table.column_names[0])
 

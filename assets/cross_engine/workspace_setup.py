@@ -9,7 +9,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import SAFE_PROPERTIES, TableDeclaration
 from resources.settings import TPCH
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import identifier, literal
 
 SAMPLES = "samples.tpch"
 """Where a workspace has TPC-H."""
@@ -28,11 +28,11 @@ def setup_sql(catalog: str, principal: str, *, new_catalog: bool) -> list[str]:
         principal: Who is to work with the tables: the application id of a service principal, or a user name.
         new_catalog: The catalog is to be created too.
     """
-    schema, to = f"{_quoted(catalog)}.{TPCH}", _quoted(principal)
+    schema, to = f"{identifier(catalog)}.{TPCH}", identifier(principal)
     return [
-        *([f"CREATE CATALOG IF NOT EXISTS {_quoted(catalog)}"] if new_catalog else []),
+        *([f"CREATE CATALOG IF NOT EXISTS {identifier(catalog)}"] if new_catalog else []),
         f"CREATE SCHEMA IF NOT EXISTS {schema}",
-        f"GRANT USE CATALOG ON CATALOG {_quoted(catalog)} TO {to}",
+        f"GRANT USE CATALOG ON CATALOG {identifier(catalog)} TO {to}",
         f"GRANT {', '.join(GRANTS)} ON SCHEMA {schema} TO {to}",
         *(_clone(catalog, table) for table in TABLES.values()),
     ]
@@ -40,7 +40,7 @@ def setup_sql(catalog: str, principal: str, *, new_catalog: bool) -> list[str]:
 
 def cleanup_sql(catalog: str) -> list[str]:
     """Return what takes the schema of the proof away with all in it; the catalog stays, for it may hold a lakehouse."""
-    return [f"DROP SCHEMA IF EXISTS {_quoted(catalog)}.{TPCH} CASCADE"]
+    return [f"DROP SCHEMA IF EXISTS {identifier(catalog)}.{TPCH} CASCADE"]
 
 
 def workspace_setup(warehouse: SqlWarehouse) -> None:
@@ -79,11 +79,7 @@ def _clone(catalog: str, table: TableDeclaration) -> str:
     }
     shown = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
     return (
-        f"CREATE OR REPLACE TABLE {_quoted(catalog)}.{table.layer}.{table.name}\n"
+        f"CREATE OR REPLACE TABLE {identifier(catalog)}.{table.layer}.{table.name}\n"
         f"COMMENT {literal(table.comment)}\nTBLPROPERTIES ({shown})\n"
         f"AS SELECT {columns} FROM {SAMPLES}.{table.name}"
     )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.landed_tables import AIRLINES, AIRPORTS
+from assets.bronze.landed_sources import AIRLINES, AIRPORTS
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_WEATHER, MERGE
 from components.table_asset import TableChange, asset_key, result, spark_table, table_spec
 from ingest.file_source import APPEND

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validation import validation_result

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from resources.spark.spark_engine import CONFLICTS
+from resources.spark.spark_errors import CONFLICTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,17 +1,18 @@
-"""Who may do what: the privileges, and the one rule that every route is validated by.
+"""Who may do what: the privileges, and the one rule that every route applies.
 
-A privilege is held by a grant, and by whoever owns what it is asked on; grants and ownership count for everything
-below (catalog, schema, table). The admin owns the metastore, and so may do all. Above that rule:
+A route declares the privileges that it requires on a securable; a principal has effective privileges there. Grants and
+ownership are inherited downwards (catalog, schema, table). The admin owns the metastore, and so has every privilege.
+In addition:
 
-- To reach anything, a principal needs USE CATALOG and USE SCHEMA on what holds it, even to a table of its own.
-- Each privilege is validated at its own level: EXTERNAL USE SCHEMA on the schema, for instance, so that the owner of a
-  table cannot do without it, and the owner of its schema can. Those of the metastore (storage outside of the managed
-  tables, new catalogs) are never implied by the ownership of a catalog.
-- What does not exist is answered with 404 and what is not permitted with 403, as the reference server does
-  (KeyMapper looks names up before UnityAccessEvaluator validates); lists leave out what may not be seen.
+- To reach a securable, a principal needs USE CATALOG and USE SCHEMA on its parents, even for a table that it owns.
+- Each privilege applies at its own level. EXTERNAL USE SCHEMA applies at the schema: the owner of a table still needs it,
+  the owner of the schema does not. Owning a catalog never implies a privilege of the metastore (storage outside of the
+  managed tables, new catalogs).
+- A missing securable is answered with 404, a missing privilege with 403, as by the reference server (KeyMapper looks
+  names up before UnityAccessEvaluator decides). Lists leave out what the principal may not see.
 
-EXTERNAL USE SCHEMA is not in the Privilege enum of unity-catalog-2.1.yaml; it is Databricks' own (and databricks-sdk's)
-condition for engines of other houses, all that this server has.
+EXTERNAL USE SCHEMA is not in the Privilege enum of unity-catalog-2.1.yaml. Databricks and databricks-sdk require it for
+external engines, and this server has no others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ ADMIN = "admin"
 
 
 class Privilege(Flag):
-    """`A | B` in `RequiredPrivileges` asks for either."""
+    """`A | B` in `RequiredPrivileges` requires one of the two."""
 
     CREATE_CATALOG = auto()
     CREATE_EXTERNAL_TABLE = auto()
@@ -46,12 +47,12 @@ class Privilege(Flag):
         return " or ".join(str(one.name).replace("_", " ") for one in self)
 
 
-# What a route asks for: all of these on its securable. () admits every principal.
+# What a route requires on its securable: all of these. () admits every principal.
 RequiredPrivileges = tuple[Privilege, ...]
 
 KINDS = ("metastore", "catalog", "schema", "table")
-# Where a privilege is validated, as an index of KINDS: it can be granted there and, but for the metastore's, above.
-# OWNER has none: it is validated at the securable itself, and not granted.
+# The level at which a privilege applies, as an index of KINDS. It can be granted at that level and above; those of the
+# metastore only there. OWNER has no level: it applies to the securable itself, and cannot be granted.
 _LEVEL = {
     Privilege.CREATE_CATALOG: 0,
     Privilege.CREATE_EXTERNAL_TABLE: 0,
@@ -67,8 +68,8 @@ _LEVEL = {
     Privilege.MODIFY: 3,
 }
 
-# What a route asks for beyond its required privileges, by what the request says: here by the operation that credentials are
-# for, on a table and on a path outside of the managed ones.
+# What a request requires beyond its route: for credentials it depends on the operation, on a table and on a path outside
+# of managed storage.
 LEVEL: dict[str, RequiredPrivileges] = {"READ": (Privilege.SELECT,), "READ_WRITE": (Privilege.SELECT, Privilege.MODIFY)}
 _READ_PATH, _WRITE_PATH = (Privilege.READ_FILES,), (Privilege.READ_FILES, Privilege.WRITE_FILES)
 PATH_LEVEL: dict[str, RequiredPrivileges] = {
@@ -81,25 +82,25 @@ PATH_LEVEL: dict[str, RequiredPrivileges] = {
 
 
 def to_place(table_type: str) -> RequiredPrivileges:
-    """What a new table takes: managed ones are placed by the catalog, and any other place is for few to choose."""
+    """What a new table requires: only an external one has a location that the client chooses."""
     return (Privilege.CREATE_EXTERNAL_TABLE,) if table_type == "EXTERNAL" else ()
 
 
 def to_root(storage_root: str | None) -> RequiredPrivileges:
-    """What a new catalog or schema takes, by whether it brings a root of its own for managed tables."""
+    """What a new catalog or schema requires: more when the client chooses its storage root."""
     return (Privilege.CREATE_MANAGED_STORAGE,) if storage_root else ()
 
 
 def grantable(kind: str) -> dict[str, Privilege]:
     """The privileges that can be granted on a kind of securable, by both spellings of their names."""
     level = KINDS.index(kind)
-    held = [one for one, own in _LEVEL.items() if (level == 0) == (own == 0) and level <= own]
-    return {one.published: one for one in held} | {str(one.name): one for one in held}
+    found = [one for one, own in _LEVEL.items() if (level == 0) == (own == 0) and level <= own]
+    return {one.published: one for one in found} | {str(one.name): one for one in found}
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePrivileges:
-    """A principal before one securable: the owners on the way down to it (the metastore's first), and the grants."""
+    """What a principal has on one securable: owners and grants from the metastore down to it."""
 
     principal: str
     names: Sequence[str]
@@ -116,11 +117,11 @@ class EffectivePrivileges:
         if level == 0:
             return one in self.granted[0]
         within = slice(1, level + 1)
-        return self.principal in self.owners[within] or any(one in held for held in self.granted[within])
+        return self.principal in self.owners[within] or any(one in granted for granted in self.granted[within])
 
     @property
     def reach(self) -> RequiredPrivileges:
-        """What it takes to reach the securable at all."""
+        """The privileges required to reach the securable at all."""
         return (Privilege.USE_CATALOG, Privilege.USE_SCHEMA)[: len(self.names)]
 
     def lacks(self, required: Iterable[Privilege]) -> Privilege | None:

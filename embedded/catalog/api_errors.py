@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 
 class ApiError(Exception):
-    """An answer other than success. `message` goes to the client, so it names things, and never internals."""
+    """An answer other than success. `message` goes to the client: it names securables, never internals."""
 
     status: ClassVar[int] = 500
     delta_type: ClassVar[str] = "InternalServerErrorException"
     error_code: str = "INTERNAL"
+
+    def __init_subclass__(cls, *, status: int, delta_type: str, error_code: str) -> None:
+        cls.status, cls.delta_type, cls.error_code = status, delta_type, error_code
 
     def __init__(self, message: str, *, error_code: str | None = None) -> None:
         super().__init__(message)
@@ -21,148 +24,82 @@ class ApiError(Exception):
             self.error_code = error_code
 
 
-class InvalidRequestError(ApiError):
+class InvalidRequestError(ApiError, status=400, delta_type="BadRequestException", error_code="INVALID_ARGUMENT"):
     """The request cannot be understood: not JSON, a wrong type, a missing field, an unknown action."""
 
-    status = 400
-    delta_type = "BadRequestException"
-    error_code = "INVALID_ARGUMENT"
 
-
-class InvalidParameterError(ApiError):
+class InvalidParameterError(
+    ApiError, status=400, delta_type="InvalidParameterValueException", error_code="INVALID_ARGUMENT"
+):
     """The request is understood, and breaks a rule of the API or of the managed-table contract."""
 
-    status = 400
-    delta_type = "InvalidParameterValueException"
-    error_code = "INVALID_ARGUMENT"
 
-
-class UnsupportedTableFormatError(ApiError):
+class UnsupportedTableFormatError(
+    ApiError, status=400, delta_type="UnsupportedTableFormatException", error_code="INVALID_ARGUMENT"
+):
     """The table exists, and cannot be served as a Delta table."""
 
-    status = 400
-    delta_type = "UnsupportedTableFormatException"
-    error_code = "INVALID_ARGUMENT"
 
-
-class FailedPreconditionError(ApiError):
+class FailedPreconditionError(ApiError, status=400, delta_type="BadRequestException", error_code="FAILED_PRECONDITION"):
     """The request is right, and the state of the catalog forbids it (a schema that still has tables)."""
 
-    status = 400
-    delta_type = "BadRequestException"
-    error_code = "FAILED_PRECONDITION"
 
-
-class NotAuthorizedError(ApiError):
+class NotAuthorizedError(ApiError, status=401, delta_type="NotAuthorizedException", error_code="UNAUTHENTICATED"):
     """No bearer token, or one that is wrong, expired or revoked."""
 
-    status = 401
-    delta_type = "NotAuthorizedException"
-    error_code = "UNAUTHENTICATED"
+
+class PermissionDeniedError(ApiError, status=403, delta_type="PermissionDeniedException", error_code="PERMISSION_DENIED"):
+    """The principal lacks a privilege: see `access_rules`."""
 
 
-class PermissionDeniedError(ApiError):
-    """The principal lacks a privilege: see `access`."""
-
-    status = 403
-    delta_type = "PermissionDeniedException"
-    error_code = "PERMISSION_DENIED"
-
-
-class NoSuchPathError(ApiError):
+class NoSuchPathError(ApiError, status=404, delta_type="NotFoundException", error_code="NOT_FOUND"):
     """The API has no such path."""
 
-    status = 404
-    delta_type = "NotFoundException"
-    error_code = "NOT_FOUND"
 
-
-class NoSuchCatalogError(ApiError):
+class NoSuchCatalogError(ApiError, status=404, delta_type="NoSuchCatalogException", error_code="CATALOG_NOT_FOUND"):
     """No catalog of that name."""
 
-    status = 404
-    delta_type = "NoSuchCatalogException"
-    error_code = "CATALOG_NOT_FOUND"
 
-
-class NoSuchSchemaError(ApiError):
+class NoSuchSchemaError(ApiError, status=404, delta_type="NoSuchSchemaException", error_code="SCHEMA_NOT_FOUND"):
     """No schema of that name, or no catalog to hold it."""
 
-    status = 404
-    delta_type = "NoSuchSchemaException"
-    error_code = "SCHEMA_NOT_FOUND"
 
-
-class NoSuchTableError(ApiError):
+class NoSuchTableError(ApiError, status=404, delta_type="NoSuchTableException", error_code="TABLE_NOT_FOUND"):
     """No table, or no staging table, of that name, id or location."""
 
-    status = 404
-    delta_type = "NoSuchTableException"
-    error_code = "TABLE_NOT_FOUND"
 
-
-class NoSuchPrincipalError(ApiError):
+class NoSuchPrincipalError(ApiError, status=404, delta_type="NotFoundException", error_code="NOT_FOUND"):
     """No principal, or credential of one, of that name or id."""
 
-    status = 404
-    delta_type = "NotFoundException"
-    error_code = "NOT_FOUND"
 
-
-class MethodNotAllowedError(ApiError):
+class MethodNotAllowedError(ApiError, status=405, delta_type="BadRequestException", error_code="METHOD_NOT_ALLOWED"):
     """The path exists, for other methods."""
 
-    status = 405
-    delta_type = "BadRequestException"
-    error_code = "METHOD_NOT_ALLOWED"
 
-
-class AlreadyExistsError(ApiError):
+class AlreadyExistsError(ApiError, status=409, delta_type="AlreadyExistsException", error_code="ALREADY_EXISTS"):
     """The name is taken."""
 
-    status = 409
-    delta_type = "AlreadyExistsException"
-    error_code = "ALREADY_EXISTS"
 
-
-class CommitVersionConflictError(ApiError):
+class CommitVersionConflictError(ApiError, status=409, delta_type="CommitVersionConflictException", error_code="ABORTED"):
     """Another writer's commit was ratified first: reload, rebuild, propose the next version."""
 
-    status = 409
-    delta_type = "CommitVersionConflictException"
-    error_code = "ABORTED"
 
-
-class UpdateRequirementConflictError(ApiError):
+class UpdateRequirementConflictError(
+    ApiError, status=409, delta_type="UpdateRequirementConflictException", error_code="ABORTED"
+):
     """An assert-etag or assert-table-uuid requirement does not hold: reload and retry."""
 
-    status = 409
-    delta_type = "UpdateRequirementConflictException"
-    error_code = "ABORTED"
 
-
-class BodyTooLargeError(ApiError):
+class BodyTooLargeError(ApiError, status=413, delta_type="BadRequestException", error_code="INVALID_ARGUMENT"):
     """The request body is over the limit."""
 
-    status = 413
-    delta_type = "BadRequestException"
-    error_code = "INVALID_ARGUMENT"
 
-
-class ResourceExhaustedError(ApiError):
+class ResourceExhaustedError(ApiError, status=429, delta_type="ResourceExhaustedException", error_code="RESOURCE_EXHAUSTED"):
     """Too many ratified commits wait to be published."""
 
-    status = 429
-    delta_type = "ResourceExhaustedException"
-    error_code = "RESOURCE_EXHAUSTED"
 
-
-class NotSupportedError(ApiError):
+class NotSupportedError(ApiError, status=501, delta_type="NotImplementedException", error_code="UNIMPLEMENTED"):
     """A part of the published API that this server does not implement."""
-
-    status = 501
-    delta_type = "NotImplementedException"
-    error_code = "UNIMPLEMENTED"
 
 
 def error_body(error: ApiError, path: str) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Request bodies of the 2.1 API, in the terms of unity-catalog-2.1.yaml.
 
-Unknown fields are refused: a server that ignored `owner` or `isolation_mode` would answer a success that is none.
+Unknown fields are refused: ignoring `owner` or `isolation_mode` would report a success that did not happen.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from embedded.catalog.column_json import check_type_name
 from embedded.catalog.object_names import check_name
 
 Name = Annotated[str, AfterValidator(check_name)]
@@ -14,7 +15,7 @@ Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Properties = dict[str, str]
 Root = Annotated[str, Field(min_length=1)]
 _DAY_S = 24 * 60 * 60
-# Two years, Databricks' own bound: what never expires is forgotten, and then found.
+# Two years, as on Databricks: a credential that never expires is forgotten until somebody misuses it.
 _LONGEST_S = 730 * _DAY_S
 
 
@@ -31,21 +32,13 @@ class CreateCatalog(Body):
     storage_root: Root | None = None
 
 
-class UpdateCatalog(Body):
-    comment: str | None = None
-    properties: Properties | None = None
-    new_name: Name | None = None
-
-
-class CreateSchema(Body):
-    name: Name
+class CreateSchema(CreateCatalog):
     catalog_name: str
-    comment: str | None = None
-    properties: Properties | None = None
-    storage_root: Root | None = None
 
 
-class UpdateSchema(Body):
+class UpdateNamespace(Body):
+    """UpdateCatalog and UpdateSchema, which are alike."""
+
     comment: str | None = None
     properties: Properties | None = None
     new_name: Name | None = None
@@ -55,14 +48,7 @@ class ColumnInfo(Body):
     name: str = Field(min_length=1, max_length=255)
     type_text: str | None = None
     type_json: str | None = None
-    type_name: (
-        Literal[
-            "BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
-            "STRING", "BINARY", "DECIMAL", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "CHAR", "NULL",
-            "USER_DEFINED_TYPE", "TABLE_TYPE",
-        ]
-        | None
-    ) = None  # fmt: skip
+    type_name: Annotated[str, AfterValidator(check_type_name)] | None = None
     type_precision: Int32 | None = None
     type_scale: Int32 | None = None
     type_interval_type: str | None = None
@@ -113,7 +99,7 @@ class UpdatePermissions(Body):
 
 
 class CreatePrincipal(Body):
-    model_config = ConfigDict(extra="ignore")  # SCIM's `schemas` and `active` say nothing that is not so.
+    model_config = ConfigDict(extra="ignore")  # SCIM's `schemas` and `active` change nothing here.
 
     display_name: str = Field(alias="displayName", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$")
 

@@ -1,6 +1,6 @@
 """What the server answers: the store's rows in the terms of the two specifications.
 
-What has no value is left out: the reference server sends null there, which neither specification allows.
+Fields without a value are left out: the reference server sends null, which neither specification allows.
 """
 
 import json
@@ -19,36 +19,14 @@ Json = dict[str, Any]
 
 def catalog_info(catalog: Catalog) -> Json:
     """CatalogInfo."""
-    info = {
-        "name": catalog.name,
-        "comment": catalog.comment,
-        "properties": catalog.properties,
-        "owner": catalog.owner,
-        "created_at": catalog.created_at,
-        "updated_at": catalog.updated_at,
-        "id": catalog.id,
-        "storage_root": catalog.storage_root,
-        "storage_location": catalog.storage_location,
-    }
-    return _present(info)
+    return _info(catalog, "properties", "storage_root", "storage_location", id=catalog.id)
 
 
 def schema_info(schema: Schema) -> Json:
     """SchemaInfo."""
-    info = {
-        "name": schema.name,
-        "catalog_name": schema.catalog.name,
-        "comment": schema.comment,
-        "properties": schema.properties,
-        "full_name": f"{schema.catalog.name}.{schema.name}",
-        "owner": schema.owner,
-        "created_at": schema.created_at,
-        "updated_at": schema.updated_at,
-        "schema_id": schema.id,
-        "storage_root": schema.storage_root,
-        "storage_location": schema.storage_location,
-    }
-    return _present(info)
+    catalog = schema.catalog.name
+    own = {"schema_id": schema.id, "catalog_name": catalog, "full_name": f"{catalog}.{schema.name}"}
+    return _info(schema, "properties", "storage_root", "storage_location", **own)
 
 
 def table_info(table: Table) -> Json:
@@ -56,22 +34,9 @@ def table_info(table: Table) -> Json:
     infos = table.column_infos or []
     if table.columns is not None:
         infos = column_infos(table.columns, table.partition_columns)
-    info = {
-        "name": table.name,
-        "catalog_name": table.catalog_name,
-        "schema_name": table.schema_name,
-        "table_type": table.table_type,
-        "data_source_format": table.data_source_format,
-        "columns": [_present(column) for column in infos],
-        "storage_location": table.location,
-        "comment": table.comment,
-        "properties": all_properties(table),
-        "owner": table.owner,
-        "created_at": table.created_at,
-        "updated_at": table.updated_at,
-        "table_id": table.id,
-    }
-    return _present(info)
+    own = {"table_id": table.id, "storage_location": table.location, "properties": all_properties(table)}
+    columns = [_present(column) for column in infos]
+    return _info(table, "catalog_name", "schema_name", "table_type", "data_source_format", columns=columns, **own)
 
 
 def staging_table_info(staging: StagingTable, schema: Schema) -> Json:
@@ -105,7 +70,7 @@ def all_properties(table: Table) -> dict[str, str]:
 
 
 def load_response(loaded: LoadedTable) -> Json:
-    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError for what is no Delta table with typed columns."""
+    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError unless it is a Delta table with typed columns."""
     table = loaded.table
     columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])
     if table.data_source_format != "DELTA" or columns is None:
@@ -129,16 +94,11 @@ def load_response(loaded: LoadedTable) -> Json:
         metadata["last-commit-timestamp-ms"] = table.last_commit_timestamp
     if not table.managed:
         return {"metadata": metadata}
-    response: Json = {
-        "metadata": metadata,
-        "commits": loaded.commits,
-        "latest-table-version": table.latest_version,
-    }
-    return response | ({"uniform": table.uniform} if table.uniform else {})
+    return {"metadata": metadata, "commits": loaded.commits, "latest-table-version": table.latest_version}
 
 
 def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:
-    """DeltaStagingTableResponse. No column mapping is suggested: see `contract`."""
+    """DeltaStagingTableResponse. No column mapping is suggested: see `table_contract`."""
     return {
         "table-id": staging.id,
         "table-type": "MANAGED",
@@ -175,6 +135,11 @@ def temporary_credentials(location: str, vended: Credentials | None) -> Json:
         "session_token": vended.session_token,
     }
     return {"aws_temp_credentials": aws, "expiration_time": vended.expires_at, "url": location}
+
+
+def _info(item: Catalog | Schema | Table, *names: str, **own: Any) -> Json:
+    shared = ("name", "comment", "owner", "created_at", "updated_at")
+    return _present({name: getattr(item, name) for name in (*shared, *names)} | own)
 
 
 def _present(info: Json) -> Json:

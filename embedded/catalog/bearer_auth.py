@@ -1,4 +1,4 @@
-"""Bearer tokens: those of files, whose they are, and the middleware that asks for one."""
+"""Bearer tokens: token files, the principal of a token, and the middleware that requires one."""
 
 import logging
 import os
@@ -16,14 +16,14 @@ from embedded.catalog.store.catalog_database import Store, now_ms
 
 _log = logging.getLogger(__name__)
 
-# What comes before a token: how to get one, too.
+# Paths that need no token, among them those that issue one.
 HOST_METADATA = "/.well-known/databricks-config"
 DISCOVERY, TOKEN = "/oidc/.well-known/oauth-authorization-server", "/oidc/v1/token"
 _PUBLIC = frozenset({"/", "/health", HOST_METADATA, DISCOVERY, TOKEN})
 
 
 def read_or_create_token(path: Path) -> str:
-    """The token in `path`, which is created on the first start, readable by its owner alone.
+    """The token in `path`, which is created on the first start, readable only by its owner.
 
     Raises ValueError when the file is empty: an empty token would admit everyone.
     """
@@ -46,15 +46,15 @@ def read_or_create_token(path: Path) -> str:
 
 
 class Identities:
-    """Whose a token is: the store knows by its digest, and the files for as long as this process runs.
+    """The principal of each token: the store has the tokens' digests, and token files are read once per process.
 
-    What was found is kept in memory, so that a request costs no look at the disk. Whoever changes a principal or a
-    credential calls `forget` after the commit and before the answer: then a revoked token is refused at once. A look-up
-    that has read the old state by then puts what it found into a dictionary that nobody reads any more.
+    Results are cached in memory, so that a request does not read the disk. Code that changes a principal or a credential
+    calls `forget` after the commit and before the answer, so that a revoked token is refused at once. A look-up that has
+    read the old state by then adds its result to a dictionary that is no longer used.
     """
 
     def __init__(self, store: Store, files: Mapping[str, str]) -> None:
-        """`files` has the principal of each token that is in a file."""
+        """`files` maps each token from a file to its principal."""
         self._store = store
         self._files = {principal_store.digest_of(token): principal for token, principal in files.items()}
         self._known: dict[str, tuple[str, float]] = {}
@@ -70,7 +70,7 @@ class Identities:
         return found[0]
 
     def forget(self) -> None:
-        """Look everything up again."""
+        """Empty the cache."""
         self._known = {}
 
     def _look_up(self, digest: str) -> tuple[str, float] | None:
@@ -82,9 +82,9 @@ class Identities:
 
 
 class BearerAuth:
-    """ASGI middleware: 401 unless the request carries a token, whatever the path but the public ones.
+    """ASGI middleware: 401 unless the request has a valid token or its path is public.
 
-    The principal is in `scope["state"]["principal"]` from here on.
+    It sets `scope["state"]["principal"]`.
     """
 
     def __init__(self, app: ASGIApp, identities: Identities) -> None:

@@ -40,13 +40,13 @@ _PRINCIPALS = "/api/2.0/preview/scim/v2/ServicePrincipals"
 _TOKENS = "/api/2.0/token-management"
 _SECRETS = "/api/2.0/accounts/servicePrincipals/{client_id}/credentials/secrets"
 
-# What each route needs on the securable that it names, of which `access` has the rule; the reference server's are in
-# AuthorizeExpressions. () is for every principal: those answer with what it may see.
+# The required privileges of each route on the securable that it names; `access_rules` has the rule, and AuthorizeExpressions
+# those of the reference server. () admits every principal: such a route answers with what the principal may see.
 Entry = tuple[str, str, Handler, RequiredPrivileges]
 _ANY: RequiredPrivileges = ()
 _OWNER = (Privilege.OWNER,)
 _CATALOG, _SCHEMA = (Privilege.USE_CATALOG,), (Privilege.USE_SCHEMA,)
-# delta/v1 and credentials are for engines outside of Databricks' own house, which all of ours are.
+# delta/v1 and credentials are for external engines, and this server has no others.
 _SEE = (Privilege.SELECT | Privilege.MODIFY,)
 _LOAD = (*_SEE, Privilege.EXTERNAL_USE_SCHEMA)
 _CREATE = (Privilege.CREATE_TABLE, Privilege.EXTERNAL_USE_SCHEMA)
@@ -60,14 +60,13 @@ def _metrics(call: Call) -> Response:
 
 
 ROUTES: list[Entry] = [
-    # First, for Starlette takes the first match and DuckDB and Spark live on these two.
+    # First, because Starlette takes the first match, and DuckDB and Spark use these most.
     ("POST", _TABLE, delta_tables_routes.update_table, (Privilege.MODIFY, Privilege.EXTERNAL_USE_SCHEMA)),
     ("HEAD", _TABLE, delta_tables_routes.table_exists, _LOAD),
     ("GET", _TABLE, delta_tables_routes.load_table, _LOAD),
     ("DELETE", _TABLE, delta_tables_routes.delete_table, _DROP),
     ("POST", _TABLE + "/rename", delta_tables_routes.rename_table, (*_DROP, Privilege.CREATE_TABLE)),
     ("POST", _TABLE + "/metrics", delta_tables_routes.report_metrics, _LOAD),
-    ("GET", _TABLE + "/metrics", delta_tables_routes.list_metrics, _LOAD),
     ("GET", _TABLE + "/credentials", delta_access_routes.table_credentials, _CREDENTIALS),
     ("POST", _DELTA + "/tables", delta_tables_routes.create_table, _CREATE),
     ("POST", _DELTA + "/staging-tables", delta_tables_routes.create_staging_table, _CREATE),
@@ -95,7 +94,7 @@ ROUTES: list[Entry] = [
     ("GET", _PERMISSIONS, permissions_routes.get_permissions, _ANY),
     ("PATCH", _PERMISSIONS, permissions_routes.update_permissions, _OWNER),
 ]
-# Databricks' own and Prometheus', outside of the Unity Catalog API; OWNER of the metastore is the admin.
+# Of Databricks and Prometheus, outside of the Unity Catalog API; the OWNER of the metastore is the admin.
 WORKSPACE_ROUTES: list[Entry] = [
     ("POST", _PRINCIPALS, principals_routes.create_principal, _OWNER),
     ("GET", _PRINCIPALS, principals_routes.list_principals, _OWNER),
@@ -108,14 +107,14 @@ WORKSPACE_ROUTES: list[Entry] = [
     ("DELETE", _SECRETS + "/{id}", principals_routes.delete_secret, _OWNER),
     ("GET", "/metrics", _metrics, _OWNER),
 ]
-# Before there is a token: `auth` lets these pass.
+# Without a token: `bearer_auth` lets these pass.
 PUBLIC_ROUTES: list[Entry] = [
     ("GET", HOST_METADATA, oidc_routes.host_metadata, _ANY),
     ("GET", DISCOVERY, oidc_routes.discovery, _ANY),
     ("POST", TOKEN, oidc_routes.token, _ANY),
 ]
-# The rest of unity-catalog-2.1.yaml, and what databricks-sdk asks besides to find tables: known, and refused by name, so
-# that no client takes a 404 for "there is none".
+# The rest of unity-catalog-2.1.yaml, and what else databricks-sdk requests to find tables: refused by name with 501, so
+# that no client takes a 404 for an empty result.
 UNSUPPORTED = (
     "volumes", "functions", "models", "effective-permissions", "credentials", "external-locations",
     "temporary-volume-credentials", "temporary-model-version-credentials", "delta/preview", "table-summaries",
@@ -125,7 +124,7 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def create_app(store: Store, token: str, engine_tokens: Mapping[str, str] = MappingProxyType({})) -> Starlette:
-    """The catalog server over `store`, with the admin's token and, by token, the principals of those in other files."""
+    """The catalog server over `store`: `token` is the admin's, and `engine_tokens` maps other tokens to principals."""
     identities = Identities(store, {**engine_tokens, token: ADMIN})
     routes = [Route("/", _hello, methods=["GET"]), Route("/health", _health, methods=["GET"])]
     for prefix in PREFIXES:
@@ -183,7 +182,7 @@ async def _answer_unrouted(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> set[str]:
-    """Of all routes with this path: Starlette's own Allow header knows but the first of them."""
+    """The methods of all routes with this path: Starlette's own Allow header has only those of the first."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return {method for route in routes for method in route.methods}
 

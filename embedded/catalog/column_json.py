@@ -13,7 +13,8 @@ from embedded.catalog.api_errors import InvalidParameterError
 
 Json = dict[str, Any]
 
-# Delta primitive -> (SQL text, ColumnTypeName). DuckDB refuses a table whose type_text is not a SQL name ("long").
+# The only table of types: Delta primitive -> (SQL text, ColumnTypeName).
+# DuckDB refuses a table whose type_text is not a SQL name ("long").
 _PRIMITIVES = {
     "boolean": ("boolean", "BOOLEAN"),
     "byte": ("tinyint", "BYTE"),
@@ -31,6 +32,9 @@ _PRIMITIVES = {
     "void": ("void", "NULL"),
 }
 _PARAMETRIC = {"decimal": "DECIMAL", "char": "CHAR", "varchar": "STRING", "interval": "INTERVAL", "string": "STRING"}
+# ColumnTypeName of unity-catalog-2.1.yaml.
+_OTHER_NAMES = {"ARRAY", "MAP", "STRUCT", "USER_DEFINED_TYPE", "TABLE_TYPE"}
+_TYPE_NAMES = {name for _, name in _PRIMITIVES.values()} | {*_PARAMETRIC.values()} | _OTHER_NAMES
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _SCHEMA_STRING_KEYS = {
     "element-type": "elementType",
@@ -111,6 +115,13 @@ def type_name(data_type: Any) -> str:
     return _PARAMETRIC.get(re.split(r"[( ]", plain)[0], "USER_DEFINED_TYPE")
 
 
+def check_type_name(name: str) -> str:
+    """Return a ColumnTypeName, or raise ValueError."""
+    if name not in _TYPE_NAMES:
+        raise ValueError(f"{name} is not one of {', '.join(sorted(_TYPE_NAMES))}")
+    return name
+
+
 def column_infos(struct: Json, partition_columns: list[str]) -> list[Json]:
     """The ColumnInfo array of a Delta struct, partition columns (matched without case) with their index."""
     partitions = {name.lower(): index for index, name in enumerate(partition_columns)}
@@ -167,7 +178,7 @@ def partition_columns_of(infos: list[Json]) -> list[str]:
 
 
 def check_struct(struct: Json) -> None:
-    """Refuse a schema that Delta could not hold: not a struct, a malformed type, two fields of one name.
+    """Refuse an invalid Delta schema: not a struct, a malformed type, two fields of one name.
 
     Names are compared under ASCII lower case at every level (DeltaStructField in unity-catalog-delta-v1.yaml).
     """
@@ -176,7 +187,7 @@ def check_struct(struct: Json) -> None:
     try:
         json.dumps(struct, allow_nan=False)
     except ValueError:
-        raise InvalidParameterError("'columns' holds a number that JSON cannot express (NaN or an infinity).") from None
+        raise InvalidParameterError("'columns' has a number that JSON cannot express (NaN or an infinity).") from None
     for level in _structs(schema_string_type(struct)):
         seen: set[str] = set()
         for field in level["fields"]:

@@ -1,13 +1,14 @@
 """Request bodies of the delta/v1 API, in the terms of unity-catalog-delta-v1.yaml (hyphens become underscores).
 
-Unknown fields are ignored here, as the protocol asks of both sides: newer clients may send more.
+Unknown fields are ignored here, as the protocol requires of both sides: newer clients may send more.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from embedded.catalog.api_errors import NotSupportedError
 from embedded.catalog.api_models import Int32, Name
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -44,7 +45,7 @@ class RowTracking(BaseModel):
 
 
 class DomainMetadata(BaseModel):
-    """The two domains that the API names; a table's other domains live in its Delta log alone."""
+    """The two domains that the API names; a table's other domains are only in its Delta log."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     clustering: Clustering | None = Field(None, alias="delta.clustering")
@@ -55,15 +56,12 @@ class DomainMetadata(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-class Iceberg(DeltaBody):
-    metadata_location: str
-    converted_delta_version: Natural
-    converted_delta_timestamp: Natural
-    base_converted_delta_version: Natural | None = None
+def _refuse_uniform(value: object) -> None:
+    if value is not None:
+        raise NotSupportedError("UniForm is not supported; send no 'uniform'.")
 
 
-class Uniform(DeltaBody):
-    iceberg: Iceberg
+Uniform = Annotated[None, BeforeValidator(_refuse_uniform)]
 
 
 class CreateDeltaStagingTable(DeltaBody):
@@ -81,7 +79,7 @@ class CreateDeltaTable(DeltaBody):
     properties: dict[str, str]
     domain_metadata: DomainMetadata | None = None
     last_commit_timestamp_ms: Natural
-    uniform: Uniform | None = None
+    uniform: Uniform = None
 
 
 class RenameTable(DeltaBody):
@@ -109,7 +107,7 @@ class ProposedCommit(DeltaBody):
 class AddCommit(DeltaBody):
     action: Literal["add-commit"]
     commit: ProposedCommit
-    uniform: Uniform | None = None
+    uniform: Uniform = None
 
 
 class SetLatestBackfilledVersion(DeltaBody):
@@ -185,15 +183,20 @@ class UpdateTable(DeltaBody):
     updates: list[Update]
 
 
-# Delta's writers send 95 bins; these are kept, and must not fill the disk.
-Bins = Annotated[list[Int64], Field(max_length=1000)]
-
-
 class FileSizeHistogram(DeltaBody):
-    sorted_bin_boundaries: Bins
-    file_counts: Bins
-    total_bytes: Bins
+    sorted_bin_boundaries: list[Int64]
+    file_counts: list[Int64]
+    total_bytes: list[Int64]
     commit_version: Int64 | None = None
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> Self:
+        bounds = self.sorted_bin_boundaries
+        if not bounds or bounds[0] != 0 or bounds != sorted(bounds):
+            raise ValueError("sorted-bin-boundaries must be sorted and begin with 0.")
+        if not len(bounds) == len(self.file_counts) == len(self.total_bytes):
+            raise ValueError("file-counts and total-bytes must be as long as sorted-bin-boundaries.")
+        return self
 
 
 class CommitReport(DeltaBody):

@@ -1,6 +1,6 @@
-"""Between Starlette and the handlers: bounded bodies in, JSON out, one place that decides where handlers run."""
+"""Between Starlette and the handlers: bounded bodies in, JSON out, handlers in threads."""
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,12 +17,16 @@ from embedded.catalog.bearer_auth import Identities
 from embedded.catalog.server_metrics import ServerMetrics
 from embedded.catalog.store import grant_store
 from embedded.catalog.store.catalog_database import Store
+from embedded.catalog.store.namespace_store import Catalog, Schema
+from embedded.catalog.store.table_store import Table
 
 MAX_BODY = 10 * 1024 * 1024
-# Clients that do not page (DuckDB) must still see everything, so a page is as long as any catalog of one machine.
+# Clients that do not page (DuckDB) must still see everything, so a page holds any catalog of one machine.
 MAX_PAGE = 10_000
 
+Json = dict[str, Any]
 BodyModel = TypeVar("BodyModel", bound=BaseModel)
+Item = TypeVar("Item", Catalog, Schema, Table)
 # pydantic's error types for a value that has the right form and breaks a rule; all others are malformed requests.
 _RULES = {"value_error", "greater_than", "greater_than_equal", "less_than", "string_too_long", "string_too_short"}
 
@@ -44,7 +48,7 @@ class Call:
 
     @contextmanager
     def read(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
-        """A snapshot in which the principal has what the route needs, and `also`, on the securable of these names.
+        """A snapshot in which the principal has the required privileges, and `also`, on the securable of these names.
 
         Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
         """
@@ -54,14 +58,14 @@ class Call:
 
     @contextmanager
     def read_id(self, table_id: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
-        """The same as `read` for a table or staging table by its id. Raises NoSuchTableError."""
+        """Like `read`, for a table or staging table by its id. Raises NoSuchTableError."""
         with self.store.read() as tx:
             grant_store.effective_by_id(tx, self.principal, table_id).require((*self.required_privileges, *also))
             yield tx
 
     @contextmanager
     def write(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
-        """The same as a transaction: what was permitted at its start is so until its end."""
+        """Like `read`, in a write transaction: the privileges cannot change before its end."""
         with self.store.write() as tx:
             grant_store.effective(tx, self.principal, names).require((*self.required_privileges, *also))
             yield tx
@@ -99,7 +103,7 @@ Handler = Callable[[Call], Response]
 
 
 def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Request], Awaitable[Response]]:
-    """`handler` as a Starlette endpoint, which runs in a thread, for SQLite waits for the disk on each commit."""
+    """`handler` as a Starlette endpoint, which runs in a thread because SQLite waits for the disk on each commit."""
 
     async def run(request: Request) -> Response:
         call = Call(
@@ -119,11 +123,11 @@ def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Reques
     return run
 
 
-def page_body(key: str, items: list[Any], names: list[str], limit: int) -> JSONResponse:
+def page_body(key: str, items: Sequence[Item], view: Callable[[Item], Json], limit: int) -> JSONResponse:
     """A list response. `items` holds one more than `limit` when there is a next page."""
-    body: dict[str, Any] = {key: items[:limit]}
+    body: Json = {key: [view(item) for item in items[:limit]]}
     if len(items) > limit:
-        body["next_page_token"] = names[limit - 1]
+        body["next_page_token"] = items[limit - 1].name
     return JSONResponse(body)
 
 

@@ -1,7 +1,7 @@
-"""Storage: credentials for one location and a short time, and the deletion of what is at a location.
+"""Storage: short-lived credentials for one location, and the deletion of dropped managed tables.
 
 The server's own keys come from where boto3 looks for them (`AWS_ACCESS_KEY_ID`, a profile, the instance's role) and are
-used for nothing but AssumeRole, with a session policy that leaves one prefix of what the role may do.
+used only for AssumeRole, with a session policy that limits the role to one prefix.
 """
 
 import json
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What STS gave; `expires_at` is in epoch milliseconds."""
+    """Credentials from STS; `expires_at` is in epoch milliseconds."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -34,7 +34,7 @@ class Credentials:
 class S3:
     """The role to assume for S3, None where there is none; `endpoint` is that of S3 and STS outside of AWS.
 
-    `credential_seconds` is the life of what is vended; AWS gives 900 and more.
+    `credential_seconds` is the lifetime of vended credentials; AWS requires 900 or more.
     """
 
     role_arn: str | None = None
@@ -43,9 +43,9 @@ class S3:
     credential_seconds: int = 3600
 
     def vend(self, location: str, operation: str) -> Credentials | None:
-        """Credentials for `location` and nothing else, to READ or READ_WRITE; None for file: storage, which needs none.
+        """Credentials to READ or READ_WRITE `location` only; None for file: storage, which needs none.
 
-        Raises NotSupportedError when the server has no role or no boto3, CatalogError when STS gives no credentials.
+        Raises NotSupportedError when the server has no role or no boto3, ApiError when STS gives no credentials.
         """
         if location.startswith("file:"):
             return None
@@ -58,7 +58,7 @@ class S3:
         except ImportError:
             raise NotSupportedError("This server has no boto3, which S3 needs: pip install 'ratify[s3]'.") from None
         try:
-            made = _sts(self).assume_role(
+            issued = _sts(self).assume_role(
                 RoleArn=self.role_arn,
                 RoleSessionName=f"ratify-{uuid.uuid4()}",
                 Policy=json.dumps(session_policy(location, operation, self.role_arn.split(":")[1])),
@@ -67,23 +67,23 @@ class S3:
         except (BotoCoreError, ClientError) as error:
             _log.error("STS gave no credentials for %s: %s", location, error)
             raise ApiError(f"STS gave no credentials for {location}; see the log of the catalog server.") from error
-        expires_at = int(made["Expiration"].timestamp() * 1000)
-        return Credentials(made["AccessKeyId"], made["SecretAccessKey"], made["SessionToken"], expires_at)
+        expires_at = int(issued["Expiration"].timestamp() * 1000)
+        return Credentials(issued["AccessKeyId"], issued["SecretAccessKey"], issued["SessionToken"], expires_at)
 
     def delete_managed(self, location: str) -> bool:
-        """Delete the files of a dropped managed table; False where some are left, to be tried again."""
+        """Delete the files of a dropped managed table; False if some are left, for another attempt later."""
         try:
             check_managed(location)
             if location.startswith("file:"):
                 return _delete_directory(location)
             self._delete_prefix(location)
-        except Exception as error:  # noqa: BLE001 - the drop has happened: nothing may fail it, nor the server's start
+        except Exception as error:  # noqa: BLE001 - the drop is committed: it must not fail now, nor may the server's start
             _log.warning("cannot delete %s yet, will try again: %s", location, error)
             return False
         return True
 
     def _delete_prefix(self, location: str) -> None:
-        # With credentials for this prefix alone, like any client: a fault here could not delete anything else.
+        # With credentials for this prefix only, like any client: a bug here cannot delete anything else.
         client = _client(self, "s3", self.vend(location, "READ_WRITE"))
         bucket, _, key = location.removeprefix("s3://").partition("/")
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{key}/"):
@@ -95,7 +95,7 @@ class S3:
 
 
 def session_policy(location: str, operation: str, partition: str) -> dict[str, Any]:
-    """The IAM policy that leaves READ or READ_WRITE on one location; `partition` is that of AWS, mostly `aws`.
+    """The IAM policy that limits a session to READ or READ_WRITE on one location; `partition` is AWS's, mostly `aws`.
 
     The key of the location itself is among the resources because S3A asks whether it is a file.
     """
@@ -124,7 +124,7 @@ def _delete_directory(location: str) -> bool:
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
-        # Never written, or another request is deleting it at this moment: then that one, or the next, will say so.
+        # Never written, or another request deletes it at this moment: then that request, or the next, reports the result.
         return not path.exists()
     return True
 
@@ -145,8 +145,8 @@ def _client(s3: S3, service: str, credentials: Credentials | None = None) -> Any
             "aws_secret_access_key": credentials.secret_access_key,
             "aws_session_token": credentials.session_token,
         }
-    # A request of ours waits for it, and so does the start of the server: boto3's own patience is minutes.
-    patience = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
-    # A session of its own: the shared one is not for several threads.
+    # A request waits for it, and so does the start of the server: boto3's default timeouts are minutes.
+    timeouts = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
+    # A session per client: boto3's default session is not thread-safe.
     session: Any = boto3.Session(region_name=s3.region, **keys)
-    return session.client(service, endpoint_url=s3.endpoint, config=patience)
+    return session.client(service, endpoint_url=s3.endpoint, config=timeouts)

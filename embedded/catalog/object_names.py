@@ -10,7 +10,7 @@ MAX_NAME_LENGTH = 255
 # A dot would split a full name, a slash a path; spaces and control characters break SQL and file names.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f./\u2028\u2029]")
 _MANAGED = "__unitystorage"
-# In a decoded path: control characters, what a second decoding would decode, and what URLs and Windows split at.
+# In a decoded path: control characters, `%` (a second decoding), and the separators of URLs and Windows.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\%?#]")
 # A bucket and keys of plain characters: no `*`, `?` or `$`, which are patterns in the policies of AWS, and no `//`.
 _S3 = re.compile(r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9!_.'()=@:,+&; -]+)*)/?")
@@ -38,10 +38,10 @@ def split_full_name(full_name: str, parts: int) -> list[str]:
 
 
 def normal_location(location: str) -> str:
-    """The one spelling of a storage URL: `file:/x` as `file:///x`, symbolic links followed, no closing slash.
+    """The one spelling of a storage URL: `file:/x` as `file:///x`, symbolic links resolved, no trailing slash.
 
-    Raises InvalidParameterError for other storage than file: and s3:, for what is no absolute URL, and for whatever two
-    programs could take for two places: `..` in any form, encoded slashes, control characters.
+    Raises InvalidParameterError for storage other than file: and s3:, for a relative URL, and for spellings that two
+    programs could read as two locations: `..` in any form, encoded slashes, control characters.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or not rest.startswith("/"):
@@ -80,21 +80,17 @@ def _normal_s3(location: str) -> str:
 def external_location(location: str) -> str:
     """The normal form of an external table's location.
 
-    Raises InvalidParameterError inside storage that the catalog manages: a second name for a managed table would let
-    writers commit to it behind the catalog. And for a whole bucket, which always holds something else.
+    Raises InvalidParameterError inside managed storage, because a second name for a managed table would let writers
+    bypass the catalog, and for a whole bucket, which always contains other data.
     """
-    normal = _outside_managed(location)
+    normal = storage_root(location)
     if normal.count("/") < 3:
         raise InvalidParameterError(f"Location {normal} is a whole bucket; choose a prefix in it.")
     return normal
 
 
-def storage_root(root: str) -> str:
-    """The normal form of a storage root. Raises what `normal_location` does."""
-    return _outside_managed(root)
-
-
-def _outside_managed(location: str) -> str:
+def storage_root(location: str) -> str:
+    """The normal form of a storage root. Raises InvalidParameterError, also inside managed storage."""
     normal = normal_location(location)
     if _MANAGED in unquote(normal).split("/"):
         raise InvalidParameterError(f"Location {normal} is managed by the catalog; choose one outside {_MANAGED}.")
@@ -107,7 +103,7 @@ def storage_location(root: str, kind: str, identity: str) -> str:
 
 
 def ancestors(location: str) -> list[str]:
-    """`location` and every directory that holds it, to the root of its storage."""
+    """`location` and every directory above it, up to the root of its storage."""
     scheme, _, path = location.partition("://")
     parts = path.split("/")
     return [f"{scheme}://" + "/".join(parts[:count]) for count in range(1, len(parts) + 1)]
@@ -116,7 +112,7 @@ def ancestors(location: str) -> list[str]:
 def check_managed(location: str) -> None:
     """Raise InvalidParameterError unless `location` is that of a managed table.
 
-    It is asked before files are made or deleted there, so nothing below the storage root may be a link.
+    Called before files are created or deleted there: nothing below the storage root may be a link.
     """
     root, found, below = location.partition(f"/{_MANAGED}/")
     if (

@@ -1,4 +1,4 @@
-"""What an operator sees of the server: a log line and an id for each request, and figures for Prometheus."""
+"""Observability: a log line and an id for each request, and metrics for Prometheus."""
 
 import json
 import logging
@@ -23,16 +23,16 @@ from starlette.types import Message, Receive, Scope, Send
 from embedded.catalog.store.catalog_database import Store
 from embedded.catalog.store.table_updates import unpublished_by_table
 
-_access = logging.getLogger("embedded.catalog.access_rules")
+_access = logging.getLogger("embedded.catalog.access_log")
 _LOG_BYTES, _LOG_FILES = 10 * 1024 * 1024, 5
-# What others send ends in our log and in their answer, so that only what is harmless in both is taken over.
+# A client's request id goes into the log and the answer, so only characters that are harmless in both are accepted.
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 def log_access_to(path: Path) -> None:
-    """Write the access log to `path`, which is rotated: the last 60 MB of it are kept."""
+    """Write the access log to `path`, rotated so that at most 60 MB are on disk."""
     handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(message)s"))
     _access.handlers = [handler]
@@ -41,7 +41,7 @@ def log_access_to(path: Path) -> None:
 
 
 class ServerMetrics:
-    """The figures of one server, in a registry of their own."""
+    """The metrics of one server, in its own registry."""
 
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
@@ -61,12 +61,12 @@ class ServerMetrics:
         self.registry.register(_Unpublished(store))
 
     def page(self) -> Response:
-        """All of it, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _Unpublished(Collector):
-    """Read from the store at each scrape, for it must also be right after a restart."""
+    """Read from the store at each scrape, so that it is also correct after a restart."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,7 +87,7 @@ class _Unpublished(Collector):
 
 
 class Observed:
-    """The application, also what answers its bugs, with an id, a log line and a count for each request."""
+    """ASGI middleware outside of error handling: an id, a log line and a count for each request."""
 
     def __init__(self, app: Starlette, metrics: ServerMetrics) -> None:
         self._app = app
@@ -126,7 +126,7 @@ class Observed:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "id": scope["state"]["request_id"],
             "principal": scope["state"].get("principal"),
-            # Without its query: this is where clients of other servers put tokens.
+            # Without the query, where some clients put tokens.
             "method": scope["method"],
             "path": scope["path"],
             "status": status,

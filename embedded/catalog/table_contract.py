@@ -1,13 +1,13 @@
 """What every managed table must declare, and the properties that the server derives from a table's state.
 
-The required set follows ManagedTablesSpec.md of Unity Catalog. Nothing is suggested beyond it: Delta enables what the
-server suggests, and DuckDB writes logical column names into tables with column mapping, which every engine then reads
-as NULL, without an error.
+The required set follows ManagedTablesSpec.md of Unity Catalog. The server suggests nothing more, because Delta enables
+what it suggests, and DuckDB writes logical column names into tables with column mapping: every engine then reads NULL
+there, without an error.
 """
 
 from typing import Any
 
-from embedded.catalog.api_errors import InvalidParameterError
+from embedded.catalog.api_errors import InvalidParameterError, NotSupportedError
 
 Json = dict[str, Any]
 
@@ -20,13 +20,14 @@ REQUIRED_PROPERTIES = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.enableDeletionVectors": "true",
 }
+_UNIFORM = "delta.universalFormat.enabledFormats"
 TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
 MIN_READER_VERSION = 3
 MIN_WRITER_VERSION = 7
 
 CLUSTERING = "delta.clustering"
 ROW_TRACKING = "delta.rowTracking"
-# Domain -> the writer features without which Delta readers would not look for it.
+# Domain -> the writer features that Delta requires for it.
 _DOMAIN_FEATURES = {CLUSTERING: {"clustering", "domainMetadata"}, ROW_TRACKING: {"rowTracking", "domainMetadata"}}
 
 _FEATURE_PREFIX = "delta.feature."
@@ -95,9 +96,9 @@ def _version(properties: dict[str, str], key: str) -> int:
 
 def check_protocol(protocol: Json) -> None:
     """Refuse a protocol that Delta forbids: a reader feature that is not a writer feature too (PROTOCOL.md)."""
-    lonely = sorted(set(protocol["reader-features"]) - set(protocol["writer-features"]))
-    if lonely:
-        raise InvalidParameterError(f"Reader feature {', '.join(lonely)} must be listed in writer-features as well.")
+    reader_only = sorted(set(protocol["reader-features"]) - set(protocol["writer-features"]))
+    if reader_only:
+        raise InvalidParameterError(f"Reader feature {', '.join(reader_only)} must be listed in writer-features as well.")
 
 
 def check_managed(table_id: str, protocol: Json, properties: dict[str, str]) -> None:
@@ -114,10 +115,12 @@ def check_managed(table_id: str, protocol: Json, properties: dict[str, str]) -> 
     for key, value in required_properties(table_id).items():
         if properties.get(key) != value:
             raise InvalidParameterError(f"A managed table needs the property {key}={value!r}; got {properties.get(key)!r}.")
+    if properties.get(_UNIFORM):
+        raise NotSupportedError(f"UniForm is not supported; remove the property {_UNIFORM}.")
 
 
 def check_external(protocol: Json) -> None:
-    """Refuse an external table that claims its commits are the catalog's."""
+    """Refuse an external table that declares catalog-managed commits."""
     if "catalogManaged" in protocol["writer-features"]:
         raise InvalidParameterError("An external table cannot have the feature catalogManaged; create it as MANAGED.")
 
@@ -128,8 +131,3 @@ def check_domains(domains: Json, protocol: Json) -> None:
         missing = sorted(_DOMAIN_FEATURES[domain] - set(protocol["writer-features"]))
         if missing:
             raise InvalidParameterError(f"Domain {domain} needs the writer features {', '.join(missing)}.")
-
-
-def uniform_enabled(properties: dict[str, str]) -> bool:
-    """Whether the table is also converted to Iceberg, so that each commit must carry `uniform`."""
-    return "iceberg" in properties.get("delta.universalFormat.enabledFormats", "").lower().split(",")

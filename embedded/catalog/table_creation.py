@@ -1,7 +1,6 @@
 """New tables from either API, checked before they are stored."""
 
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -14,19 +13,27 @@ from embedded.catalog.object_names import external_location, normal_location
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.location_store import refuse_overlap
 from embedded.catalog.store.namespace_store import Schema
-from embedded.catalog.store.table_store import Table, finalize_staging, insert_table, refuse_taken
-from embedded.catalog.store.table_updates import check_table, check_uniform, new_etag
+from embedded.catalog.store.table_store import (
+    StagingTable,
+    Table,
+    create_staging,
+    finalize_staging,
+    insert_table,
+    refuse_taken,
+)
+from embedded.catalog.store.table_updates import check_table, new_etag
 
 
-def managed_root(schema: Schema) -> str:
-    """Where the managed tables of a schema are allocated."""
-    return schema.storage_location or schema.catalog.storage_location
+def create_staging_table(tx: Connection, schema: Schema, name: str, owner: str) -> StagingTable:
+    """createStagingTable of either API: an id and a location for a managed table. Raises AlreadyExistsError."""
+    root = schema.storage_location or schema.catalog.storage_location
+    return create_staging(tx, schema.id, root, name, owner)
 
 
 def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable, owner: str) -> Table:
     """createTable of delta/v1: finalize a staging table at version 0, or register an external Delta table.
 
-    Raises AlreadyExistsError, NoSuchTableError (no staging table there) or InvalidParameterError (the contract).
+    Raises AlreadyExistsError, NoSuchTableError (no staging table at the location) or InvalidParameterError (the contract).
     """
     table_contract.refuse_derived(list(request.properties))
     table = replace(
@@ -41,8 +48,6 @@ def create_delta_table(tx: Connection, schema: Schema, request: CreateDeltaTable
         last_commit_timestamp=request.last_commit_timestamp_ms,
     )
     table = _place(tx, table, request.location)
-    if table.managed or request.uniform:
-        table = replace(table, uniform=check_uniform(table, request.uniform, 0))
     check_table(table)
     insert_table(tx, table)
     return table
@@ -55,10 +60,10 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
     """
     view = request.view_definition is not None or request.view_dependencies is not None
     if view or request.table_type not in ("MANAGED", "EXTERNAL"):
-        raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, and neither of view_….")
+        raise NotSupportedError("Views are not supported; use table_type MANAGED or EXTERNAL, without view_….")
     if not request.storage_location or not request.data_source_format:
         raise InvalidParameterError(
-            "storage_location and data_source_format are needed; a managed table's location comes from POST /staging-tables."
+            "storage_location and data_source_format are required; POST /staging-tables allocates managed locations."
         )
     infos = [column.model_dump() for column in request.columns]
     table = replace(
@@ -78,9 +83,6 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
 
 def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
     now = now_ms()
-    nothing: dict[str, Any] = dict.fromkeys(
-        ["comment", "columns", "column_infos", "protocol", "uniform", "latest_version", "backfilled_version"]
-    )
     return Table(
         id=new_id(),
         catalog_name=schema.catalog.name,
@@ -88,18 +90,10 @@ def _blank(schema: Schema, name: str, table_type: str, owner: str) -> Table:
         schema_id=schema.id,
         name=name,
         table_type=table_type,
-        data_source_format="DELTA",
-        location="",
-        partition_columns=[],
-        properties={},
-        domains={},
         etag=new_etag(),
-        last_update_version=None,
-        last_commit_timestamp=None,
         owner=owner,
         created_at=now,
         updated_at=now,
-        **nothing,
     )
 
 
@@ -116,7 +110,7 @@ def _place(tx: Connection, table: Table, location: str) -> Table:
 def _as_managed(table: Table) -> Table:
     columns = struct_of(table.column_infos or [])
     if table.data_source_format != "DELTA" or columns is None:
-        raise InvalidParameterError("A managed table is a Delta table whose columns each carry type_json.")
+        raise InvalidParameterError("A managed table is a Delta table whose columns all have type_json.")
     timestamp = table.properties.get("delta.lastCommitTimestamp", "")
     return replace(
         table,

@@ -1,4 +1,4 @@
-"""The shape rules of an updateTable request, and the metadata it asks for: pure, without the store."""
+"""The shape rules of an updateTable request, and the metadata that it sets: pure, without the store."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _MANAGED_ONLY = ("add-commit", "set-latest-backfilled-version")
 _EXTERNAL_ONLY = ("update-metadata-snapshot-version",)
-# These have a place in the Delta log, so that on a managed table they must come with the commit that writes them there.
+# These are part of the Delta log, so on a managed table they must come with the commit that writes them to it.
 _LOGGED = ("set-columns", "set-protocol", "set-partition-columns", "set-domain-metadata", "remove-domain-metadata")
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """An updateTable request that keeps the shape rules, by action."""
+    """A valid updateTable request, by action."""
 
     table_uuid: str
     etag: str | None
@@ -59,7 +59,7 @@ class UpdatePlan:
         both = set(self._set_properties()) & set(self._removed_properties())
         both |= set(self._set_domains()) & set(self._removed_domains())
         if both:
-            raise InvalidParameterError(f"{', '.join(sorted(both))} is both set and removed; send one of the two.")
+            raise InvalidParameterError(f"{', '.join(sorted(both))} is both set and removed; send only one of the two.")
         table_contract.refuse_derived([*self._set_properties(), *self._removed_properties()])
 
     @property
@@ -69,7 +69,7 @@ class UpdatePlan:
 
     @property
     def published_version(self) -> int | None:
-        """The version up to which the client says it published every commit."""
+        """The version up to which the client reports that every commit is published."""
         action: SetLatestBackfilledVersion | None = self.actions.get("set-latest-backfilled-version")
         return action.latest_published_version if action else None
 
@@ -88,11 +88,11 @@ class UpdatePlan:
         logged += [key for key in keys if key.startswith("delta.") or key == table_contract.TABLE_ID_PROPERTY]
         if logged:
             raise InvalidParameterError(
-                f"{', '.join(logged)} is part of the Delta log; send it with the add-commit that writes it there."
+                f"{', '.join(logged)} is part of the Delta log; send it with the add-commit that writes it to the log."
             )
 
     def apply(self, table: "Table") -> "Table":
-        """`table` with the metadata that the actions ask for; etag, versions and times are not touched."""
+        """`table` with the metadata that the actions set; etag, versions and times are not touched."""
         columns: SetColumns | None = self.actions.get("set-columns")
         partitions: SetPartitionColumns | None = self.actions.get("set-partition-columns")
         comment: SetTableComment | None = self.actions.get("set-table-comment")

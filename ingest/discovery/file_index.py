@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from resources.errors import RatifyError
+from resources.errors import TransientError
 from resources.landing.file_listing import Listed
 from resources.landing.landing_zone import LandedFile, landed
 
@@ -22,7 +22,7 @@ _SCHEMA = Path(__file__).with_suffix(".sql")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-class IndexLost(RatifyError):
+class IndexLost(TransientError):
     """The index cannot be read any more and was removed: the next look lists everything again."""
 
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 from pydantic import BaseModel, Field, ValidationError
 
 from resources.durable_files import write_durably
-from resources.errors import RatifyError
+from resources.errors import TerminalError, TransientError
 from resources.landing.file_listing import is_text
 
 logger = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ MAX_BYTES = 1 << 20
 _VISIBILITY_SECONDS = 300
 
 
-class BadMessage(RatifyError):
+class BadMessage(TerminalError):
     """A message that is no notification; the text says what is wrong with it."""
 
 
-class QueueUnavailable(RatifyError):
+class QueueUnavailable(TransientError):
     """The queue cannot be read; this says nothing about which messages it holds."""
 
 

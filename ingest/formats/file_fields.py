@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ingest.formats.fitting_values import from_json, from_number, from_text, is_number
-from resources.column_types import SqlType
+from ingest.formats.fitting_values import from_json, from_number, from_text
+from resources.column_types import SqlType, is_numeric
 from resources.errors import BadFile
 from resources.sql.duckdb_sql import literal
 
@@ -52,7 +52,7 @@ class Field:
         nested = self.type.endswith(("]", ")")) and not self.type.startswith("DECIMAL")
         if self._is(wanted):
             return self.sql
-        if is_number(self.type) and is_number(wanted.name):
+        if is_numeric(self.type) and is_numeric(wanted.name):
             return from_number(self.sql, self.type, wanted)
         if nested:
             return from_json(f"to_json({self.sql})", wanted)
@@ -69,7 +69,7 @@ class Field:
             # DuckDB reads NaN and Infinity, which no other reader of the rescued JSON may.
             not_json = rf"regexp_matches({self.sql}, '(?i)(^|[:\[,])\s*-?(nan|inf)')"
             return f"CASE WHEN {not_json} THEN to_json(CAST({self.sql} AS VARCHAR)) ELSE {self.sql} END::VARCHAR"
-        if is_number(self.type) and self.type not in ("FLOAT", "DOUBLE"):
+        if is_numeric(self.type) and self.type not in ("FLOAT", "DOUBLE"):
             return f"CAST({self.sql} AS VARCHAR)"
         value = f"to_base64({self.sql})" if self.type == "BLOB" else self.sql
         return f"to_json({value if self.type not in ('FLOAT', 'DOUBLE') else f'CAST({value} AS VARCHAR)'})::VARCHAR"

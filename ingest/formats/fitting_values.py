@@ -113,11 +113,6 @@ def unique_keys(value: str) -> str:
     return f"len(json_keys({value})) = len(list_distinct(json_keys({value})))"
 
 
-def is_number(sql: str) -> bool:
-    """Whether a type of DuckDB's is numeric."""
-    return re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*", sql) is not None
-
-
 def _looks(text: str, pattern: str) -> str:
     spaced = rf"\s*({pattern})\s*"
     return f"regexp_full_match({text}, {literal(spaced)})"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.file_source import RESERVED, Source
 from ingest.formats.file_fields import Field, FieldKind, Raw
 from ingest.formats.file_readers import reading
-from resources.column_types import sql_type
+from resources.column_types import spark_type_of_duckdb, sql_type
 from resources.declarations import IDENTIFIER, Column
 from resources.errors import BadFile
 from resources.sql.duckdb_sql import literal
@@ -23,24 +23,6 @@ _TEXT_TYPES = ("boolean", "bigint", "double", "date", "timestamp")
 _NO_NUMBER = r"^\s*(\+|-?0[0-9])"
 _TOO_LONG_FOR_DOUBLE = r"^\s*-?[0-9]{16,}\s*$"
 _EXACT_IN_DOUBLE = 2**53
-_TYPED = {
-    "boolean": "boolean",
-    "tinyint": "tinyint",
-    "smallint": "smallint",
-    "integer": "int",
-    "bigint": "bigint",
-    "utinyint": "smallint",
-    "usmallint": "int",
-    "uinteger": "bigint",
-    "ubigint": "decimal(20,0)",
-    "float": "float",
-    "double": "double",
-    "varchar": "string",
-    "blob": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp with time zone": "timestamp",
-}
 
 
 def is_plain(name: str) -> bool:
@@ -169,6 +151,6 @@ def _spark(held: Any, *, inside: bool = False) -> str | None:
             parts = [(name, _spark(part, inside=True)) for name, part in held.children]
             plain = all(part and IDENTIFIER.fullmatch(name) for name, part in parts)
             return f"struct<{','.join(f'{name}:{part}' for name, part in parts)}>" if plain else None
-    found = _TYPED.get(held.id)
+    found = spark_type_of_duckdb(held.id.upper())
     # A timestamp without a zone is one of another type inside of its struct, which is not what the table would say.
     return None if inside and held.id in ("ubigint", "timestamp") else found

@@ -14,7 +14,7 @@ from ingest.formats.inferred_columns import infer, is_plain
 from resources.column_types import SqlType, sql_type
 from resources.declarations import Column
 from resources.duckdb.parquet_files import ParquetFile, write_parquet
-from resources.errors import BadFile, RatifyError
+from resources.errors import BadFile, TerminalError
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Parsed:
     rescued: int
 
 
-class ColumnsToAdd(RatifyError):
+class ColumnsToAdd(TerminalError):
     """A file has columns that its table is to get first.
 
     Attributes:

@@ -293,7 +293,7 @@ class _Batch:
         if made is None:
             return replace(outcome, recovered=True)
         seconds = round(outcome.seconds + time.monotonic() - began, 4)
-        return replace(outcome, replaced=made.gone, version=version, attempts=made.attempts, seconds=seconds)
+        return replace(outcome, replaced=made.removed, version=version, attempts=made.attempts, seconds=seconds)
 
     def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[LedgerEntry]) -> str | None:
         """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the ledger; None

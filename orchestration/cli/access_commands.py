@@ -1,4 +1,4 @@
-"""`ratify principal …`, `grant`, `revoke` and `grants`: who may come in, and what they may do.
+"""`ratify principal …`, `grant`, `revoke` and `grants`: principals, their credentials and their privileges.
 
 All of it goes through databricks-sdk, and so works on Databricks too (there, name a service principal by its application
 id). On the embedded stack it is done as the admin.
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli import cli_session
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import RatifyError, TableMissing
+from orchestration.cli.terminal_output import Json, out, progress, show
+from resources.errors import TableMissing, TerminalError
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -33,64 +32,64 @@ _SENTENCE = re.compile(
 )
 
 
-class NotUnderstood(RatifyError):
-    """What was asked for is not a sentence that this command understands."""
+class NotUnderstood(TerminalError):
+    """The words are not a sentence that this command understands."""
 
 
-class NotThere(RatifyError):
+class NotThere(TerminalError):
     """No principal, credential or securable of that name."""
 
 
 @principal_app.command("create")
-def create(name: Name, as_json: cli_session.Json = False) -> None:
-    """Make a service principal. It can do nothing until it has a token or secret, and grants."""
-    made = _asked(f"make the principal {name}", lambda client: client.service_principals.create(display_name=name))
-    cli_session.show("Made", [_principal(made)], as_json=as_json)
+def create(name: Name, as_json: Json = False) -> None:
+    """Create a service principal. It can do nothing until it has a token or secret, and grants."""
+    created = _asked(f"create the principal {name}", lambda client: client.service_principals.create(display_name=name))
+    show("Created", [_principal(created)], as_json=as_json)
 
 
 @principal_app.command("list")
-def list_all(as_json: cli_session.Json = False) -> None:
+def list_all(as_json: Json = False) -> None:
     """List the service principals."""
     found = _asked("list the principals", lambda client: list(client.service_principals.list()))
-    cli_session.show("Service principals", [_principal(item) for item in found], as_json=as_json)
+    show("Service principals", [_principal(item) for item in found], as_json=as_json)
 
 
 @principal_app.command("delete")
 def delete(name: Name) -> None:
-    """Delete one, with its tokens, secrets and grants; what it owns becomes the admin's."""
+    """Delete a principal with its tokens, secrets and grants; the admin becomes the owner of what it owned."""
     identity = str(_found(name).id)
     _asked(f"delete the principal {name}", lambda client: client.service_principals.delete(identity))
-    cli_session.out.print(f"deleted {name}", highlight=False)
+    out.print(f"deleted {name}", highlight=False)
 
 
 @principal_app.command("token")
-def token(name: Name, days: Days = 90, comment: str | None = None, as_json: cli_session.Json = False) -> None:
-    """Make a bearer token and print it, this once: for UNITY_TOKEN."""
+def token(name: Name, days: Days = 90, comment: str | None = None, as_json: Json = False) -> None:
+    """Create a bearer token and print it, only once: for UNITY_TOKEN."""
     application = str(_found(name).application_id)
-    made = _asked(
-        f"make a token of {name}",
+    created = _asked(
+        f"create a token of {name}",
         lambda client: client.token_management.create_obo_token(
             application, comment=comment, lifetime_seconds=days * _DAY_S
         ),
     )
-    identity = made.token_info.token_id if made.token_info else None
-    _show_secret({"id": identity, "token": made.token_value}, "token", as_json=as_json)
+    identity = created.token_info.token_id if created.token_info else None
+    _show_secret({"id": identity, "token": created.token_value}, "token", as_json=as_json)
 
 
 @principal_app.command("secret")
-def secret(name: Name, days: Days = 730, as_json: cli_session.Json = False) -> None:
-    """Make an OAuth client id and secret and print them, this once: for UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."""
+def secret(name: Name, days: Days = 730, as_json: Json = False) -> None:
+    """Create an OAuth client id and secret and print them, only once: for UNITY_CLIENT_ID and UNITY_CLIENT_SECRET."""
     found = _found(name)
-    made = _asked(
-        f"make a secret of {name}",
+    created = _asked(
+        f"create a secret of {name}",
         lambda client: client.service_principal_secrets_proxy.create(str(found.id), lifetime=f"{days * _DAY_S}s"),
     )
-    shown = {"id": made.id, "client_id": found.application_id, "client_secret": made.secret}
+    shown = {"id": created.id, "client_id": found.application_id, "client_secret": created.secret}
     _show_secret(shown, "client_secret", as_json=as_json)
 
 
 @principal_app.command("credentials")
-def credentials(name: Name, as_json: cli_session.Json = False) -> None:
+def credentials(name: Name, as_json: Json = False) -> None:
     """List the tokens and secrets of a principal: their ids, and when they expire."""
     found = _found(name)
     tokens = _asked("list the tokens", lambda client: list(client.token_management.list()))
@@ -103,43 +102,43 @@ def credentials(name: Name, as_json: cli_session.Json = False) -> None:
         if item.created_by_username in (found.display_name, found.application_id)
     ]
     rows += [{"kind": "secret", "id": item.id, "expires": item.expire_time, "comment": ""} for item in secrets]
-    cli_session.show(f"Credentials of {name}", rows, as_json=as_json)
+    show(f"Credentials of {name}", rows, as_json=as_json)
 
 
 @principal_app.command("revoke")
 def revoke_credential(
     name: Name, credential: Annotated[str, typer.Argument(help="Its id: `ratify principal credentials NAME`.")]
 ) -> None:
-    """Revoke a token, or a secret with all that it was exchanged for, at once."""
+    """Revoke a token, or a secret with all tokens that were issued for it, at once."""
     from databricks.sdk.errors import NotFound
 
     identity = str(_found(name).id)
 
-    def take_back(client: "WorkspaceClient") -> None:
+    def delete_credential(client: "WorkspaceClient") -> None:
         try:
             client.service_principal_secrets_proxy.delete(identity, credential)
         except NotFound:
             client.token_management.delete(credential)
 
-    _asked(f"revoke {credential}", take_back)
-    cli_session.out.print(f"revoked {credential}", highlight=False)
+    _asked(f"revoke {credential}", delete_credential)
+    out.print(f"revoked {credential}", highlight=False)
 
 
-def grant(words: Words, as_json: cli_session.Json = False) -> None:
+def grant(words: Words, as_json: Json = False) -> None:
     """Grant privileges on a catalog, schema, table or the metastore: `ratify grant SELECT on ratify.bronze to bob`."""
     _change("add", "to", words, as_json=as_json)
 
 
-def revoke(words: Words, as_json: cli_session.Json = False) -> None:
-    """Take privileges back: `ratify revoke SELECT on ratify.bronze from bob`."""
+def revoke(words: Words, as_json: Json = False) -> None:
+    """Revoke privileges: `ratify revoke SELECT on ratify.bronze from bob`."""
     _change("remove", "from", words, as_json=as_json)
 
 
 def grants(
     securable: Annotated[str, typer.Argument(help="catalog, catalog.schema, catalog.schema.table, or metastore.")],
-    as_json: cli_session.Json = False,
+    as_json: Json = False,
 ) -> None:
-    """Show who was granted what on a catalog, schema, table or the metastore itself."""
+    """Show the privileges that are granted on a catalog, schema, table or the metastore itself."""
     kind, name = _securable(None, securable)
     found = _asked(f"show the grants on {securable}", lambda client: client.grants.get(kind, name or _metastore(client)))
     _show_grants(securable, found, as_json=as_json)
@@ -148,18 +147,18 @@ def grants(
 def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
     from databricks.sdk.service.catalog import PermissionsChange, Privilege
 
-    said = _SENTENCE.fullmatch(" ".join(words))
-    if said is None or said["word"].lower() != word:
+    sentence = _SENTENCE.fullmatch(" ".join(words))
+    if sentence is None or sentence["word"].lower() != word:
         raise NotUnderstood(
             f"{' '.join(words)!r} is not of the form PRIVILEGE[,PRIVILEGE…] on SECURABLE {word} PRINCIPAL. "
             f"For instance: USE CATALOG, SELECT on ratify {word} bob"
         )
-    kind, name = _securable(said["kind"], said["name"])
+    kind, name = _securable(sentence["kind"], sentence["name"])
     try:
-        privileges = [Privilege[one.strip().upper().replace(" ", "_")] for one in said["what"].split(",")]
+        privileges = [Privilege[one.strip().upper().replace(" ", "_")] for one in sentence["what"].split(",")]
     except KeyError as error:
         raise NotUnderstood(f"There is no privilege {error}. SELECT, MODIFY and USE SCHEMA are some.") from error
-    change = PermissionsChange(principal=said["whom"])
+    change = PermissionsChange(principal=sentence["whom"])
     setattr(change, verb, privileges)
     found = _asked(
         f"change the grants on {name or kind}",
@@ -169,7 +168,7 @@ def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
 
 
 def _securable(kind: str | None, name: str) -> tuple[str, str]:
-    """Kind and full name; the metastore's name is empty."""
+    """Return the kind and the full name; the metastore's name is empty."""
     if (kind or name).lower() == "metastore":
         return "metastore", ""
     dots = name.count(".")
@@ -191,6 +190,8 @@ def _found(name: str) -> "ServicePrincipal":
 
 
 def _asked(what: str, ask: "Callable[[WorkspaceClient], Any]") -> Any:
+    from resources.catalog.unity_catalog import UnityCatalog
+
     catalog = UnityCatalog(admin=True)
     try:
         return catalog.ask(what, lambda: ask(catalog.client))
@@ -206,16 +207,16 @@ def _time(milliseconds: int | None) -> str:
     return datetime.fromtimestamp((milliseconds or 0) / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _show_secret(made: dict[str, Any], value: str, *, as_json: bool) -> None:
-    """The one time that it is shown; without --json the bare value on stdout, so that a script can take it from there."""
+def _show_secret(created: dict[str, Any], value: str, *, as_json: bool) -> None:
+    """Show a secret, which is shown only once; without --json, stdout holds the bare value, for scripts."""
     if as_json:
-        cli_session.show("Made", [made], as_json=True)
+        show("Created", [created], as_json=True)
         return
-    for name, text in made.items():
+    for name, text in created.items():
         if name != value:
-            cli_session.progress(f"{name}: {text}")
-    cli_session.progress(f"{value}, which is not shown again:")
-    cli_session.out.print(str(made[value]), highlight=False, soft_wrap=True, markup=False)
+            progress(f"{name}: {text}")
+    progress(f"{value}, which is not shown again:")
+    out.print(str(created[value]), highlight=False, soft_wrap=True, markup=False)
 
 
 def _show_grants(name: str, found: Any, *, as_json: bool) -> None:
@@ -223,4 +224,4 @@ def _show_grants(name: str, found: Any, *, as_json: bool) -> None:
         {"principal": item.principal, "privileges": ", ".join(one.value.replace("_", " ") for one in item.privileges or [])}
         for item in found.privilege_assignments or []
     ]
-    cli_session.show(f"Grants on {name}", rows, as_json=as_json)
+    show(f"Grants on {name}", rows, as_json=as_json)

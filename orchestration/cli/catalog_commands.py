@@ -1,46 +1,47 @@
-"""`ratify catalog export`: the way from this catalog to another."""
+"""`ratify catalog export`: the catalog as SQL, to move to another server."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestration.cli import cli_session
+from orchestration.cli.terminal_output import out
 from resources.catalog.catalog_export import Export, ExportPart
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import RatifyError
+from resources.errors import TerminalError
 
 catalog_app = typer.Typer(no_args_is_help=True, help="The catalog as a whole.")
 
 
-class NotANamePair(RatifyError):
+class NotANamePair(TerminalError):
     """A principal's two names are not written as OLD=NEW."""
 
 
 @catalog_app.callback()
 def _group() -> None:
-    """Typer makes a group of one command only where there is a callback."""
+    """Typer needs a callback to make a group of a single command."""
 
 
 @catalog_app.command("export")
 def export(
-    name: Annotated[str | None, typer.Option("--as", help="Name that the catalog is to have there.")] = None,
-    only: Annotated[list[ExportPart] | None, typer.Option(help="A part; may be given again. All, when none is.")] = None,
+    name: Annotated[str | None, typer.Option("--as", help="Name of the catalog on the other server.")] = None,
+    only: Annotated[list[ExportPart] | None, typer.Option(help="A part; may be repeated. All parts by default.")] = None,
     principal: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="A principal's name there; may be given again.")
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="A principal's name on the other server; may be repeated.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="File to write; stdout, when none is named.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; stdout by default.")] = None,
 ) -> None:
-    """Write the catalog's tables (DDL), owners and grants as SQL. docs/catalog.md says how to run it elsewhere."""
+    """Write the catalog's tables (DDL), owners and grants as SQL. docs/catalog.md explains how to run it elsewhere."""
+    from resources.catalog.unity_catalog import UnityCatalog
+
     source = UnityCatalog(admin=True)
     exported = Export(source, name or source.connection.name, dict(_pair(text) for text in principal or []))
     statements = list(exported.statements(only or tuple(ExportPart)))
     text = "".join(statement + ("\n\n" if statement.startswith("--") else ";\n\n") for statement in statements)
     if output is None:
-        cli_session.out.print(text, end="", highlight=False, soft_wrap=True, markup=False)
+        out.print(text, end="", highlight=False, soft_wrap=True, markup=False)
         return
     output.write_text(text, encoding="utf-8")
-    cli_session.out.print(f"{len(statements)} statements in {output}", highlight=False, soft_wrap=True, markup=False)
+    out.print(f"{len(statements)} statements in {output}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,216 +1,28 @@
-"""`ratify demo`: the main job on real data, run through Dagster, and a report that a person can read."""
+"""`ratify demo`: the main job on real data, or on streaming events."""
 
-import datetime as dt
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
-import dagster as dg
-
-from assets.bronze.landed_tables import FLIGHTS_RAW
-from assets.silver.silver_flights import FLIGHTS
-from assets.table_checks import FROM_FILES
-from ingest.ledger.file_ledger import LANDED_FILES
-from orchestration.automation import automation_sensor
-from orchestration.cli import cli_session
-from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
-from orchestration.definitions import defs
-from orchestration.sensors.landed_files_sensor import landed_files_sensor
-from resources.declarations import TableDeclaration
-from resources.landing.landing_zone import LandingZone
-from resources.settings import LAYERS, Settings
+import typer
 
 
-@dataclass
-class Demo:
-    """One demo: the Dagster instance that it runs on, and what it saw."""
+def demo(
+    days: Annotated[int, typer.Option(min=1, help="Days to land first; days that an earlier demo landed count.")] = 60,
+    more: Annotated[int, typer.Option(min=0, help="Days to land after that.")] = 5,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Stream events through Kafka instead of landing files.")
+    ] = False,
+    events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
+) -> None:
+    """Land real flights, run bronze to gold through the sensor, and report; or do the same with streaming events."""
+    from orchestration.cli.stack_session import stack_for_this_process
 
-    instance: dg.DagsterInstance
-    cursor: Any = None
-    failed_steps: list[str] = field(default_factory=list[str])
-    checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
-        default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
-    )
+    with stack_for_this_process(kafka=streaming):
+        if streaming:
+            from orchestration.cli.streaming_demo import run_streaming_demo
 
-    def automate(self) -> list[dg.AssetKey]:
-        """Evaluate the automation conditions as the daemon would, and return the assets that they ask for."""
-        asked = dg.evaluate_automation_conditions(
-            defs=defs, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
-        )
-        self.cursor = asked.cursor
-        keys = [spec.key for spec in defs.resolve_all_asset_specs() if spec.automation_condition]
-        return [key for key in keys if asked.get_num_requested(key)]
+            passed = run_streaming_demo(events)
+        else:
+            from orchestration.cli.flights_demo import run_demo
 
-    def sense(self) -> Sequence[dg.RunRequest]:
-        """Evaluate the sensor on its stored cursor, as the daemon would."""
-        name = f"ratify-demo/{landed_files_sensor.name}"
-        stored = self.instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
-        context = dg.build_sensor_context(
-            instance=self.instance, cursor=stored, resources={"landing": LandingZone()}, definitions=defs
-        )
-        tick = landed_files_sensor.evaluate_tick(context)
-        if tick.cursor:
-            self.instance.daemon_cursor_storage.set_cursor_values({name: tick.cursor})
-        cli_session.progress(tick.skip_message or f"the sensor asks for {len(tick.run_requests or [])} runs")
-        return tick.run_requests or []
-
-    def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
-        """Run a job for some assets, with their checks, and keep what failed and what the checks found."""
-        cli_session.progress(f"running {what}")
-        done = defs.resolve_job_def(job).execute_in_process(
-            run_config={**(request.run_config if request else {}), **cli_session.QUIET},
-            asset_selection=list(keys),
-            tags={**(request.tags if request else {}), **cli_session.process_tag()},
-            instance=self.instance,
-            raise_on_error=False,
-        )
-        self.failed_steps += [event.step_key or what for event in done.all_events if event.is_step_failure]
-        for check in done.get_asset_check_evaluations():
-            self.checks[check.asset_key.path[-1], check.check_name] = check
-
-    def bring_up_to_date(self) -> None:
-        """Let the sensor find what landed, and the automation conditions carry it to gold."""
-        for number, request in enumerate(self.sense(), 1):
-            self.run("ingest", f"load batch {number}", request.asset_selection or [], request)
-        # Evaluated again after each run, as the daemon does: the condition has to see that its request was met.
-        while keys := self.automate():
-            self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
-            if self.failed_steps:
-                return
-
-
-def run_demo(days: int, more: int) -> bool:
-    """Run the demo; return whether every step and check went as it should."""
-    landing = Settings().landing
-    with cli_session.engines() as engines, cli_session.dagster_instance() as instance:
-        engines.catalog.ensure_schemas(LAYERS)
-        demo = Demo(instance)
-        cli_session.close_dead_runs(instance)
-        demo.automate()
-        there = len(landed_days(landing))
-        first = land_days(landing, days - there)
-        before_that = f", after {there} that an earlier demo landed" if there else ""
-        cli_session.out.print(f"[bold]1. Landed {_said(first)}[/bold] in {landing}{before_that}", highlight=False)
-        demo.bring_up_to_date()
-        before = _rows(engines, FLIGHTS_RAW.table)[0]
-        second = land_days(landing, more)
-        repeated, broken = _repeat_a_day(landing), _land_broken(landing)
-        cli_session.out.print(
-            f"[bold]2. Landed {_said(second)}[/bold], {repeated} a second time, and {broken}, which is cut off",
-            highlight=False,
-        )
-        demo.bring_up_to_date()
-        after = _rows(engines, FLIGHTS_RAW.table)[0]
-        show_tables(engines, (*FROM_FILES, LANDED_FILES))
-        fates = _fates(engines, [path for path, _ in second], repeated, broken)
-        cli_session.show("Files of the second landing", fates)
-        show_checks(demo)
-        wanted = ["loaded"] * len(second) + ["repeated", "quarantined"]
-        new_rows = sum(rows for _, rows in second)
-        faults = _faults(
-            demo,
-            files_as_wanted=[fate["status"] for fate in fates] == wanted,
-            rows_as_wanted=after - before == new_rows,
-            in_silver=_rows_in_silver(engines, [path for path, _ in second]) == new_rows,
-        )
-    for fault in faults:
-        cli_session.err.print(f"[red]{fault}[/red]", highlight=False)
-    if not faults:
-        cli_session.out.print(
-            "[green]Every step and check passed.[/green] See it in the Dagster UI: ratify dev", highlight=False
-        )
-    return not faults
-
-
-def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
-    failed = [f"{table}.{name}: {check.description}" for (table, name), check in demo.checks.items() if not check.passed]
-    faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
-    if not files_as_wanted:
-        faults.append("the files of the second landing did not end as they should")
-    if not rows_as_wanted:
-        faults.append("bronze did not grow by just the rows of the new files")
-    if not in_silver:
-        faults.append("the new files' flights are not all in silver")
-    return faults
-
-
-def _rows_in_silver(engines: cli_session.Engines, paths: Sequence[str]) -> int:
-    silver = engines.spark.table(FLIGHTS)
-    return silver.where(silver["_source_file"].isin(list(paths))).count()
-
-
-def _said(written: Sequence[tuple[str, int]]) -> str:
-    trips = [rows for path, rows in written if path.startswith("trips/")]
-    return f"{len(trips)} days ({sum(trips):,} flights)"
-
-
-def _repeat_a_day(landing: str) -> str:
-    day = landed_days(landing)[0]
-    zone = LandingZone(url=landing)
-    write(landing, day_path(day), zone.read(day_path(day)))
-    return day_path(day)
-
-
-def _land_broken(landing: str) -> str:
-    """Land the first half of the next day under a name of its own; that day can still land whole."""
-    day, content = next_day(landing)
-    path = day_path(day).replace(".csv", f"-cut-off-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}.csv")
-    write(landing, path, content[: len(content) // 2].rstrip(b"\n"))
-    return path
-
-
-def _rows(engines: cli_session.Engines, *tables: TableDeclaration) -> list[int]:
-    with engines.duckdb.session() as duckdb:
-        return [duckdb.count(table) for table in tables]
-
-
-def show_tables(engines: cli_session.Engines, tables: Sequence[TableDeclaration]) -> None:
-    """Print what the tables hold, and who made their commits."""
-    shown = list[dict[str, Any]]()
-    for declaration, rows in zip(tables, _rows(engines, *tables), strict=True):
-        full_name = declaration.full_name(engines.catalog.connection.name)
-        commits = engines.spark.history(full_name)
-        made = Counter(commit.engine.value for commit in commits)
-        shown.append(
-            {
-                "table": full_name,
-                "rows": rows,
-                "version": commits[0].version,
-                "commits": ", ".join(f"{engine} {count}" for engine, count in made.most_common()),
-                "last commit": f"{commits[0].engine} {commits[0].operation}",
-            }
-        )
-    cli_session.show("Tables", shown)
-
-
-def _fates(engines: cli_session.Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
-    """The last ledger entry for each file of the second landing, in the order in which they were named."""
-    ledger = LANDED_FILES.full_name(engines.catalog.connection.name)
-    lines = engines.spark.rows(
-        engines.spark.sql(
-            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {ledger} GROUP BY path"
-        )
-    )
-    last = {line["path"]: line["last"] for line in lines}
-    missing = {"status": "missing", "rows": 0, "reason": ""}
-    return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
-
-
-def show_checks(demo: Demo) -> None:
-    """Print how many checks passed."""
-    by_table: dict[str, list[dg.AssetCheckEvaluation]] = {}
-    for (table, _), check in demo.checks.items():
-        by_table.setdefault(table, []).append(check)
-    rows = [
-        {
-            "table": table,
-            "checks passed": f"{sum(check.passed for check in checks)} of {len(checks)}",
-            "of note": next((c.description or "" for c in checks if c.check_name in _OF_NOTE), ""),
-        }
-        for table, checks in by_table.items()
-    ]
-    cli_session.show("Checks", rows)
-
-
-_OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}
+            passed = run_demo(days, more)
+    raise typer.Exit(0 if passed else 1)

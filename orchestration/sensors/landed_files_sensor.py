@@ -5,14 +5,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from components.table_asset import asset_key
 from ingest.discovery.discover_files import discover
 from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest
-from ingest.discovery.notifications import QueueUnavailable, queue_of
+from ingest.discovery.notifications import queue_of
 from ingest.discovery.run_planning import Cursor, Limits, RunOutcome, plan
 from ingest.load.batch_loading import MAX_BYTES, MAX_FILES
-from resources.errors import LandingUnavailable
+from resources.errors import TransientError
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Settings
 
@@ -57,7 +57,9 @@ def _tick(
     try:
         queue = queue_of(settings.queue) if options.mode == "notification" else None
         discover(index, landing, options, patterns, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
-    except (LandingUnavailable, QueueUnavailable) as error:
+    except IndexLost:
+        raise
+    except TransientError as error:
         # Not "no files": what is known stays so, and the tick does not count.
         return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor.model_dump_json())
     asked = plan(

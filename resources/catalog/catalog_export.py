@@ -1,6 +1,6 @@
-"""A catalog as SQL: what it takes to have the same tables, owners and grants on another Unity Catalog server.
+"""A catalog as SQL: statements that create the same tables, owners and grants on another Unity Catalog server.
 
-Data is not in it, and neither is where managed tables are kept: that is for the other server to choose.
+They contain neither data nor the location of managed tables, which the other server chooses.
 """
 
 import json
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING
 
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import identifier, literal
 
 if TYPE_CHECKING:
     from databricks.sdk.service.catalog import CatalogInfo, ColumnInfo, SchemaInfo, TableInfo
+
+    from resources.catalog.unity_catalog import UnityCatalog
 
 
 class ExportPart(StrEnum):
@@ -25,12 +26,12 @@ class ExportPart(StrEnum):
     ACCESS = auto()
 
 
-# What catalogs and engines write there themselves, and refuse or take wrongly from others.
+# Properties that catalogs and engines set themselves, and that they refuse or misread in a statement.
 _DERIVED = re.compile(
     r"delta\.(feature\..*|minReaderVersion|minWriterVersion|last.*|clusteringColumns|columnMapping\.maxColumnId"
     r"|rowTracking\..*|inCommitTimestampEnablement.*)|io\.unitycatalog\..*"
 )
-# The only privilege on the metastore that is one there, too; the others are external locations' on Databricks.
+# The only privilege that Databricks has on the metastore, too; the others are those of external locations there.
 _METASTORE = frozenset({"CREATE CATALOG"})
 
 
@@ -44,7 +45,7 @@ class Export:
         principals: The names that principals have on the other server, by their names on this one, where they differ.
     """
 
-    source: UnityCatalog
+    source: "UnityCatalog"
     name: str
     principals: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -56,7 +57,7 @@ class Export:
         """
         catalog = self.source.ask("read the catalog", lambda: self.source.client.catalogs.get(self._old))
         if ExportPart.CATALOG in parts:
-            yield f"CREATE CATALOG IF NOT EXISTS {_quoted(self.name)}{_comment(catalog.comment)}"
+            yield f"CREATE CATALOG IF NOT EXISTS {identifier(self.name)}{_comment(catalog.comment)}"
         if ExportPart.TABLES not in parts and ExportPart.ACCESS not in parts:
             return
         schemas = [schema for schema in self._schemas() if schema.name != "information_schema"]
@@ -80,11 +81,11 @@ class Export:
         name = schema.name or ""
         return self.source.ask(f"list the tables of {name}", lambda: list(self.source.client.tables.list(self._old, name)))
 
-    def _who(self, principal: str | None) -> str:
-        return _quoted(self.principals.get(principal or "", principal or ""))
+    def _grantee(self, principal: str | None) -> str:
+        return identifier(self.principals.get(principal or "", principal or ""))
 
     def _at(self, *names: str | None) -> str:
-        return ".".join(_quoted(name or "") for name in (self.name, *names))
+        return ".".join(identifier(name or "") for name in (self.name, *names))
 
     def _create(self, table: "TableInfo") -> str:
         kind = table.table_type.value if table.table_type else ""
@@ -100,16 +101,16 @@ class Export:
         partitions = [column for column in columns if column.partition_index is not None]
         if partitions:
             partitions.sort(key=lambda column: column.partition_index or 0)
-            lines.append(f"PARTITIONED BY ({', '.join(_quoted(column.name or '') for column in partitions)})")
+            lines.append(f"PARTITIONED BY ({', '.join(identifier(column.name or '') for column in partitions)})")
         if clustering := json.loads(properties.get("delta.clusteringColumns", "[]")):
-            paths = (".".join(_quoted(part) for part in path) for path in clustering)
+            paths = (".".join(identifier(part) for part in path) for path in clustering)
             lines.append(f"CLUSTER BY ({', '.join(paths)})")
         if kind == "EXTERNAL":
             lines.append(f"LOCATION {literal(table.storage_location or '')}")
         if table.comment:
             lines.append(_comment(table.comment).strip())
-        if kept := {key: value for key, value in sorted(properties.items()) if not _DERIVED.fullmatch(key)}:
-            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in kept.items())
+        if exported := {key: value for key, value in sorted(properties.items()) if not _DERIVED.fullmatch(key)}:
+            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in exported.items())
             lines.append(f"TBLPROPERTIES ({pairs})")
         return "\n".join(lines)
 
@@ -122,12 +123,12 @@ class Export:
         for table in tables:
             full_name = f"{self._old}.{table.schema_name}.{table.name}"
             yield from self._granted("table", full_name, self._at(table.schema_name, table.name))
-        # Last and from below: who runs this may do nothing more to what it has given away.
+        # Last, tables before schemas: after it has given an object away, the principal that runs this may not change it.
         owned = [("TABLE", self._at(table.schema_name, table.name), table.owner) for table in tables]
         owned += [("SCHEMA", self._at(schema.name), schema.owner) for schema in schemas]
         for kind, name, owner in [*owned, ("CATALOG", self._at(), catalog.owner)]:
             if owner:
-                yield f"ALTER {kind} {name} SET OWNER TO {self._who(owner)}"
+                yield f"ALTER {kind} {name} SET OWNER TO {self._grantee(owner)}"
 
     def _granted(self, kind: str, old: str, new: str) -> Iterator[str]:
         found = self.source.ask(f"read the grants on {old}", lambda: self.source.client.grants.get(kind, old))
@@ -135,19 +136,16 @@ class Export:
             names = sorted(privilege.value.replace("_", " ") for privilege in assignment.privileges or [])
             other = [name for name in names if kind == "metastore" and name not in _METASTORE]
             if same := [name for name in names if name not in other]:
-                yield f"GRANT {', '.join(same)} ON {f'{kind.upper()} {new}'.strip()} TO {self._who(assignment.principal)}"
+                on = f"{kind.upper()} {new}".strip()
+                yield f"GRANT {', '.join(same)} ON {on} TO {self._grantee(assignment.principal)}"
             if other:
                 yield f"-- {assignment.principal} has {', '.join(other)} on the metastore: grant it on external locations"
 
 
 def _column(column: "ColumnInfo") -> str:
     null = " NOT NULL" if column.nullable is False else ""
-    return f"{_quoted(column.name or '')} {column.type_text}{null}{_comment(column.comment)}"
+    return f"{identifier(column.name or '')} {column.type_text}{null}{_comment(column.comment)}"
 
 
 def _comment(text: str | None) -> str:
     return f" COMMENT {literal(text)}" if text else ""
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -31,8 +31,8 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
     def run(self, statements: Sequence[str]) -> None:
         """Run statements one after the other.
 
-        Each must be safe to run again, for one whose reply is lost is sent anew. Whatever ends the wait for a statement
-        before it has ended, Ctrl-C too, cancels it.
+        Each must be safe to run twice, because one whose reply is lost is sent again. A statement is cancelled if the wait
+        for it ends early, as on Ctrl-C.
 
         Raises:
             StatementFailed: one failed, was cancelled or took longer than `patience`; those after it were not run.
@@ -50,23 +50,23 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         from databricks.sdk.service.sql import StatementState
 
         api = self.catalog.client.statement_execution
-        # Not to wait for the end gives us the id at once, without which nothing can be cancelled.
+        # Without waiting for the end, because a statement can only be cancelled by its id.
         begun = self.catalog.ask(f"begin {place}", lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"))
         try:
             ended = self._ended(begun, place)
         except BaseException:
             self._cancel(begun.statement_id or "", place)
             raise
-        # CLOSED is a success whose rows are gone.
+        # CLOSED is a success whose rows are no longer available.
         if _state(ended) not in {StatementState.SUCCEEDED, StatementState.CLOSED}:
             raise StatementFailed(f"The workspace could not run {place}: {_reason(ended)}")
 
-    def _ended(self, said: "StatementResponse", place: str) -> "StatementResponse":
+    def _ended(self, response: "StatementResponse", place: str) -> "StatementResponse":
         from databricks.sdk.service.sql import StatementState
 
-        api, id_ = self.catalog.client.statement_execution, said.statement_id or ""
+        api, id_ = self.catalog.client.statement_execution, response.statement_id or ""
         pause, deadline = _FIRST_POLL_S, time.monotonic() + self.patience
-        while _state(said) in {StatementState.PENDING, StatementState.RUNNING}:
+        while _state(response) in {StatementState.PENDING, StatementState.RUNNING}:
             if time.monotonic() > deadline:
                 raise StatementFailed(
                     f"The workspace did not end {place} within {self.patience:g} s, so it was cancelled. The warehouse's "
@@ -74,24 +74,24 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
                 )
             time.sleep(pause)
             pause = min(_POLL_S, 1.5 * pause)
-            said = self.catalog.ask(f"follow {place}", lambda: api.get_statement(id_))
-        return said
+            response = self.catalog.ask(f"follow {place}", lambda: api.get_statement(id_))
+        return response
 
     def _cancel(self, id_: str, place: str) -> None:
         api = self.catalog.client.statement_execution
         try:
             self.catalog.ask(f"cancel {place}", lambda: api.cancel_execution(id_))
         except CatalogError as error:
-            # What ended the wait is the error to be told; this one says that the statement may go on.
+            # The error that ended the wait is raised; this one only means that the statement may continue.
             logger.warning("%s", error)
 
 
-def _state(said: "StatementResponse") -> "StatementState | None":
-    return said.status.state if said.status else None
+def _state(response: "StatementResponse") -> "StatementState | None":
+    return response.status.state if response.status else None
 
 
-def _reason(said: "StatementResponse") -> str:
-    state, status = _state(said), said.status
+def _reason(response: "StatementResponse") -> str:
+    state, status = _state(response), response.status
     if status is None or status.error is None:
         return f"it ended as {state.value if state else 'unknown'}."
     code = status.error.error_code.value if status.error.error_code else "no error code"

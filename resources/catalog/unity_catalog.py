@@ -12,6 +12,7 @@ from resources.errors import (
     CatalogBusy,
     CatalogDenied,
     CatalogError,
+    CatalogRejected,
     CatalogUnavailable,
     CommitConflict,
     TableMissing,
@@ -30,15 +31,15 @@ API = "/api/2.1/unity-catalog"
 class UnityCatalog(dg.ConfigurableResource[Any]):
     """A Unity Catalog server.
 
-    Every field may stay empty: the environment, or else the stack that `ratify up` started, then says what it is. Give
-    secrets as `dg.EnvVar`, so that the UI shows the variable's name and never its value.
+    Every field may stay empty: its value then comes from the environment, or else from the running stack. Give secrets
+    as `dg.EnvVar`, so that the UI shows the variable's name and never its value.
     """
 
     host: str = Field(default="", description="URL of the server; empty: UNITY_HOST or the running stack")
     name: str = Field(default="", description="Catalog; empty: UNITY_CATALOG or the running stack's")
     token: str = Field(default="", description="Bearer token; empty: UNITY_TOKEN or the running stack's")
-    admin: bool = Field(default=False, description="Come to the running stack as the admin, not as the engines do")
-    retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
+    admin: bool = Field(default=False, description="Use the admin's token of the running stack, not that of the engines")
+    retry_seconds: int = Field(default=30, description="How long requests to a server that does not answer are repeated")
 
     _client: Any = PrivateAttr(default=None)
     _connection: CatalogConnection | None = PrivateAttr(default=None)
@@ -71,7 +72,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             from databricks.sdk.config import Config
 
             to = self.connection
-            with self._understood("connect"), _without_discovery_warning():
+            with self._translating("connect"), _without_discovery_warning():
                 config = Config(
                     host=to.host,
                     token=to.token.get_secret_value() if to.token else None,
@@ -90,10 +91,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         return header.removeprefix("Bearer ")
 
     def default_schema(self) -> str:
-        """Return a schema that exists, or "bronze" where there is none: DuckDB finds its own functions through one.
+        """Return an existing schema, or "bronze" if there is none: DuckDB finds its own functions through one.
 
-        It is also how an engine makes sure, before it starts, that the server answers, knows the token and has the
-        catalog: engines themselves say so late and unclearly.
+        Engines call this before they start, to check that the server answers, accepts the token and has the catalog:
+        their own errors come late and are unclear.
 
         Raises:
             CatalogUnavailable, CatalogDenied, TableMissing: it does not.
@@ -111,13 +112,13 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             CatalogDenied, CatalogUnavailable: as for every call.
         """
         catalog = self.connection.name
-        there = self._schemas()
-        missing = [name for name in names if name not in there]
+        existing = self._schemas()
+        missing = [name for name in names if name not in existing]
         for name in missing:
             try:
                 self.ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
             except CatalogError:
-                # Another was faster: servers differ in how they say so.
+                # Another process was faster: servers report that by different errors.
                 if name not in self._schemas():
                     raise
         return missing
@@ -130,7 +131,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """Return the catalog's entry of a table.
 
         Raises:
-            TableMissing: there is none.
+            TableMissing: there is no such table.
         """
         return self.ask(f"look up {full_name}", lambda: self.client.tables.get(full_name))
 
@@ -143,7 +144,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         return int(self.load_table(full_name)["latest-table-version"])
 
     def load_table(self, full_name: str) -> dict[str, Any]:
-        """Return what the catalog's `delta/v1` loadTable says (DeltaLoadTableResponse).
+        """Return the answer of the catalog's `delta/v1` loadTable (DeltaLoadTableResponse).
 
         Raises:
             TableMissing: there is no such table.
@@ -158,10 +159,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     def update_table(
         self, full_name: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Ask the catalog's `delta/v1` updateTable, and return the table as it is then (DeltaLoadTableResponse).
+        """Call the catalog's `delta/v1` updateTable, and return the table after it (DeltaLoadTableResponse).
 
         Raises:
-            CommitConflict: the version was already taken, or the table is not what `requirements` say.
+            CommitConflict: the version was already taken, or the table does not meet `requirements`.
             CatalogUnavailable: there was no clear answer; the same request may be sent again.
         """
         from databricks.sdk import errors
@@ -170,12 +171,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         try:
             return self._do("POST", f"update {full_name}", _table_path(full_name), body)
         except CatalogError as error:
-            cause = error.__cause__
-            if isinstance(cause, errors.ResourceConflict):
-                raise CommitConflict(str(error)) from cause
-            unclear = isinstance(cause, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
-            if unclear and not isinstance(cause, errors.NotImplemented):
-                raise CatalogUnavailable(str(error)) from cause
+            if isinstance(error.__cause__, errors.ResourceConflict):
+                raise CommitConflict(str(error)) from error.__cause__
             raise
 
     def _do(self, method: str, what: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -183,17 +180,17 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         return self.ask(what, lambda: do(method, path, body=body))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
-        """Return what a call of `client` returns; what it raises becomes one of our errors.
+        """Run a call of `client` and return its result; its errors are translated into ours.
 
         Raises:
-            CatalogDenied, CatalogUnavailable, CatalogBusy, TableMissing, CatalogError: each says what to do next.
+            CatalogDenied, CatalogUnavailable, CatalogBusy, TableMissing, CatalogRejected: each message has the next step.
         """
-        with self._understood(what):
+        with self._translating(what):
             return call()
 
     @contextmanager
-    def _understood(self, what: str) -> Generator[None]:
-        """YieldWindow what databricks-sdk and requests raise into our errors, each with what to do next."""
+    def _translating(self, what: str) -> Generator[None]:
+        """Translate errors of databricks-sdk and requests into ours, each with the next step."""
         from databricks.sdk import errors
         from databricks.sdk.errors.base import DatabricksError
         from requests.exceptions import RequestException
@@ -216,7 +213,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 f"{type(error).__name__}. Check that it runs (`ratify status`) and that UNITY_HOST is right."
             ) from error
         except ValueError as error:
-            # So databricks-sdk passes on what the token endpoint says.
+            # databricks-sdk passes on errors of the token endpoint as ValueError.
             if not self.connection.client_id:
                 raise
             raise CatalogDenied(
@@ -224,7 +221,9 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 "the secret may be wrong, expired or revoked."
             ) from error
         except DatabricksError as error:
-            raise CatalogError(f"The catalog at {host} could not {what}: {error}") from error
+            unclear = isinstance(error, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
+            kind = CatalogUnavailable if unclear and not isinstance(error, errors.NotImplemented) else CatalogRejected
+            raise kind(f"The catalog at {host} could not {what}: {error}") from error
 
 
 def _table_path(full_name: str) -> str:

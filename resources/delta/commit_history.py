@@ -1,4 +1,4 @@
-"""One table's commits, as its Delta history tells them."""
+"""One table's commits, as DESCRIBE HISTORY lists them."""
 
 import datetime as dt
 import re
@@ -43,7 +43,7 @@ class Commit:
 
     @property
     def rows_added(self) -> int | None:
-        """Rows that this commit added, or None where the engine did not say."""
+        """Rows that this commit added, or None if the engine did not report them."""
         for key in ("numOutputRows", "numTargetRowsInserted"):
             if key in self.metrics:
                 return self.metrics[key]
@@ -51,9 +51,9 @@ class Commit:
 
 
 def commit_from_row(row: Mapping[str, Any]) -> Commit:
-    """YieldWindow one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
-    said = cast("Mapping[str, str]", row.get("operationMetrics") or {})
-    metrics = {name: int(value) for name, value in said.items() if value.isdigit()}
+    """Convert one row of DESCRIBE HISTORY (columns as Delta names them) into a Commit."""
+    reported = cast("Mapping[str, str]", row.get("operationMetrics") or {})
+    metrics = {name: int(value) for name, value in reported.items() if value.isdigit()}
     return Commit(
         version=int(row["version"]),
         # PySpark gives timestamps without a zone, in the local time of this process.

@@ -1,13 +1,12 @@
-"""What a writer could not commit, for others were faster, goes into the next commit of whoever makes it.
+"""Commit requests: a writer that lost a version asks the other writers of the table to commit its files.
 
-Writers on different machines meet only in the catalog, where one wins each version and all others have to try again: the
-more they are, the more of their work is in vain, and one that is slow may never win. So who has lost leaves a request beside
-the table's data files, which are in the table's storage already, and tries again; and who tries again takes along all
-requests that it finds.
+Writers on different machines share only the catalog. One of them wins each version and all others retry, so with more
+writers more work is wasted, and a slow writer may never win. Therefore a writer that has lost leaves a commit request in the
+table's storage, where its data files are already, and retries; a writer that retries includes all requests that it finds.
 
-Nothing here is needed for correctness: the loads of a request are compared and set in the commit that brings its files, as
-in its own writer's, so that only one of all commits that hold it can be ratified. But from then on nobody knows when some
-other writer commits it, so its files must stay where they are.
+Commit requests are only an optimization: the catalog alone decides. The load ids of a request are compared and set in the
+commit that adds its files, as in a commit by its own writer, so only one of all commits that include it can be ratified.
+Once a request is posted, another writer may commit it at any time, so its files must not be deleted.
 """
 
 import json
@@ -24,19 +23,19 @@ from resources.delta.table_storage import TableStorage
 _FOLDER = "_ratify/requests"
 _DIGITS = 15
 _NAME = re.compile(rf"^\d{{{_DIGITS}}}-[0-9a-f]{{32}}\.json$")
-# The clocks of two machines may differ by as much; a writer that waits longer than this has to help itself.
+# Clocks of two machines may differ by as much; a writer that waits longer has to win a version itself.
 _VALID_S = 600
 
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """Files that wait in a table's storage to be committed.
+    """Data files in a table's storage that wait to be committed.
 
     Attributes:
-        path: Where the request is, relative to the table's location.
+        path: Path of the request, relative to the table's location.
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
-        files: Those that bring its rows.
-        fields: The table's columns, for which the files were made.
+        files: The data files.
+        fields: The table's columns when the files were written, as Delta's schema has them.
     """
 
     path: str
@@ -46,13 +45,13 @@ class CommitRequest:
 
 
 class CommitRequests:
-    """The requests for one table."""
+    """The commit requests of one table."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
     def post(self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile]) -> CommitRequest:
-        """Leave a request, for whoever commits next."""
+        """Leave a request for the writer that commits next."""
         path = f"{_FOLDER}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
         request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields)
         content = {"loads": request.loads, "files": [asdict(file) for file in files], "fields": snapshot.fields}
@@ -60,36 +59,36 @@ class CommitRequests:
         return request
 
     def waiting(
-        self, snapshot: Snapshot, but: Iterable[str], there: Callable[[Iterable[str]], set[str]]
+        self, snapshot: Snapshot, own: Iterable[str], loaded: Callable[[Iterable[str]], set[str]]
     ) -> list[CommitRequest]:
         """Return the requests that may be committed on top of a snapshot.
 
         Args:
-            snapshot: The one that is built upon.
-            but: Loads that the same commit brings already.
-            there: Tells those of some loads that the snapshot holds; a request for one of them is over, and taken away.
+            snapshot: The version that the commit follows.
+            own: Loads that the same commit adds already.
+            loaded: Returns those of some loads that the snapshot holds; a request with one of them is obsolete and removed.
         """
-        found, seen = list[CommitRequest](), set(but)
+        found, seen = list[CommitRequest](), set(own)
         for name in sorted(filter(_NAME.match, self._storage.names(_FOLDER))):
             path, expired = f"{_FOLDER}/{name}", abs(time.time() - int(name[:_DIGITS]) / 1000) > _VALID_S
-            if expired or not (request := self._read(path)) or there(request.loads):
+            if expired or not (request := self._read(path)) or loaded(request.loads):
                 self._storage.remove(path)
-            # Files that were made for other columns their own writer has to make again.
+            # If the columns have changed since, the request's own writer has to write its files again.
             elif seen.isdisjoint(request.loads) and list(request.fields) == list(snapshot.fields):
                 found.append(request)
                 seen.update(request.loads)
         return found
 
     def remove(self, requests: Iterable[CommitRequest]) -> None:
-        """Take requests away that need nobody any more."""
+        """Remove requests that are no longer needed."""
         for request in requests:
             self._storage.remove(request.path)
 
     def _read(self, path: str) -> CommitRequest | None:
-        """A request; None where it is none, or where its writer, or who committed it, took it away meanwhile."""
+        """A request; None if the file is invalid, or its writer or the writer that committed it has removed it."""
         try:
-            said: dict[str, Any] = json.loads(self._storage.read(path))
-            files = tuple(DataFile(**file) for file in said["files"])
-            return CommitRequest(path, tuple(said["loads"]), files, said["fields"])
+            content: dict[str, Any] = json.loads(self._storage.read(path))
+            files = tuple(DataFile(**file) for file in content["files"])
+            return CommitRequest(path, tuple(content["loads"]), files, content["fields"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

@@ -1,4 +1,4 @@
-"""Checkpoints of a Delta log, of all kinds that PROTOCOL.md knows: in JSON or Parquet, whole or in parts, with sidecars."""
+"""Checkpoints of a Delta log, in all forms of PROTOCOL.md: JSON or Parquet, in one file or in parts, with sidecars."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0
 
 
 def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str]]:
-    """Return the version of the newest checkpoint up to `latest`, and its files; version -1 where there is none."""
+    """Return the version of the newest checkpoint up to `latest`, and its files; version -1 if there is none."""
     found = dict[int, list[tuple[str, int]]]()
     for name in storage.names(LOG):
         if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
@@ -29,17 +29,17 @@ def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str
 
 
 def checkpoint_actions(storage: TableStorage, path: str, kinds: Sequence[str]) -> list[Json]:
-    """Return the actions of these kinds in one file of a checkpoint. One in JSON gives all that it has."""
+    """Return the actions of these kinds in one file of a checkpoint. A JSON file returns all of its actions."""
     if path.endswith(".json"):
         return [json.loads(line) for line in storage.read(path).splitlines()]
     import duckdb
 
     with storage.downloaded(path) as local, duckdb.connect() as con:
         file = f"read_parquet({literal(str(local))})"
-        there = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
+        columns = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
         return [
             {name: {key: value for key, value in action.items() if value is not None}}
             for name in kinds
-            if name in there
+            if name in columns
             for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
         ]

@@ -1,4 +1,4 @@
-"""A table at one version, as far as a writer must know it: its columns, its properties, its files, and what is loaded."""
+"""A table at one version, as far as a writer needs it: columns, properties, files and load ids."""
 
 import json
 import re
@@ -43,8 +43,8 @@ class LiveFile:
     """A data file of a snapshot.
 
     Attributes:
-        add: The action that brought it, as the log has it.
-        version: The commit that wrote the file, or None where the log no longer tells.
+        add: The `add` action of the log.
+        version: The commit that wrote the file, or None if the log no longer has it.
     """
 
     add: Json
@@ -52,12 +52,12 @@ class LiveFile:
 
     @property
     def path(self) -> str:
-        """Where it is, relative to the table's location; the log's own paths are URL-encoded."""
+        """Path relative to the table's location; the log's own paths are URL-encoded."""
         return unquote(self.add["path"])
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from the other files of a snapshot (PROTOCOL.md, action reconciliation)."""
+        """What identifies the file within a snapshot (PROTOCOL.md, action reconciliation)."""
         return file_key(self.add)
 
     @property
@@ -67,12 +67,12 @@ class LiveFile:
 
     @property
     def stats(self) -> Json:
-        """Delta's statistics; empty where its writer kept none."""
+        """Delta's statistics; empty if its writer stored none."""
         return json.loads(self.add.get("stats") or "{}")
 
     @property
     def rows(self) -> int | None:
-        """Rows that are not deleted, or None where its writer did not say."""
+        """Rows that are not deleted, or None if its writer did not store the number."""
         count = self.stats.get("numRecords")
         vector: Json | None = self.add.get("deletionVector")
         return None if count is None else count - ((vector or {}).get("cardinality") or 0)
@@ -80,7 +80,7 @@ class LiveFile:
 
 @dataclass
 class SnapshotState:
-    """What the log says up to a version."""
+    """The state that the log describes up to a version."""
 
     version: int = -1
     in_commit_timestamp: int = 0
@@ -91,7 +91,7 @@ class SnapshotState:
     forget_at: int = 1000
 
     def apply(self, action: Json) -> None:
-        """Take in one action of a later version."""
+        """Apply one action of a later version."""
         if txn := action.get("txn"):
             self.txns[txn["appId"]] = (txn["version"], txn.get("lastUpdated") or 0)
         elif domain := action.get("domainMetadata"):
@@ -107,7 +107,7 @@ class SnapshotState:
                 del self.ids[next(iter(self.ids))]
 
     def forget(self, before_ms: int) -> None:
-        """Leave out the app ids that have expired, once they may be half of all."""
+        """Drop the app ids that have expired, once they may be half of all."""
         if before_ms and len(self.txns) > self.forget_at:
             self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= before_ms}
             self.forget_at = 2 * len(self.txns) + _RECENT
@@ -120,8 +120,8 @@ class Snapshot:
     Attributes:
         version: The latest ratified one.
         fields: Columns, as Delta's schema has them (name, type, nullable, metadata).
-        properties: Those of the table and those that the catalog derives.
-        state: What the log says up to that version.
+        properties: Table properties, with those that the catalog derives.
+        state: The state that the log describes up to that version.
     """
 
     full_name: str
@@ -141,13 +141,13 @@ class Snapshot:
 
     @property
     def horizon_ms(self) -> int:
-        """App ids that were last set before this time (ms since 1970) are forgotten; 0 where none ever is."""
+        """App ids that were last set before this time (ms since 1970) are forgotten; 0 if none ever is."""
         seconds = retention_seconds(self.properties.get(RETENTION, ""))
         return int((time.time() - seconds) * 1000) if seconds else 0
 
     @property
     def metadata(self) -> Json:
-        """The `metaData` action that holds."""
+        """The current `metaData` action."""
         return self.state.metadata
 
 
@@ -158,7 +158,7 @@ def retention_seconds(interval: str) -> int:
 
 
 def file_key(action: Json) -> tuple[str, str]:
-    """Return what tells the file of an `add` or `remove` from all others of a snapshot (PROTOCOL.md, reconciliation)."""
+    """Return what identifies the file of an `add` or `remove` within a snapshot (PROTOCOL.md, action reconciliation)."""
     vector: Json | None = action.get("deletionVector")
     if not vector:
         return action["path"], ""

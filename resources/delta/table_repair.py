@@ -1,7 +1,7 @@
-"""Tables whose files are gone: what is missing, and the commit that makes such a table readable again.
+"""Repair of a table with missing files: what is missing, and the commit that makes the table readable again.
 
-A table is unreadable for every engine once its log names a file that its storage does not have. DuckDB's own INSERT does
-this: it deletes its file when it never learns the outcome of a commit, even of one that the catalog accepted.
+A table is unreadable for every engine once its log names a file that its storage does not have. DuckDB's own INSERT
+causes this: it deletes its file if it never learns the outcome of a commit, even of one that the catalog accepted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from posixpath import dirname
 
 from resources.declarations import Engine
+from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.commit_history import engine_of
-from resources.delta.delta_log import DeltaLog, NothingToCommit, Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_withdrawn, loaded_ids
 from resources.delta.snapshot import LiveFile, Snapshot
 from resources.errors import UnsafeTable
@@ -22,9 +23,9 @@ class Missing:
 
     Attributes:
         path: Relative to the table's location.
-        rows: How many it had, or None where its writer did not say.
-        version: The commit that wrote it, or None where the log no longer tells.
-        writer: The engine that made that commit, as it calls itself; empty where the log no longer tells.
+        rows: How many it had, or None if its writer did not store the number.
+        version: The commit that wrote it, or None if the log no longer has it.
+        writer: The `engineInfo` of that commit; empty if the log no longer has it.
     """
 
     path: str
@@ -38,12 +39,12 @@ class Repaired:
     """A repair.
 
     Attributes:
-        version: The one that it made; None where it was only planned.
-        missing: Files that are gone.
-        removed: Paths of the files that the table no longer names: the missing ones, and those that came with them in a
-            commit whose loads can be loaded again.
+        version: The version that the repair committed; None for a dry run.
+        missing: The missing files.
+        removed: Paths of the files removed from the snapshot: the missing ones, and the others of their commit if its loads
+            can be loaded again.
         loads: Loads that can be loaded again: none of their rows is left in the table.
-        lost: Missing files whose rows no load brings back.
+        lost: Missing files whose rows no load can restore.
     """
 
     version: int | None
@@ -60,20 +61,20 @@ def missing_files(log: DeltaLog, files: Iterable[LiveFile]) -> list[LiveFile]:
         StorageUnavailable.
     """
     folders = dict[str, set[str]]()
-    gone = list[LiveFile]()
+    missing = list[LiveFile]()
     for file in files:
         folder = dirname(file.path)
-        there = folders.get(folder)
-        if there is None:
-            there = folders[folder] = set(log.storage.names(folder))
-        if file.path.removeprefix(f"{folder}/") not in there:
-            gone.append(file)
-    # A listing may be older than the log; what is removed for being gone must be gone.
-    return [file for file in gone if not log.storage.exists(file.path)]
+        existing = folders.get(folder)
+        if existing is None:
+            existing = folders[folder] = set(log.storage.names(folder))
+        if file.path.removeprefix(f"{folder}/") not in existing:
+            missing.append(file)
+    # A listing may be older than the log; a file that the repair removes must really be missing.
+    return [file for file in missing if not log.storage.exists(file.path)]
 
 
 def planned_repair(log: DeltaLog) -> Repaired | None:
-    """Return what `repair` would do now, if the table lets it; None where no file is missing.
+    """Return what `repair` would do now, if the table allows it; None if no file is missing.
 
     Raises:
         StorageUnavailable, LogUnreadable, and what `DeltaLog.refresh` raises.
@@ -83,24 +84,25 @@ def planned_repair(log: DeltaLog) -> Repaired | None:
 
 
 def repair(log: DeltaLog) -> Repaired | None:
-    """Remove the missing files from a table's snapshot, in one version; None where no file is missing.
+    """Remove the missing files from a table's snapshot, in one version; None if no file is missing.
 
-    Where all that a commit of loads brought is still as it brought it, all of that goes, and the loads' ids say so: the
-    same loads can then be loaded again, exactly once. Where some of their rows were changed or deleted since, where the
-    commit was not one of loads, or where the log no longer has it, only the missing files go, and their rows are lost.
+    If all files that a commit of loads added are still unchanged in the snapshot, all of them are removed and the loads are
+    marked as withdrawn: the same loads can then be loaded again, exactly once. If some of their rows were changed or deleted
+    since, if the commit had no load ids, or if the log no longer has it, only the missing files are removed, and their rows
+    are lost.
 
     Raises:
-        UnsafeTable: the table forbids to remove rows, or keeps a change data feed.
+        UnsafeTable: the table is append-only, or has a change data feed.
         StorageUnavailable, LogUnreadable, and what `DeltaLog.commit` raises.
     """
-    made = list[_Damage]()
+    planned = list[_Damage]()
 
     def plan(snapshot: Snapshot) -> Proposal:
         found = _Damage.of(log, snapshot)
         if found is None:
             raise NothingToCommit
         refuse_removes(snapshot, found.removed)
-        made.append(found)
+        planned.append(found)
         return found.proposal()
 
     if planned_repair(log) is None:
@@ -108,14 +110,14 @@ def repair(log: DeltaLog) -> Repaired | None:
     try:
         committed = log.commit(plan)
     except NothingToCommit:
-        # Somebody else repaired it at the same time.
+        # Another process repaired it at the same time.
         return None
-    return made[-1].repaired(committed.version)
+    return planned[-1].repaired(committed.version)
 
 
 @dataclass(frozen=True)
 class _Damage:
-    """What is wrong at one version of a table, and how it is mended."""
+    """The missing files of one version of a table, and their repair."""
 
     missing: tuple[Missing, ...]
     removed: tuple[LiveFile, ...]
@@ -125,19 +127,19 @@ class _Damage:
     @classmethod
     def of(cls, log: DeltaLog, snapshot: Snapshot) -> "_Damage | None":
         files = log.files(snapshot)
-        gone = missing_files(log, files)
-        if not gone:
+        absent = missing_files(log, files)
+        if not absent:
             return None
         live = {file.key: file for file in files}
-        removed = {file.key: file for file in gone}
+        removed = {file.key: file for file in absent}
         missing, lost, txns = list[Missing](), list[Missing](), dict[str, int]()
-        origins = {version: _Origin.of(log, snapshot, version) for version in {file.version for file in gone}}
-        for file in gone:
+        origins = {version: _Origin.of(log, snapshot, version) for version in {file.version for file in absent}}
+        for file in absent:
             origin = origins[file.version]
             found = Missing(file.path, file.rows, file.version, origin.writer)
             missing.append(found)
-            if origin.txns and origin.brought <= live.keys() and file.key in origin.brought:
-                removed |= {key: live[key] for key in origin.brought}
+            if origin.txns and origin.added <= live.keys() and file.key in origin.added:
+                removed |= {key: live[key] for key in origin.added}
                 txns |= as_withdrawn(origin.txns, origin.txns)
             else:
                 lost.append(found)
@@ -156,12 +158,12 @@ class _Origin:
     """The commit that wrote a file.
 
     Attributes:
-        brought: Keys of all files that it brought.
-        txns: Loads whose rows are just these files, with their versions; empty where that cannot be said.
+        added: Keys of all files that it added.
+        txns: Loads whose rows are exactly these files, with their `txn` versions; empty if that is not certain.
     """
 
     writer: str = ""
-    brought: frozenset[tuple[str, str]] = frozenset()
+    added: frozenset[tuple[str, str]] = frozenset()
     txns: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
@@ -172,24 +174,24 @@ class _Origin:
             return cls()
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
         writer: str = (infos[0].get("engineInfo") if infos else None) or ""
-        # Other engines count their batches by it: Spark would leave one out if we changed its number. And a commit that also
+        # Other engines number their batches by it: Spark would skip a batch if we changed the number. And a commit that also
         # removes files has rewritten rows of other loads.
         if engine_of(writer) is not Engine.DUCKDB or any("remove" in action for action in actions):
             return cls(writer)
         txns = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
-        brought = {load: txns[load] for load in loaded_ids(txns)}
-        # What has since been taken out, or replaced, is not ours to change; what the log forgot may be loaded again anyway.
-        if any(now != brought[load] for load, now in snapshot.txn_versions(brought).items()):
+        loads = {load: txns[load] for load in loaded_ids(txns)}
+        # Loads that were withdrawn or replaced since must not change; those that the log forgot may be loaded again anyway.
+        if any(now != loads[load] for load, now in snapshot.txn_versions(loads).items()):
             return cls(writer)
         adds = (LiveFile(action["add"], version) for action in actions if "add" in action)
-        return cls(writer, frozenset(file.key for file in adds), brought)
+        return cls(writer, frozenset(file.key for file in adds), loads)
 
 
 def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
-    """Refuse to remove files from a table where that is not allowed, or would say what is not so.
+    """Refuse to remove files from a table that forbids it, or whose change data feed would report false deletes.
 
     Raises:
-        UnsafeTable: it is append-only, or keeps a change data feed.
+        UnsafeTable: it is append-only, or has a change data feed.
     """
     shown = f"{len(files):,} of its files" if len(files) > 1 else files[0].path
     if snapshot.properties.get("delta.appendOnly") == "true":
@@ -200,7 +202,7 @@ def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
     if snapshot.properties.get("delta.enableChangeDataFeed") == "true":
         raise UnsafeTable(
             f"{snapshot.full_name} keeps a change data feed, and its readers would take every row of {shown} as deleted, by "
-            "reading a file that is gone or whose rows are only moved. RESTORE the table in Spark to the version before, or "
+            "reading a missing file or one whose rows are only moved. RESTORE the table in Spark to the version before, or "
             f"run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false') there, and "
             "call again."
         )

@@ -1,4 +1,4 @@
-"""Where the files of one table are: on a local disk, or in an object store by credentials that the catalog vends."""
+"""Storage of one table's files: a local disk, or an object store with credentials that the catalog vends."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 from resources.durable_files import sync, write_durably
 from resources.errors import StorageUnavailable
 
-# Credentials are fetched anew before they end, for an upload may take this long.
+# Credentials are renewed this long before they expire, because an upload may take as long.
 _RENEW_BEFORE_S = 120
 
 Credentials = Callable[[], list[dict[str, Any]]]
-"""Gives the catalog's storage credentials for a table (`DeltaStorageCredential`)."""
+"""Returns the catalog's storage credentials for a table (`DeltaStorageCredential`)."""
 
 
 class TableStorage:
@@ -32,14 +32,14 @@ class TableStorage:
 
     @property
     def local(self) -> Path | None:
-        """The table's folder, where it is on a local disk."""
+        """The table's folder, if it is on a local disk."""
         return Path(unquote(self._url.path)) if self._url.scheme in {"", "file"} else None
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such file.
             StorageUnavailable: the store cannot be read.
         """
         if self.local:
@@ -49,7 +49,7 @@ class TableStorage:
 
     @contextmanager
     def downloaded(self, path: str) -> Generator[Path]:
-        """Give a local copy of a file, or the file itself where it is local."""
+        """Yield a local copy of a file, or the file itself if it is local."""
         if self.local:
             yield self.local / path
             return
@@ -59,9 +59,9 @@ class TableStorage:
             yield Path(file.name)
 
     def names(self, folder: str, prefix: str = "") -> list[str]:
-        """Return the names of the files in a folder that begin so, in any order; none where there is no such folder.
+        """Return the names of the files in a folder that begin with `prefix`, in any order; none if there is no such folder.
 
-        A store is asked for these alone: a folder of the log may have a hundred thousand others.
+        A store lists only these: a folder of the log may have a hundred thousand others.
         """
         with suppress(FileNotFoundError):
             if self.local:
@@ -73,16 +73,16 @@ class TableStorage:
         return []
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file that is there whole, and stays there when the machine fails, or is not there."""
+        """Write a file atomically and durably: after a failure of the machine it is complete, or absent."""
         if self.local:
-            # As every engine leaves its files: other users of the machine may read them.
+            # Readable to other users of the machine, as the files of every engine are.
             write_durably(self.local / path, content, mode=0o644)
             return
         with self._store("write", path) as (fs, name):
             fs.pipe_file(name, content)
 
     def put(self, source: Path, path: str) -> None:
-        """Bring a local file in; it stays where it was too."""
+        """Copy a local file to `path`; the source stays."""
         if self.local:
             target = self.local / path
             try:
@@ -97,7 +97,7 @@ class TableStorage:
             fs.put_file(str(source), name)
 
     def copy(self, path: str, to: str) -> None:
-        """Copy a file under a second name; one that is there already is left as it is."""
+        """Copy a file to a second name; an existing file of that name is left as it is."""
         if self.local:
             with suppress(FileExistsError):
                 os.link(self.local / path, self.local / to)
@@ -108,7 +108,7 @@ class TableStorage:
                 fs.pipe_file(name, self.read(path))
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             if self.local:
                 (self.local / path).unlink()
@@ -117,7 +117,7 @@ class TableStorage:
                 fs.rm_file(name)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file exists."""
         if self.local:
             return (self.local / path).exists()
         with self._store("look for", path) as (fs, name):

@@ -1,16 +1,13 @@
-"""DuckDB with the catalog attached for what is read, and the appends of its rows, which are safe beside other writers.
+"""DuckDB: reads through the attached catalog, and appends that are safe beside other writers.
 
-DuckDB makes the rows and writes them as Parquet; the commit is ours (see `resources.delta.delta_log`). DuckDB's own fails
-whenever anyone else committed meanwhile, and deletes its data file where the reply is lost, even if the catalog accepted it.
-Each append writes a Delta `txn` action per load, with compare-and-set, so that a load is in the table once however often it
-is tried. What the processes of one machine append to a table at the same time shares a version (see
-`resources.duckdb.group_commit`).
+DuckDB writes the rows as Parquet; the commit is ours (see `resources.delta.delta_log`). DuckDB's own commit fails whenever
+another writer has committed meanwhile, and deletes its data file if the reply is lost, even if the catalog accepted it. Each
+append writes a Delta `txn` action per load, with compare-and-set, so a load is in the table once however often it is tried.
+Pending appends from all writers on one machine share one commit (see `resources.duckdb.group_commit`).
 """
 
-import ctypes
 import hashlib
 import logging
-import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,22 +21,23 @@ from pydantic import Field, PrivateAttr
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type, type_of_delta
 from resources.declarations import Column, TableDeclaration
-from resources.delta.delta_log import Committed, DeltaLog, NothingToCommit, columns_added
+from resources.delta.commit_actions import Committed, NothingToCommit
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
+from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
+from resources.delta.schema_change import columns_added
+from resources.duckdb.duckdb_errors import translating
+from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
 from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
-    AlreadyLoaded,
-    AppendFailed,
+    NOTHING_COMMITTED,
     CatalogBusy,
     CatalogDenied,
-    CatalogError,
-    CatalogUnavailable,
     CommitConflict,
     CommitOutcomeUnknown,
     RatifyError,
-    UnsafeTable,
 )
 from resources.settings import Settings
 from resources.sql.duckdb_sql import identifier, literal
@@ -54,7 +52,6 @@ ALIAS = "uc"
 
 _CHECKPOINT_EVERY = 20
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
-_RETRY_WAIT_MS = 200
 # Time for a catalog to restart.
 _READ_PATIENCE_S = 6
 
@@ -65,7 +62,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     catalog: dg.ResourceDependency[UnityCatalog]
     memory_limit: str = Field(default="", description="For example 2GB; empty: DuckDB's own 80 % of the machine")
     threads: int = Field(default=0, description="0: one for each core")
-    attempts: int = Field(default=50, description="How often a commit that met another is made again")
+    attempts: int = Field(default=50, description="How often a commit is proposed in all, if other writers commit first")
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
     aws_region: str = Field(default="", description="Of the object store; empty: RATIFY_S3_REGION, or us-east-1")
 
@@ -86,8 +83,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def session(self) -> Generator["DuckDBSession"]:
-        """Give a session, to which the catalog is attached afresh when it is first asked for rows; local temporary tables
-        end with it.
+        """Yield a session. The catalog is attached when rows are first read; local temporary tables end with the session.
 
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog does not answer, or refuses the token.
@@ -104,7 +100,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         return self.aws_region or Settings().ratify_s3_region or "us-east-1"
 
     def log(self, full_name: str) -> DeltaLog:
-        """Return the log of a table, of which the parts that were read are kept."""
+        """Return the log of a table; the engine caches what was read of it."""
         return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
 
     def _engine(self) -> "DuckDBPyConnection":
@@ -118,7 +114,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         self.catalog.default_schema()
         settings = Settings()
         config: dict[str, str | bool | int | float | list[str]] = {
-            # Landed files and staged ones are read once: kept, they only grow in memory.
+            # Landed and staged files are read once: a cache of them would only use memory.
             "enable_external_file_cache": False,
             "extension_directory": str(settings.duckdb_extensions),
             "temp_directory": str(settings.home / "duckdb" / "temp"),
@@ -132,13 +128,13 @@ class DuckDB(dg.ConfigurableResource[Any]):
         return con
 
     def load_extensions(self, con: "DuckDBPyConnection") -> None:
-        """Load what it takes to attach the catalog, once: it takes half a second, and appends need none of it."""
+        """Load the extensions that attach the catalog, once: that takes half a second, and appends need none of them."""
         if self._extended:
             return
-        _keep_memory_together()
+        limit_malloc_arenas()
         for name in _EXTENSIONS:
-            _load_extension(con, name)
-        _ask_again_for(con, _READ_PATIENCE_S)
+            load_extension(con, name)
+        set_http_retries(con, _READ_PATIENCE_S)
         self._extended = True
 
 
@@ -153,19 +149,19 @@ class DuckDBSession:
         self._token = ""
 
     def attach(self) -> None:
-        """(Re)attach the catalog, which is the only way to see other writers' commits."""
+        """Attach the catalog, again if it is attached: the only way to see other writers' commits."""
         to = self._catalog.connection
         name = to.name
         schema = literal(self._catalog.default_schema())
         self._engine.load_extensions(self.con)
         self._detach()
-        # Each time, for an OAuth token lasts an hour, and DuckDB goes on with the one that it attached with.
+        # Each time, because an OAuth token lasts an hour, and DuckDB keeps the one that it attached with.
         self._token = self._catalog.bearer_token()
         self.con.execute(
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
             f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
         )
-        with understood(f"attach the catalog {name}"):
+        with translating(f"attach the catalog {name}"):
             self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
         self._attached = True
 
@@ -179,8 +175,8 @@ class DuckDBSession:
         self.con.close()
 
     def load_extension(self, name: str) -> None:
-        """Load an extension of which the wheel is installed."""
-        _load_extension(self.con, name)
+        """Load an extension whose wheel is installed."""
+        load_extension(self.con, name)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
@@ -199,7 +195,7 @@ class DuckDBSession:
         return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
-        """Return those of the loads whose rows are in the table, by its log."""
+        """Return the loads among these whose rows are in the table, according to its log."""
         snapshot = self.log(declaration).refresh()
         return loaded_ids(snapshot.txn_versions(loads))
 
@@ -208,7 +204,7 @@ class DuckDBSession:
         return self._engine.log(self._full_name(declaration))
 
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
-        """Return the columns that a table has now, in its order."""
+        """Return the current columns of a table, in table order."""
         snapshot = self.log(declaration).refresh()
         return tuple(
             Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
@@ -216,7 +212,7 @@ class DuckDBSession:
         )
 
     def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
-        """Add those columns that a table lacks, after its own, and return all that it has then.
+        """Add the columns that a table lacks, after its own, and return all of its columns.
 
         Raises:
             UnsafeTable: it has one of them, with another type.
@@ -233,17 +229,17 @@ class DuckDBSession:
         """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
-            declaration: The table. The query gives its columns in its order.
+            declaration: The table. The query returns its columns in table order.
             select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
-            withdrawn: Ids of loads whose rows are not in the table any more; this commit marks them so.
+            withdrawn: Ids of loads whose rows are no longer in the table; this commit marks them as withdrawn.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
-            UnsafeTable: the table is not as declared, or asks for what DuckDB does not know.
-            AppendFailed: the rows do not go into the table.
+            UnsafeTable: the table differs from its declaration, or has an unsupported feature.
+            AppendFailed: the rows do not fit the table.
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; the same append may be made again, by its loads.
+            CommitOutcomeUnknown: the catalog stopped answering; repeat the same append, its load ids prevent duplicates.
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
@@ -261,7 +257,7 @@ class DuckDBSession:
             for column in declaration.columns
         )
         parquet = folder / f"{uuid4().hex}.parquet"
-        with understood("write rows"):
+        with translating("write rows"):
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
         return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
 
@@ -271,26 +267,26 @@ class DuckDBSession:
         Raises:
             As `append`.
         """
-        made = list[int]()
+        committed = list[int]()
 
         def append(group: Sequence[Staged]) -> tuple[int, int]:
             version, attempts = self._append_group(declaration, group)
-            made.append(version)
+            committed.append(version)
             return version, attempts
 
         def open_yield_window(last: YieldWindow) -> YieldWindow:
             log = self.log(declaration)
             with suppress(RatifyError):
-                if (lost := log.loser(last.lost)) > last.lost:
+                if (lost := newest_lost_version(log, last.lost)) > last.lost:
                     seconds = last.next_seconds
-                    return YieldWindow(lost, seconds, log.await_other(seconds))
+                    return YieldWindow(lost, seconds, wait_for_other_version(log, seconds))
             return last
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, open_yield_window)
-        # What is attached shows the table as it was.
+        # The attached catalog shows the table as it was before.
         self._attached = False
-        # Whoever made the version does it, when nobody waits for it any more.
-        if any(version % _CHECKPOINT_EVERY == 0 for version in made):
+        # By the writer that committed the version, after the others have their answers.
+        if any(version % _CHECKPOINT_EVERY == 0 for version in committed):
             self._checkpoint(declaration)
         return ratified
 
@@ -301,32 +297,34 @@ class DuckDBSession:
             committed = log.commit(pending.proposal)
         except CommittedByOther as other:
             committed = Committed(other.version, pending.attempts)
-        except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied) as error:
+        except NOTHING_COMMITTED as error:
             pending.withdraw()
             if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
                 raise CommitOutcomeUnknown(
-                    f"{error} But other writers know of it, and one may yet commit it: repeat the load, its id tells."
+                    f"{error} But other writers have its commit request, and one may yet commit it: repeat the load, by its "
+                    "id it cannot be written twice."
                 ) from error
             raise
         pending.clear()
         return committed.version, committed.attempts
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
-        """Sum up the table's log, for every reader and writer reads all of it that came after the last checkpoint."""
+        """Write a checkpoint, because every reader and writer reads the whole log after the last one."""
         import duckdb
 
         try:
             self.attach()
-            self.con.execute(f"CALL unity_catalog_checkpoint_table('{ALIAS}.{declaration.layer}.{declaration.name}')")
+            table = literal(f"{ALIAS}.{declaration.layer}.{declaration.name}")
+            self.con.execute(f"CALL unity_catalog_checkpoint_table({table})")
         except (duckdb.Error, RatifyError) as error:
-            # The rows are committed, and the next to come by makes one.
+            # The rows are committed, and a later commit writes a checkpoint.
             logger.warning("no checkpoint of %s: %s", declaration.name, error)
 
     def _full_name(self, declaration: TableDeclaration) -> str:
         return declaration.full_name(self._catalog.connection.name)
 
     def _spool(self, declaration: TableDeclaration) -> Path:
-        """Where the writers of this machine meet that append to this table as this principal."""
+        """The folder that all writers of this machine share which append to this table as this principal."""
         to = self._catalog.connection
         secret = to.token.get_secret_value() if to.token else ""
         who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
@@ -338,81 +336,12 @@ class DuckDBSession:
     def _reading(self) -> Generator[None]:
         if not self._attached or self._token != self._catalog.bearer_token():
             self.attach()
-        with understood("run a query"):
+        with translating("run a query"):
             yield
 
     def _detach(self) -> None:
         import duckdb
 
-        # DETACH may complain about its internal catalogs and has still taken effect.
+        # DETACH may fail on its internal catalogs and has still taken effect.
         with suppress(duckdb.Error):
             self.con.execute(f"DETACH DATABASE IF EXISTS {ALIAS}")
-
-
-def _keep_memory_together() -> None:
-    """Let this process have no more than two of glibc's arenas. The Delta extension works in many threads, and what they
-    leave in an arena each adds up: 60 KB with every commit, without end."""
-    m_arena_max = -8
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
-
-
-def _load_extension(con: "DuckDBPyConnection", name: str) -> None:
-    """Load an extension from its wheel: nothing is downloaded."""
-    import duckdb_extensions  # pyright: ignore[reportMissingTypeStubs] it ships none
-
-    Settings().duckdb_extensions.mkdir(parents=True, exist_ok=True)
-    duckdb_extensions.import_extension(name, con=con)
-    con.execute(f"LOAD {name}")
-
-
-def _ask_again_for(con: "DuckDBPyConnection", seconds: int) -> None:
-    """How long a request that gets no answer is sent again, by every connection of this engine."""
-    con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
-    con.execute("SET GLOBAL http_retry_backoff = 1.0")
-    con.execute(f"SET GLOBAL http_retries = {max(1, seconds * 1000 // _RETRY_WAIT_MS)}")
-
-
-@contextmanager
-def understood(what: str) -> Generator[None]:
-    """YieldWindow DuckDB's errors that speak of the catalog into ours; others pass through as they are."""
-    import duckdb
-
-    try:
-        yield
-    except RatifyError:
-        raise
-    except duckdb.Error as error:
-        raise _translated(error, what) from error
-
-
-def _translated(error: Exception, what: str) -> Exception:
-    text = str(error)
-    line = " ".join(text.split())[:1000]
-    for marks, kind, advice in _KINDS:
-        if marks.search(text):
-            return kind(f"DuckDB could not {what}: {line} {advice}")
-    return error
-
-
-def _says(*words: str, status: str | None = None) -> re.Pattern[str]:
-    """Match an error that holds one of the words, or one of the HTTP statuses as a number of its own: the texts also hold
-    ports, ids and file names, in which any digits may be found."""
-    number = [rf"(?<![\w:./-])({status})(?!\w|[./-]\w)"] if status else []
-    return re.compile("|".join([*map(re.escape, words), *number]))
-
-
-_KINDS: tuple[tuple[re.Pattern[str], type[CatalogError], str], ...] = (
-    (_says("already accepted", "CommitVersionConflict", "UpdateRequirementConflict", status="409"), CommitConflict, ""),
-    (
-        _says("Unauthorized", "Forbidden", "NotAuthorized", "PermissionDenied", status="401|403"),
-        CatalogDenied,
-        "Check UNITY_TOKEN and the grants of the principal behind it.",
-    ),
-    (_says("ResourceExhausted", "TooManyRequests", status="429|503"), CatalogBusy, "Try again later."),
-    (
-        _says("Could not establish connection", "Connection refused", "connection error", "Could not connect", "timed out"),
-        CatalogUnavailable,
-        "Check that the catalog runs (`ratify status`) and that UNITY_HOST is right.",
-    ),
-)

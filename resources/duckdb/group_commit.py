@@ -1,16 +1,17 @@
-"""Group commit: what many processes of one machine want to append to one table goes into one Delta version.
+"""Group commit: pending appends from all writers on one machine share one commit.
 
-Each writer stages its rows as a Parquet file, puts a request beside it, and waits for the table's lock. Whoever gets the
-lock commits all requests that wait, its own and the others', in one transaction, and leaves each writer its answer. So the
-commit window is never contended on one machine, and the more writers there are, the more loads a version carries. What goes
-on between machines is told in `resources.delta.commit_requests`.
+Each writer stages its rows as a Parquet file, puts a request beside it, and waits for the table's lock. The writer that has
+the lock commits all waiting requests, its own and the others', in one transaction, and leaves each writer an answer. So
+writers on one machine never compete for a version, and with more writers a version carries more loads. Writers on other
+machines use `resources.delta.commit_requests`.
 
-An engine that takes longer for a commit than we take from one to the next would lose to us again and again: beside four
-busy writers Spark made a commit in thirty seconds, or none. So whoever holds the lock looks now and then whether another has
-lost, and lets it have the next version, while what is to be appended here gathers for the one after.
+An engine that needs longer for a commit than we need between two would lose to us again and again: beside four busy
+writers Spark committed once in thirty seconds, or never. So the writer that holds the lock checks now and then whether
+another engine has lost a version. If so, it opens a yield window: it lets the other engine go first, while appends here
+queue up for the version after.
 
-Nothing here is needed for correctness: a load is in the table once because its id is compared and set in the commit that
-brings its rows. A writer that dies leaves a request whose lock is free: so the next one knows that nobody waits for it.
+A dead writer's lock is released and its request is discarded. Group commit is only an optimization: the catalog alone
+decides, because a load id is compared and set in the commit that adds its rows.
 """
 
 import fcntl
@@ -31,27 +32,27 @@ logger = logging.getLogger(__name__)
 
 MAX_LOADS = 2_000
 MAX_BYTES = 1 << 30
-_MAKING_S = 60
-# Longer than anyone waits for the catalog.
+_UNLOCKED_S = 60
+# Longer than any writer waits for the catalog.
 _STAGED_S = 86_400
-_ASK_S = 0.003
-_LOOK_S = 1.0
-# Where the engine that lost has died, one turn is lost with it.
+_LOCK_POLL_S = 0.003
+_CHECK_LOST_S = 1.0
+# If the engine that lost has died, one window of this length is wasted.
 _MAX_YIELD_S = 30.0
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows that wait to be appended.
+    """A pending append: rows that wait to be committed.
 
     Attributes:
         parquet: A file of rows.
         rows: How many.
         size: Bytes.
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
-        columns: Those that the file has, by name, with their types in Spark SQL's words.
+        columns: Types of the file's columns by name, in Spark SQL.
         stats: Delta's statistics of the file.
-        withdrawn: Ids of loads whose rows are not in the table any more; the commit marks them so.
+        withdrawn: Ids of loads whose rows are no longer in the table; the commit marks them as withdrawn.
     """
 
     parquet: Path
@@ -63,20 +64,24 @@ class Staged:
     withdrawn: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Return it on one line, for `from_json`."""
+        """Return the append as one line of JSON."""
         return json.dumps({**vars(self), "parquet": str(self.parquet)})
 
     @classmethod
     def from_json(cls, line: str) -> "Staged":
-        """Read it again."""
-        said: dict[str, Any] = json.loads(line)
-        said |= {"parquet": Path(said["parquet"]), "loads": tuple(said["loads"]), "withdrawn": tuple(said["withdrawn"])}
-        return cls(**said)
+        """Return the append that `to_json` wrote."""
+        content: dict[str, Any] = json.loads(line)
+        content |= {
+            "parquet": Path(content["parquet"]),
+            "loads": tuple(content["loads"]),
+            "withdrawn": tuple(content["withdrawn"]),
+        }
+        return cls(**content)
 
 
 @dataclass(frozen=True)
 class Ratified:
-    """A ratified append: the version that it is in, and the rows and loads that it brought.
+    """A ratified append: its version, and the rows and loads that it added.
 
     Attributes:
         attempts: How often the commit was tried.
@@ -91,18 +96,18 @@ class Ratified:
 
 
 Append = Callable[[Sequence[Staged]], tuple[int, int]]
-"""Appends the rows of all in one commit and returns its version, and how often it was tried. Raises RatifyError; nothing is
-committed then, but with CommitOutcomeUnknown."""
+"""Appends the rows of all in one commit, and returns its version and the number of attempts. Raises RatifyError: nothing was
+committed, unless it is CommitOutcomeUnknown."""
 
 
 @dataclass(frozen=True)
 class YieldWindow:
-    """A turn that other engines were given.
+    """A window in which other engines could commit first.
 
     Attributes:
-        lost: The version that one of them lost to us, before it.
-        seconds: How long we waited at most.
-        taken: Whether another version came meanwhile.
+        lost: The version that one of them had lost to us.
+        seconds: The longest that we waited.
+        taken: Whether another engine committed in the window.
     """
 
     lost: int = -1
@@ -111,19 +116,19 @@ class YieldWindow:
 
     @property
     def next_seconds(self) -> float:
-        """How long the next may be: an engine that was not done in time needs longer, as on a machine that is busy."""
+        """Length of the next window: an engine that did not commit in time needs longer, as on a busy machine."""
         return self.seconds if self.taken else min(_MAX_YIELD_S, self.seconds * 2)
 
 
 OpenYieldWindow = Callable[[YieldWindow], YieldWindow]
-"""Gives a turn to an engine that lost a version since the last turn, or returns that one, where none has."""
+"""Yields to an engine that lost a version since the last window, or returns that last window if none has."""
 
 
 class CommitQueue:
     """The requests for one table on this machine."""
 
     def __init__(self, folder: Path, max_loads: int = MAX_LOADS, max_bytes: int = MAX_BYTES) -> None:
-        """`folder` is on a local disk, the same for all processes that share the queue, and for no other table.
+        """`folder` is on a local disk, shared by all processes that append to the table, and used for no other table.
 
         A commit takes requests until it has `max_loads` loads or `max_bytes` bytes of Parquet, and at least one.
         """
@@ -133,7 +138,7 @@ class CommitQueue:
         folder.mkdir(parents=True, exist_ok=True)
 
     def commit(self, staged: Staged, append: Append, open_yield_window: OpenYieldWindow | None = None) -> Ratified:
-        """Append the staged rows, with those of whoever else waits; then, at times, `open_yield_window` to other engines.
+        """Append the staged rows together with those of all waiting writers; at times, open a yield window afterwards.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing of this append was committed.
@@ -144,17 +149,17 @@ class CommitQueue:
             while (answer := _taken(own)) is None:
                 with self._lock() as held:
                     if held and own.exists():
-                        # Ours is among them, but where more wait than fit into one commit: then those are older.
+                        # Ours is among them, unless more requests wait than fit into one commit: then those are older.
                         _serve(self._waiting(), append)
                         if open_yield_window:
                             self._open_yield_window(open_yield_window)
                 if not held:
-                    time.sleep(_ASK_S)
-            return _understood(answer, staged)
+                    time.sleep(_LOCK_POLL_S)
+            return _result(answer, staged)
 
     @contextmanager
     def _request(self, staged: Staged) -> Generator[Path]:
-        """A request that is there, and locked, for as long as its writer waits."""
+        """A request that exists, and is locked, for as long as its writer waits."""
         path = self._folder / f"{time.time_ns():020d}-{uuid4().hex}.request"
         with path.with_suffix(".making").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -164,27 +169,27 @@ class CommitQueue:
             try:
                 yield path
             finally:
-                # Still there where we stop waiting, as at Ctrl-C. Whoever holds the lock may just be committing it: whether
-                # it was is then told by its loads, as after a crash.
+                # It still exists if we stop waiting, as on Ctrl-C. The holder of the lock may just be committing it: then
+                # the load ids show whether it was committed, as after a crash.
                 path.unlink(missing_ok=True)
                 _taken(path)
 
     @contextmanager
     def _lock(self) -> Generator[bool]:
-        """Try to take the table's lock, and say whether it is held."""
+        """Try to take the table's lock, and yield whether we hold it."""
         with (self._folder / "lock").open("w") as file:
             yield _free(file)
 
     def _open_yield_window(self, open_yield_window: OpenYieldWindow) -> None:
-        """Ask for it, but not at every commit. The lock is held, and the answers are given."""
-        # No dot in its name: it is nobody's request.
-        noted = self._folder / "yield-window"
+        """Open a yield window, but do not check at every commit. The lock is held, and the answers are written."""
+        # No dot in its name, so it is no request.
+        state = self._folder / "yield-window"
         last = YieldWindow()
         with suppress(FileNotFoundError, ValueError):
-            if time.time() - noted.stat().st_mtime < _LOOK_S:
+            if time.time() - state.stat().st_mtime < _CHECK_LOST_S:
                 return
-            last = YieldWindow(**json.loads(noted.read_text()))
-        noted.write_text(json.dumps(vars(open_yield_window(last))))
+            last = YieldWindow(**json.loads(state.read_text()))
+        state.write_text(json.dumps(vars(open_yield_window(last))))
 
     def _waiting(self) -> dict[Path, Staged]:
         """The oldest requests that go into one commit. The lock is held."""
@@ -195,21 +200,21 @@ class CommitQueue:
             size += staged.size
             if group and (len(seen) + len(staged.loads) > self._max_loads or size > self._max_bytes):
                 break
-            # Of two with the same load the second has to wait, and to be told that the table holds it.
+            # Of two with the same load the second waits, and then gets AlreadyLoaded.
             if seen.isdisjoint(staged.loads):
                 group[path] = staged
                 seen.update(staged.loads)
         return group
 
     def _sweep(self) -> None:
-        """Clear away what writers left that died: whoever repeats their loads stages them again. The lock is held."""
+        """Remove the files of dead writers: a repeated load is staged again. The lock is held."""
         for path in self._folder.glob("*.*"):
             with suppress(FileNotFoundError):
-                # Of one that is being made its age must tell: it is there for a moment before it is locked.
+                # A request that is being written exists for a moment before it is locked, so its age decides.
                 age = time.time() - path.stat().st_mtime
                 if path.suffix == ".parquet" and age > _STAGED_S:
                     path.unlink()
-                if path.suffix == ".parquet" or (path.suffix == ".making" and age < _MAKING_S):
+                if path.suffix == ".parquet" or (path.suffix == ".making" and age < _UNLOCKED_S):
                     continue
             with suppress(FileNotFoundError), path.open() as file:
                 if not _free(file):
@@ -235,7 +240,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
         _answer(group, error=type(error).__name__, message=str(error))
     except Exception as error:
         if len(group) > 1:
-            # One of them is at fault, and only its own writer is to hear of it.
+            # Only the writer whose append fails gets the error.
             for path, staged in group.items():
                 _serve({path: staged}, append)
         elif isinstance(error, RatifyError):
@@ -248,7 +253,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
 
 
 def _free(file: IO[str]) -> bool:
-    """Take a file's lock, if nobody has it: of a request's, that means that its writer is gone."""
+    """Try to take a file's lock. If a request's lock is free, its writer has died."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -257,7 +262,7 @@ def _free(file: IO[str]) -> bool:
 
 
 def _answer(requests: Iterable[Path], **answer: Any) -> None:
-    """Into the request itself, for that is the file which its writer keeps locked for as long as it lives."""
+    """Append the answer to the request itself, because its writer keeps that file locked as long as it lives."""
     for request in requests:
         with request.open("a") as file:
             file.write("\n" + json.dumps(answer))
@@ -265,7 +270,7 @@ def _answer(requests: Iterable[Path], **answer: Any) -> None:
 
 
 def _taken(request: Path) -> dict[str, Any] | None:
-    """The answer to a request, which is there once."""
+    """The answer to a request, which is removed; None if there is none yet."""
     path = request.with_suffix(".answer")
     try:
         answer = json.loads(path.read_text().splitlines()[-1])
@@ -275,7 +280,7 @@ def _taken(request: Path) -> dict[str, Any] | None:
     return answer
 
 
-def _understood(answer: dict[str, Any], staged: Staged) -> Ratified:
+def _result(answer: dict[str, Any], staged: Staged) -> Ratified:
     error = answer.get("error")
     if error is None:
         return Ratified(answer["version"], staged.rows, staged.loads, answer["attempts"], answer["shared"])

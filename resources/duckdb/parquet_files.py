@@ -1,4 +1,4 @@
-"""Parquet files written by DuckDB, with the statistics that Delta keeps of them."""
+"""Parquet files written by DuckDB, with their statistics for Delta's log."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from resources.sql.duckdb_sql import identifier, literal
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Delta's readers skip files by these; of longer strings a prefix would do, which is not worth the care that it needs.
+# Delta's readers skip files by these bounds. Longer strings would need a truncated prefix, which is not worth the effort.
 _LONGEST_STRING = 32
 _MOST_COLUMNS = 32
 _INFINITE = frozenset({"infinity", "-infinity"})
-# Delta Kernel, which reads the log for DuckDB, takes the JSON escapes of characters from here on for others.
+# Delta Kernel, which reads the log for DuckDB, misreads the JSON escapes of characters from here on.
 _MISREAD = "\U00100000"
 
 
@@ -31,19 +31,19 @@ class ParquetFile:
 
 
 def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> ParquetFile:
-    """Write the rows of a query to a Parquet file, which is not there if this fails.
+    """Write the rows of a query to a Parquet file. After an error there is no file.
 
     Raises:
-        AppendFailed: a date or timestamp is infinite, which is a day in the year 5881580 or 294247 for other engines.
+        AppendFailed: a date or timestamp is infinite; other engines would read a day in the year 5881580 or 294247.
         duckdb.Error: as the query does.
     """
     try:
         target = literal(str(path))
-        told = con.execute(f"COPY ({select}) TO {target} (FORMAT parquet, RETURN_STATS)").fetchall()
-        if not told:
-            # An empty result, of which DuckDB tells nothing.
+        returned = con.execute(f"COPY ({select}) TO {target} (FORMAT parquet, RETURN_STATS)").fetchall()
+        if not returned:
+            # For an empty result DuckDB returns no statistics.
             return ParquetFile(0, path.stat().st_size, {"numRecords": 0})
-        _, rows, size, _, columns, _ = told[0]
+        _, rows, size, _, columns, _ = returned[0]
         _refuse_infinite(con, target, columns)
         types = {name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE FROM {target}").fetchall()}
     except BaseException:
@@ -53,8 +53,8 @@ def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Parquet
 
 
 def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[str, Mapping[str, str]]) -> None:
-    # Most files need no further look: only a date, a timestamp or a text can have such a bound.
-    if not any({said.get("min"), said.get("max")} & _INFINITE for said in columns.values()):
+    # Only a date, a timestamp or a text can have such a bound, so most files need no further check.
+    if not any({stats.get("min"), stats.get("max")} & _INFINITE for stats in columns.values()):
         return
     found = con.execute(
         f"SELECT path_in_schema FROM parquet_metadata({target}) WHERE type <> 'BYTE_ARRAY' "
@@ -62,19 +62,19 @@ def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[st
         [sorted(_INFINITE)],
     ).fetchone()
     if found:
-        raise AppendFailed(f"Column {found[0]}: an infinite date or timestamp is one to DuckDB alone; write NULL instead.")
+        raise AppendFailed(f"Column {found[0]}: an infinite date or timestamp exists in DuckDB alone; write NULL instead.")
 
 
 def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Any]:
     nulls, least, most = dict[str, int](), dict[str, Any](), dict[str, Any]()
     for name, type_ in list(types.items())[:_MOST_COLUMNS]:
-        said = columns.get(identifier(name))
-        if said is None or "null_count" not in said:
+        stats = columns.get(identifier(name))
+        if stats is None or "null_count" not in stats:
             continue
-        nulls[name] = int(said["null_count"])
-        bounds = [_bound(type_, said.get(side)) for side in ("min", "max")]
-        if said.get("has_nan") != "true" and None not in bounds:
-            # Readers may take -0.0 for less than 0.0, to which it is equal in SQL: both zeros are within.
+        nulls[name] = int(stats["null_count"])
+        bounds = [_bound(type_, stats.get(side)) for side in ("min", "max")]
+        if stats.get("has_nan") != "true" and None not in bounds:
+            # Readers may sort -0.0 before 0.0, which are equal in SQL: the bounds include both zeros.
             least[name], most[name] = (
                 zero if bound == 0.0 and isinstance(bound, float) else bound
                 for bound, zero in zip(bounds, (-0.0, 0.0), strict=True)
@@ -83,7 +83,7 @@ def _stats(rows: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[s
 
 
 def _bound(type_: str, text: str | None) -> Any:
-    """A bound as Delta's JSON has it, or None where none can be said."""
+    """A bound as Delta's JSON has it, or None if there is none."""
     reader = _BOUNDS.get(type_)
     return reader(text) if reader and text is not None else None
 

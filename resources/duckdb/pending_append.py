@@ -1,4 +1,4 @@
-"""What a group of writers appends to a table: checked against its columns, brought into its storage, and proposed."""
+"""A pending append: rows of a group of writers, checked against the table, stored and proposed for commit."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
+from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequest, CommitRequests
-from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_loaded, as_withdrawn, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged
@@ -18,12 +19,12 @@ from resources.sql.duckdb_sql import literal
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Smaller ones are brought together in one file, for readers pay for each.
+# Smaller files are combined into one, because each file costs readers time.
 _FILE_OF_ITS_OWN = 16 << 20
 
 
 class CommittedByOther(Exception):
-    """Raised by a plan: another writer has committed what it is for."""
+    """Raised by a plan: another writer has committed our commit request."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
@@ -31,17 +32,19 @@ class CommittedByOther(Exception):
 
 
 class PendingAppend:
-    """What a group of writers appends: brought into the table's storage once, however often the commit is tried, and handed
-    over to other machines' writers where those were faster (see `resources.delta.commit_requests`).
+    """Pending appends of a group of writers, which share one commit.
+
+    The data files are written to the table's storage once, however often the commit is tried. After a lost version, a commit
+    request lets writers on other machines commit them (see `resources.delta.commit_requests`).
 
     Attributes:
-        attempts: How often it was proposed.
+        attempts: How often the append was proposed.
     """
 
     def __init__(
         self, con: "DuckDBPyConnection", log: DeltaLog, group: Sequence[Staged], *, exclusive: bool = False
     ) -> None:
-        """`alone`: it is part of a commit that does more than append, so nobody else may make it."""
+        """`exclusive`: the append is part of a commit that does more, so no other writer may commit it."""
         self._con = con
         self._log = log
         self._group = group
@@ -51,71 +54,71 @@ class PendingAppend:
         self._files = list[DataFile]()
         self._requests: CommitRequests | None = None
         self._own: CommitRequest | None = None
-        self._taken = list[CommitRequest]()
+        self._included = list[CommitRequest]()
         self._since = 0
         self.attempts = 0
 
     @property
     def requested(self) -> bool:
-        """Whether another writer may commit it."""
+        """Whether another writer may commit it, because a commit request was posted."""
         return self._own is not None
 
     def proposal(self, snapshot: Snapshot) -> Proposal:
-        """What to commit on top of a snapshot.
+        """Return the proposal for the version after a snapshot.
 
         Raises:
-            CommittedByOther: it was handed over, and is in the table.
+            CommittedByOther: another writer committed our request; the rows are in the table.
             AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
         """
         versions = snapshot.txn_versions(self._loads)
-        if there := loaded_ids(versions):
-            self._look_for_own(snapshot)
-            raise AlreadyLoaded(snapshot.full_name, sorted(there))
+        if loaded := loaded_ids(versions):
+            self._raise_if_committed(snapshot)
+            raise AlreadyLoaded(snapshot.full_name, sorted(loaded))
         for staged in self._group:
             _check_columns(snapshot, staged)
-        # A table that was dropped and made anew has another place.
+        # A table that was dropped and created again has another location.
         if self._table != snapshot.uuid:
-            self._table, self._files = snapshot.uuid, self._bring()
+            self._table, self._files = snapshot.uuid, self._write_files()
             self._requests, self._own, self.attempts = CommitRequests(self._log.storage), None, 0
         withdrawn = [load for staged in self._group for load in staged.withdrawn]
-        self._taken = self._taken_along(snapshot, shared=not withdrawn)
+        self._included = self._requests_to_include(snapshot, shared=not withdrawn)
         self.attempts += 1
-        loads = [*self._loads, *(load for request in self._taken for load in request.loads)]
+        loads = [*self._loads, *(load for request in self._included for load in request.loads)]
         versions = snapshot.txn_versions(loads)
         before = snapshot.txn_versions(withdrawn)
         txns = as_loaded(versions, loads) | as_withdrawn(before, loaded_ids(before))
-        files = [*self._files, *(file for request in self._taken for file in request.files)]
+        files = [*self._files, *(file for request in self._included for file in request.files)]
         return Proposal(adds=files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
 
     def withdraw(self) -> None:
-        """Take the files away again, when the catalog has refused them and nobody else can commit them."""
+        """Delete the files after the catalog has refused them, unless another writer may still commit them."""
         if not self.requested:
             for file in self._files:
                 self._log.storage.remove(file.path)
 
     def clear(self) -> None:
-        """Take the requests away that are in the table now."""
+        """Remove the requests whose rows are in the table now."""
         if self._requests:
-            self._requests.remove([*self._taken, *([self._own] if self._own else [])])
+            self._requests.remove([*self._included, *([self._own] if self._own else [])])
 
-    def _taken_along(self, snapshot: Snapshot, *, shared: bool) -> list[CommitRequest]:
-        """Requests of others, where there are some to be expected; and one of our own, once we have lost."""
+    def _requests_to_include(self, snapshot: Snapshot, *, shared: bool) -> list[CommitRequest]:
+        """Requests of other writers, if any are to be expected. After a lost version, this also posts one of our own."""
         if self._exclusive or self._requests is None or not self._log.contended:
             return []
         if self.attempts and shared and self._files and not self._own:
             self._since, self._own = snapshot.version, self._requests.post(snapshot, self._loads, self._files)
         return self._requests.waiting(snapshot, self._loads, lambda loads: loaded_ids(snapshot.txn_versions(loads)))
 
-    def _look_for_own(self, snapshot: Snapshot) -> None:
+    def _raise_if_committed(self, snapshot: Snapshot) -> None:
         if self._own:
             own = {file.path for file in self._own.files}
             for version in range(self._since + 1, snapshot.version + 1):
                 if any(action.get("add", {}).get("path") in own for action in self._log.actions(version)):
-                    # Those of others may not be.
-                    self._taken = []
+                    # Requests of other writers may not be in that commit.
+                    self._included = []
                     raise CommittedByOther(version)
 
-    def _bring(self) -> list[DataFile]:
+    def _write_files(self) -> list[DataFile]:
         filled = [staged for staged in self._group if staged.rows]
         small = [staged for staged in filled if staged.size < _FILE_OF_ITS_OWN]
         files = [
@@ -124,13 +127,13 @@ class PendingAppend:
         if len(small) == 1:
             files.append(self._put(small[0].parquet, small[0].rows, small[0].size, small[0].stats))
         elif small:
-            together = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
+            combined = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
             names = ", ".join(literal(str(staged.parquet)) for staged in small)
             try:
-                written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", together)
-                files.append(self._put(together, written.rows, written.size, written.stats))
+                written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", combined)
+                files.append(self._put(combined, written.rows, written.size, written.stats))
             finally:
-                together.unlink(missing_ok=True)
+                combined.unlink(missing_ok=True)
         return files
 
     def _put(self, parquet: Path, rows: int, size: int, stats: Mapping[str, Any]) -> DataFile:
@@ -140,10 +143,10 @@ class PendingAppend:
 
 
 def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
-    """Columns are known by name: a table may have them in another order, but no more and no less."""
-    there = {field["name"].lower(): field for field in snapshot.fields}
+    """Columns are matched by name: a table may have them in another order, but must have exactly these."""
+    unmatched = {field["name"].lower(): field for field in snapshot.fields}
     for name, type_ in staged.columns.items():
-        field = there.pop(name.lower(), None)
+        field = unmatched.pop(name.lower(), None)
         found = type_of_delta(field["type"]).spark if field else None
         if field is None or found != type_:
             is_ = f"has {found}" if found else "has no such column"
@@ -153,7 +156,7 @@ def _check_columns(snapshot: Snapshot, staged: Staged) -> None:
             )
         if not field["nullable"] and (nulls := staged.stats.get("nullCount", {}).get(name)):
             raise AppendFailed(f"{snapshot.full_name}, column {name}: must not be NULL, and is in {nulls:,} rows.")
-    if more := sorted(field["name"] for field in there.values()):
+    if more := sorted(field["name"] for field in unmatched.values()):
         raise UnsafeTable(
             f"{snapshot.full_name} has columns {', '.join(more)} that are not written. Alter the table or the declaration "
             "so that both agree."

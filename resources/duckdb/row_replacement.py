@@ -1,4 +1,4 @@
-"""Rows that stand for others: those of a file that was landed again with other content take the place of the first ones."""
+"""Replacement of rows: the rows of a file that landed again with other content replace those of its first content."""
 
 import tempfile
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
-from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.commit_actions import Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_loaded, as_withdrawn, withdrawn_ids
 from resources.delta.snapshot import DataFile, LiveFile, Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import PendingAppend
-from resources.errors import AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable
+from resources.errors import NOTHING_COMMITTED, CommitConflict, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A ratified replacement: its version, the rows that came and those that went, and how often the commit was tried."""
+    """A ratified replacement: its version, the numbers of rows added and removed, and the number of attempts."""
 
     version: int
     rows: int
-    gone: int
+    removed: int
     attempts: int
 
 
@@ -44,45 +45,45 @@ def replace_rows(
 ) -> Replaced:
     """In one version, remove the rows whose `column` is `value` and append the staged ones.
 
-    Files that hold such rows are written again without them. Rows that only move get new row ids, as row tracking keeps
-    stable ones only in columns of their own in the data files, which DuckDB does not write.
+    Files with such rows are rewritten without them. Rows that only move get new row ids: row tracking keeps stable ids in
+    extra columns of the data files, which DuckDB does not write.
 
     Args:
         con: A session's connection, whose time zone is UTC.
         log: The table's log.
         staged: The new rows, with the loads that bring them, which the table must not hold yet.
         column: A string column.
-        value: What it is in the rows that go.
-        withdrawn: Loads whose rows these are. From then on they are not in the table, and can be loaded again.
-        reloaded: Loads that are in the table, before and after, with other rows.
+        value: Its value in the rows to remove.
+        withdrawn: Loads of the removed rows. They are marked as withdrawn, and can be loaded again.
+        reloaded: Loads that are in the table before and after, with other rows.
 
     Raises:
         AlreadyLoaded: the table holds one of the staged loads; nothing was committed.
-        UnsafeTable: the table forbids to remove rows, keeps a change data feed, or has deleted rows in a touched file.
+        UnsafeTable: the table is append-only, has a change data feed, or has deleted rows in an affected file.
         CommitConflict: another writer has withdrawn one of `withdrawn` already, or won every attempt; nothing was committed.
-        What `DuckDBSession.append` raises.
+        Whatever `DuckDBSession.append` raises.
     """
     replacement = _Replacement(con, log, staged, column, value, withdrawn, reloaded)
     try:
         committed = log.commit(replacement.proposal)
-    except (AlreadyLoaded, AppendFailed, UnsafeTable, CommitConflict, CatalogBusy, CatalogDenied):
-        # Of nothing else can it be said that no commit names the files.
+    except NOTHING_COMMITTED:
+        # After any other error, a ratified commit may name the files.
         replacement.withdraw()
         raise
-    replacement.withdraw(but=replacement.proposed)
-    return Replaced(committed.version, staged.rows, replacement.gone, committed.attempts)
+    replacement.withdraw(except_for=replacement.proposed)
+    return Replaced(committed.version, staged.rows, replacement.removed, committed.attempts)
 
 
 @dataclass(frozen=True)
 class _Rest:
-    """What is left of a file: how many rows go, and the file of those that stay, if any do."""
+    """What remains of a file: the number of removed rows, and a new file with the other rows, if there are any."""
 
-    gone: int
-    kept: DataFile | None = None
+    removed: int
+    rewritten: DataFile | None = None
 
 
 class _Replacement:
-    """Each file is read and written again once, however often the commit is tried."""
+    """Each file is rewritten once, however often the commit is tried."""
 
     def __init__(
         self,
@@ -104,51 +105,51 @@ class _Replacement:
         self._table = ""
         self._rests = dict[tuple[str, str], _Rest]()
         self.proposed: Sequence[DataFile] = ()
-        self.gone = 0
+        self.removed = 0
 
     def proposal(self, snapshot: Snapshot) -> Proposal:
-        """What to commit on top of a snapshot."""
-        # First, for whoever repeats a replacement is to hear that it was made.
+        """Return the proposal for the version after a snapshot."""
+        # First, so that a repeated replacement raises AlreadyLoaded.
         appended = self._pending.proposal(snapshot)
         versions = snapshot.txn_versions([*self._withdrawn, *self._reloaded])
-        # One that the log does not know, or has forgotten, may well have been in.
-        if taken := sorted(withdrawn_ids(versions).intersection(self._withdrawn)):
+        # A load that the log does not know, or has forgotten, may well have been in the table.
+        if withdrawn := sorted(withdrawn_ids(versions).intersection(self._withdrawn)):
             raise CommitConflict(
-                f"{snapshot.full_name} no longer holds load {', '.join(taken)}, whose rows were to be replaced: another "
-                "writer has done so. Look which rows are there now, and call again."
+                f"{snapshot.full_name} no longer holds load {', '.join(withdrawn)}, whose rows were to be replaced: another "
+                "writer has done so. Check which rows the table has now, and call again."
             )
         if self._table != snapshot.uuid:
             self._table, self._rests = snapshot.uuid, {}
-        touched = [(file, rest) for file in self._candidates(snapshot) if (rest := self._rest(snapshot, file)).gone]
-        if touched:
-            refuse_removes(snapshot, [file for file, _ in touched])
-        kept = [rest.kept for _, rest in touched if rest.kept]
-        self.gone = sum(rest.gone for _, rest in touched)
-        self.proposed = [*appended.adds, *kept]
+        affected = [(file, rest) for file in self._candidates(snapshot) if (rest := self._rest(snapshot, file)).removed]
+        if affected:
+            refuse_removes(snapshot, [file for file, _ in affected])
+        rewritten = [rest.rewritten for _, rest in affected if rest.rewritten]
+        self.removed = sum(rest.removed for _, rest in affected)
+        self.proposed = [*appended.adds, *rewritten]
         return replace(
             appended,
             adds=self.proposed,
-            removes=[file for file, _ in touched],
+            removes=[file for file, _ in affected],
             txns={**appended.txns, **as_withdrawn(versions, self._withdrawn), **as_loaded(versions, self._reloaded)},
             parameters={"mode": "Overwrite", "partitionBy": "[]", "predicate": self._condition("=")},
             # As Spark's INSERT … REPLACE WHERE counts them.
             metrics={
                 "numOutputRows": sum(file.rows for file in appended.adds),
-                "numDeletedRows": self.gone,
-                "numCopiedRows": sum(file.rows for file in kept),
+                "numDeletedRows": self.removed,
+                "numCopiedRows": sum(file.rows for file in rewritten),
             },
         )
 
-    def withdraw(self, but: Sequence[DataFile] = ()) -> None:
-        """Take the files away again that no commit names."""
-        if not but:
+    def withdraw(self, except_for: Sequence[DataFile] = ()) -> None:
+        """Delete the files that no commit names."""
+        if not except_for:
             self._pending.withdraw()
         for rest in self._rests.values():
-            if rest.kept and rest.kept not in but:
-                self._log.storage.remove(rest.kept.path)
+            if rest.rewritten and rest.rewritten not in except_for:
+                self._log.storage.remove(rest.rewritten.path)
 
     def _candidates(self, snapshot: Snapshot) -> list[LiveFile]:
-        """Files that may hold such rows, by their statistics: bounds may be wider than what they bound, never narrower."""
+        """Files that may have such rows, by their statistics: bounds may be wider than the values, never narrower."""
 
         def may_hold(file: LiveFile) -> bool:
             least: str = file.stats.get("minValues", {}).get(self._column, "")
@@ -170,29 +171,31 @@ class _Replacement:
 
     def _split(self, snapshot: Snapshot, file: LiveFile, local: Path) -> _Rest:
         source = f"read_parquet({literal(str(local))})"
-        there = {name.lower() for name, *_ in self._con.execute(f"DESCRIBE FROM {source}").fetchall()}
-        if self._column.lower() not in there:
+        columns = {name.lower() for name, *_ in self._con.execute(f"DESCRIBE FROM {source}").fetchall()}
+        if self._column.lower() not in columns:
             return _Rest(0)
         counts = self._con.execute(f"SELECT count(*) FILTER ({self._condition('=')}), count(*) FROM {source}").fetchall()
-        gone, total = counts[0]
-        if gone and file.has_deletion_vector:
+        removed, total = counts[0]
+        if removed and file.has_deletion_vector:
             raise UnsafeTable(
-                f"{snapshot.full_name} has deleted rows in {file.path}, which holds rows that are to be replaced, and only "
+                f"{snapshot.full_name} has deleted rows in {file.path}, which has rows to be replaced, and only "
                 f"Spark rewrites such a file: run DELETE FROM {snapshot.full_name} WHERE {self._condition('=')} in Spark, "
                 "and append the new rows."
             )
-        if gone in (0, total):
-            return _Rest(gone)
-        # By the table's types: engines have several ways to keep the same values in Parquet.
-        kept = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields if field["name"].lower() in there}
-        typed = ", ".join(f"CAST({identifier(name)} AS {type_.sql}) AS {identifier(name)}" for name, type_ in kept.items())
+        if removed in (0, total):
+            return _Rest(removed)
+        # By the table's types: engines store the same values in Parquet in several ways.
+        types = {
+            field["name"]: type_of_delta(field["type"]) for field in snapshot.fields if field["name"].lower() in columns
+        }
+        typed = ", ".join(f"CAST({identifier(name)} AS {type_.sql}) AS {identifier(name)}" for name, type_ in types.items())
         with tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-            rewritten = Path(folder) / "kept.parquet"
+            target = Path(folder) / "rest.parquet"
             rest = f"SELECT {typed} FROM {source} WHERE {self._condition('IS DISTINCT FROM')}"
-            written = write_parquet(self._con, rest, rewritten)
+            written = write_parquet(self._con, rest, target)
             path = f"duckdb-{uuid4()}.parquet"
-            self._log.storage.put(rewritten, path)
-        return _Rest(gone, DataFile(path, written.rows, written.size, written.stats))
+            self._log.storage.put(target, path)
+        return _Rest(removed, DataFile(path, written.rows, written.size, written.stats))
 
     def _condition(self, operator: str) -> str:
         return f"{identifier(self._column)} {operator} {literal(self._value)}"

@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resources.column_types import SqlType, sql_type
+from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
 from resources.sql.duckdb_sql import literal
-
-_TYPES = {"VARCHAR": "STRING", "INTEGER": "INT", "BLOB": "BYTES", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ(6)"}
 
 
 @dataclass(frozen=True)
@@ -109,19 +107,7 @@ def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
 
 def flink_type(spark: str) -> str:
     """Return the Flink type of a Spark SQL type."""
-    return _flink(sql_type(spark))
-
-
-def _flink(type_: SqlType) -> str:
-    match type_.name:
-        case "LIST":
-            return f"ARRAY<{_flink(type_.parts[0][1])}>"
-        case "MAP":
-            return f"MAP<{_flink(type_.parts[0][1])}, {_flink(type_.parts[1][1])}>"
-        case "STRUCT":
-            return f"ROW<{', '.join(f'{quoted(name)} {_flink(part)}' for name, part in type_.parts)}>"
-        case plain:
-            return _TYPES.get(plain, plain)
+    return sql_type(spark).flink
 
 
 def quoted(name: str) -> str:

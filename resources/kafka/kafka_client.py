@@ -1,6 +1,6 @@
-"""Kafka: where the brokers are and who asks, for Spark and for ourselves; offsets, topics, producers.
+"""Kafka client: connections for Spark and for this process; offsets, topics, producers.
 
-Passwords come from the environment, and go into the settings of clients only: never into a message, a log or the UI.
+Passwords come from the environment and go only into the settings of clients: never into a message, a log or the UI.
 """
 
 import time
@@ -15,7 +15,8 @@ import dagster as dg
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from resources.errors import BrokerDenied, BrokerUnavailable, RatifyError, StreamError, TopicMissing
+from resources.errors import BrokerUnavailable, RatifyError, StreamError, TopicMissing
+from resources.kafka.kafka_errors import CHECK_BROKER, DENIED, is_unsettled, translated
 from resources.redaction import redacted
 from resources.settings import KafkaConnection, Settings
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 Ask = Callable[[Callable[[], Mapping[Any, "Future[Any]"]]], dict[Any, Any]]
-"""Asks an admin client, again while nobody leads yet, and returns the answers by the keys of what it was asked."""
+"""Sends a request to an admin client, again while a leader is missing, and returns the answers by the request's keys."""
 
 Offsets = dict[str, dict[int, int]]
 """An offset for each partition of each topic."""
@@ -33,58 +34,17 @@ _JAAS_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# Names of librdkafka's and the broker's error codes, by what they mean to whoever asks.
-_DENIED = frozenset(
-    {
-        "_AUTHENTICATION",
-        "SASL_AUTHENTICATION_FAILED",
-        "UNSUPPORTED_SASL_MECHANISM",
-        "TOPIC_AUTHORIZATION_FAILED",
-        "GROUP_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-    }
-)
-_MISSING = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
-_UNAVAILABLE = frozenset(
-    {
-        "_TRANSPORT",
-        "_ALL_BROKERS_DOWN",
-        "_NOENT",
-        "_TIMED_OUT",
-        "_MSG_TIMED_OUT",
-        "_RESOLVE",
-        "_WAIT_COORD",
-        "_SSL",
-        "REQUEST_TIMED_OUT",
-        "BROKER_NOT_AVAILABLE",
-        "LEADER_NOT_AVAILABLE",
-        "COORDINATOR_NOT_AVAILABLE",
-    }
-)
-# Of a topic that was just made, or a broker that has just started: it takes a moment until somebody leads, and all know who.
-_UNSETTLED = frozenset(
-    {
-        "_NOENT",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "LEADER_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "NOT_LEADER_FOR_PARTITION",
-        "UNKNOWN_LEADER_EPOCH",
-    }
-)
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """What topics hold: the offset of the first record still there, and the one that the next record will get."""
+    """Offsets of topics: that of the first record that still exists, and the one that the next record will get."""
 
     earliest: Offsets
     latest: Offsets
 
     def behind(self, position: Offsets) -> int:
-        """Return how many records a reader has before it that stands at `position`, or knows nothing of a partition yet."""
+        """Return how many records a reader at `position` has not read; a missing partition counts from its start."""
         return sum(
             max(0, end - max(position.get(topic, {}).get(partition, 0), self.earliest[topic][partition]))
             for topic, ends in self.latest.items()
@@ -100,7 +60,7 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     @property
     def connection(self) -> KafkaConnection:
-        """Where to connect to.
+        """The brokers and credentials.
 
         Raises:
             NotConfigured: no broker is named, or a password is missing.
@@ -111,13 +71,13 @@ class Kafka(dg.ConfigurableResource[Any]):
         return settings.kafka_connection()
 
     def source_options(self) -> dict[str, str]:
-        """Return the options by which Spark's source and sink connect; they hold the password."""
+        """Return the connection options of Spark's source and sink; they include the password."""
         to = self.connection
         options = {"kafka.bootstrap.servers": to.bootstrap, "kafka.security.protocol": to.protocol}
         if to.protocol.startswith("SASL"):
             options |= {"kafka.sasl.mechanism": to.mechanism, "kafka.sasl.jaas.config": _jaas(to)}
         if to.ca:
-            # The text itself: Spark's servers need not have the file.
+            # The text itself, because Spark's servers may not have the file.
             options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": to.ca.read_text()}
         return options
 
@@ -139,8 +99,8 @@ class Kafka(dg.ConfigurableResource[Any]):
             partitions = self._partitions(admin, ask, topics)
             found: list[Offsets] = []
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-                wanted = dict.fromkeys(partitions, spec)
-                asked = ask(partial(admin.list_offsets, wanted, request_timeout=self.timeout_seconds))
+                specs = dict.fromkeys(partitions, spec)
+                asked = ask(partial(admin.list_offsets, specs, request_timeout=self.timeout_seconds))
                 offsets: Offsets = {topic: {} for topic in topics}
                 for at, info in asked.items():
                     offsets[at.topic][at.partition] = info.offset
@@ -148,7 +108,7 @@ class Kafka(dg.ConfigurableResource[Any]):
         return OffsetRange(*found)
 
     def ensure_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
-        """Create a topic where it is missing, with as many copies as the broker gives by default; return whether it was."""
+        """Create a topic if it is missing, with the broker's default replication; return whether it was created."""
         from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
         with self._admin() as (admin, ask):
@@ -169,23 +129,23 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def producer(self, **settings: Any) -> "Generator[Producer]":
-        """A producer that writes each record once, in order; all have arrived when the block has ended.
+        """A producer that writes each record once, in order; all have arrived after the block.
 
         Raises:
             BrokerUnavailable, BrokerDenied, TopicMissing: a record did not arrive.
         """
         from confluent_kafka import Producer
 
-        met, failed = list[Any](), list[Any]()
-        with self._understood(met):
+        client_errors, failed = list[Any](), list[Any]()
+        with self._translating(client_errors):
 
             def arrived(error: Any, _record: Any) -> None:
                 if error:
                     failed.append(error)
 
             conf: dict[str, Any] = {
-                # What it meets on the way, such as a broker that is down for a while, is no failure: it goes on trying.
-                **self._client(met),
+                # An error of the client, such as a broker that is down for a while, is no failure: it keeps trying.
+                **self._client(client_errors),
                 "enable.idempotence": True,
                 "linger.ms": 20,
                 "compression.type": "lz4",
@@ -200,29 +160,29 @@ class Kafka(dg.ConfigurableResource[Any]):
                 yield producer
             finally:
                 left = producer.flush(self.timeout_seconds * 3)
-        if lost := failed or [error for error in met if left and error.name() in _DENIED]:
+        if lost := failed or [error for error in client_errors if left and error.name() in DENIED]:
             raise self._translated(lost[0])
         if left:
-            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {_CHECK}")
+            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {CHECK_BROKER}")
 
     def show_progress(self, group: str, offsets: Offsets) -> None:
-        """Commit offsets to a consumer group, where Kafka's own tools then show how far a stream is; it is never read."""
+        """Commit offsets to a consumer group, so that Kafka's own tools show a stream's progress; we never read them."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        # Not a consumer's commit, which may wait for a broker that has died for as long as that is away.
+        # Not by a consumer's commit, which may wait for a dead broker until it is back.
         with self._admin() as (admin, ask):
-            standing = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])]
-            ask(partial(admin.alter_consumer_group_offsets, standing, request_timeout=self.timeout_seconds))
+            committed = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at) for at in _flat(offsets)])]
+            ask(partial(admin.alter_consumer_group_offsets, committed, request_timeout=self.timeout_seconds))
 
     def progress(self, group: str, topics: Sequence[str]) -> Offsets:
-        """Return the offsets that a consumer group has committed; without the partitions for which it has none."""
+        """Return the offsets that a consumer group has committed; partitions without one are left out."""
         from confluent_kafka import Consumer
 
         failed = list[Any]()
         with self._admin() as (admin, ask):
             partitions = self._partitions(admin, ask, topics)
-        # An admin client that asks for them ends the process where the group's coordinator has just moved.
-        with self._understood(failed):
+        # An admin client that asks for them crashes the process if the group's coordinator has just moved.
+        with self._translating(failed):
             consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False})
             try:
                 committed = self._settling()(consumer.committed, partitions, timeout=self.timeout_seconds)
@@ -241,19 +201,19 @@ class Kafka(dg.ConfigurableResource[Any]):
         from confluent_kafka.admin import AdminClient
 
         failed = list[Any]()
-        # Closed here: one that Python's collector finds within the client's own thread ends the process.
-        with self._understood(failed), AdminClient(self._client(failed)) as admin:
+        # Closed here: if Python collects it within the client's own thread, the process crashes.
+        with self._translating(failed), AdminClient(self._client(failed)) as admin:
 
             def answered(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
                 futures = send()
-                # A refused password is no answer to librdkafka, which tries it again until time is up.
+                # librdkafka does not report a refused password as an answer, but tries again until the timeout.
                 deadline = time.monotonic() + self.timeout_seconds + 5
                 while time.monotonic() < deadline and wait(futures.values(), timeout=0.05).not_done:
                     admin.poll(0)
-                    if denied := [error for error in failed if error.name() in _DENIED]:
+                    if denied := [error for error in failed if error.name() in DENIED]:
                         raise self._translated(denied[0])
                 answers = {key: future.result(timeout=1) for key, future in futures.items()}
-                # What a group is asked for has an error for each partition.
+                # Answers about a group have an error for each partition.
                 for at in (at for answer in answers.values() for at in getattr(answer, "topic_partitions", ())):
                     if at.error:
                         raise KafkaException(at.error)
@@ -265,9 +225,9 @@ class Kafka(dg.ConfigurableResource[Any]):
             yield admin, ask
 
     def _settling(self) -> Retrying:
-        """Asks again while nobody leads yet."""
+        """Repeats a request while a leader or coordinator is missing."""
         return Retrying(
-            retry=retry_if_exception(_is_unsettled),
+            retry=retry_if_exception(is_unsettled),
             stop=stop_after_delay(self.timeout_seconds),
             wait=wait_fixed(0.1),
             reraise=True,
@@ -278,20 +238,20 @@ class Kafka(dg.ConfigurableResource[Any]):
 
         described = dict[str, Any]()
         for topic in topics:
-            with self._understood([], topic):
+            with self._translating([], topic):
                 one = TopicCollection([topic])
                 described |= ask(partial(admin.describe_topics, one, request_timeout=self.timeout_seconds))
         return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
 
     def _client(self, failed: list[Any]) -> dict[str, Any]:
-        """The settings of a client of librdkafka; it adds to `failed` what it meets on its own."""
+        """The settings of a client of librdkafka; errors of its own thread are added to `failed`."""
         to = self.connection
         settings: dict[str, Any] = {
             "bootstrap.servers": to.bootstrap,
             "security.protocol": to.protocol,
             "socket.connection.setup.timeout.ms": int(self.timeout_seconds * 1000),
             "error_cb": failed.append,
-            # It would say four times a second that nobody listens; the error that we raise says it once.
+            # It would log four times a second that no broker answers; the error that we raise reports it once.
             "log_level": 2,
         }
         if to.protocol.startswith("SASL"):
@@ -302,8 +262,8 @@ class Kafka(dg.ConfigurableResource[Any]):
         return settings
 
     @contextmanager
-    def _understood(self, failed: list[Any], topic: str = "") -> Generator[None]:
-        """YieldWindow what librdkafka raises into our errors; what it met before is what it failed of."""
+    def _translating(self, failed: list[Any], topic: str = "") -> Generator[None]:
+        """Translate librdkafka's errors into ours; an earlier refusal in `failed` is the cause of a later error."""
         from confluent_kafka import KafkaException
 
         try:
@@ -311,38 +271,13 @@ class Kafka(dg.ConfigurableResource[Any]):
         except RatifyError:
             raise
         except KafkaException as error:
-            causes = [*(cause for cause in failed if cause.name() in _DENIED), error.args[0]]
+            causes = [*(cause for cause in failed if cause.name() in DENIED), error.args[0]]
             raise self._translated(causes[0], topic) from error
         except TimeoutError as error:
-            raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {_CHECK}") from error
+            raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {CHECK_BROKER}") from error
 
     def _translated(self, error: Any, topic: str = "") -> StreamError:
-        where, said = self.connection.bootstrap, self.redacted(error.str())
-        if error.name() in _DENIED:
-            return BrokerDenied(
-                f"Kafka at {where} refused us: {said}. Check KAFKA_USERNAME, KAFKA_PASSWORD, KAFKA_SASL_MECHANISM and "
-                "what this user may do."
-            )
-        if error.name() in _MISSING:
-            return TopicMissing(
-                f"Kafka at {where} has no topic {topic or 'of that name'}: create it, or check its name. For the tracker's "
-                "events: ratify simulate tracker."
-            )
-        if error.name() in _UNAVAILABLE:
-            return BrokerUnavailable(f"Kafka at {where} did not answer: {said}. {_CHECK}")
-        return StreamError(f"Kafka at {where} did not do it: {said}")
-
-
-_CHECK = (
-    "Check that it runs (`ratify status`), that KAFKA_BOOTSTRAP and KAFKA_SECURITY_PROTOCOL are right, and for SSL that "
-    "KAFKA_CA names the certificates."
-)
-
-
-def _is_unsettled(error: BaseException) -> bool:
-    from confluent_kafka import KafkaException
-
-    return isinstance(error, KafkaException) and error.args[0].name() in _UNSETTLED
+        return translated(error, self.connection.bootstrap, self.redacted(error.str()), topic)
 
 
 def _flat(offsets: Offsets) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""What a store holds, in pages: in the order of the paths, so that a listing goes on where an earlier one stopped.
+"""Listing of a store's files in pages, sorted by path, so that a listing can continue where an earlier one stopped.
 
 The order is that of an object store's keys, by code point, folders as if their names ended with `/`.
 """
@@ -31,7 +31,7 @@ class Listed(NamedTuple):
         path: Relative to the root, with `/`.
         size: Bytes.
         stamp: The store's ETag, else the modification time (seconds since 1970): differs when the file differs.
-        changed: Beside an ETag, when the store last saw the file change (seconds since 1970), where it says.
+        changed: Beside an ETag, when the file last changed (seconds since 1970), if the store reports it.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
 
     @property
     def modified(self) -> float | None:
-        """When the store last saw it change (seconds since 1970), where it says."""
+        """When the file last changed (seconds since 1970), if the store reports it."""
         return self.stamp if isinstance(self.stamp, float) else self.changed
 
 
@@ -57,9 +57,9 @@ def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAG
     """List the files below a folder, sorted by path, in pages of at most `size`; which are data, the caller validates.
 
     Args:
-        fs: fsspec's file system; local disks and S3 are listed without a look at what comes before `after`.
+        fs: fsspec's file system; listings of local disks and S3 skip what comes before `after`.
         root: What paths are relative to, in the form that `fs` knows it in.
-        folder: Relative to the root, empty or ending with `/`; one that is not there has no files.
+        folder: Relative to the root, empty or ending with `/`; a missing folder has no files.
         after: Only paths that sort after this one.
     """
     if "s3" in _protocols(fs):
@@ -80,7 +80,7 @@ def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAG
 
 
 def look(fs: Any, root: str, path: str) -> Listed | None:
-    """Return a file as a listing would show it at this moment; None where there is none."""
+    """Return a file as a listing would show it now; None if there is none."""
     try:
         found = _stated(root, "", [path]) if is_local(fs) else [_shown(fs.info(f"{root}/{path}"), path)]
         return found[0] if found else None
@@ -151,7 +151,7 @@ def _entries(root: str, folder: str) -> list[str]:
                 ]
             )
     except FileNotFoundError:
-        # It may have gone since its parent was read. Were the whole zone gone, that would be no empty folder.
+        # It may have been removed since its parent was read. A missing landing zone, however, is no empty folder.
         if not Path(root).exists():
             raise
         return []
@@ -172,7 +172,7 @@ def _stated(root: str, folder: str, names: Iterable[str]) -> list[Listed]:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be kept as text: on Linux it may be any bytes, and in JSON half a character."""
+    """Whether a name is valid text: on Linux it may be any bytes, and in JSON half a character."""
     try:
         name.encode()
     except UnicodeEncodeError:

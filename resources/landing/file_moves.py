@@ -1,8 +1,8 @@
-"""What is done with landed files afterwards: archived, deleted, or put aside with the reason.
+"""Post-load actions on landed files: archive, delete, or move to the dead-letter folder with the reason.
 
-A move is a copy, a look at the copy, and the deletion: after a crash in between there are both, and the same call made again
-ends it. A file that was rewritten since is left alone. Between the last look and the deletion are milliseconds, in which
-not every store can hold writers off: files should land under new names.
+A move is a copy, a comparison of the copy, and a deletion. After a crash in between both files exist, and the same call
+completes the move. A file that was rewritten since its load is not moved. Between the last check and the deletion are
+milliseconds, in which not every store can block writers: files should land under new names.
 """
 
 import hashlib
@@ -19,23 +19,23 @@ _CHUNK = 1 << 20
 
 
 class Moved(StrEnum):
-    """What came of a move."""
+    """Outcome of a move."""
 
     DONE = "done"
-    GONE = "gone before"
+    MISSING = "already missing"
     CHANGED = "changed since"
 
 
 def archive(landing: LandingZone, path: str, fingerprint: str, folder: str) -> Moved:
     """Move a file into a folder of the landing zone.
 
-    There it keeps its path; beside another version of that path that is there already, its fingerprint is in its name.
+    It keeps its path in that folder; if another version of that path exists there, the fingerprint is added to its name.
 
     Args:
         landing: The landing zone.
         path: Of the file, in the landing zone.
-        fingerprint: Of the version that is meant; any other is left alone.
-        folder: In the landing zone; hidden (see `listing.is_data`), so that the file is not found again.
+        fingerprint: Of the version to move; any other version stays.
+        folder: In the landing zone; hidden (see `file_listing.is_data`), so that the file is not found again.
 
     Raises:
         LandingUnavailable: the file cannot be moved.
@@ -55,7 +55,7 @@ def dead_letter(landing: LandingZone, path: str, fingerprint: str, folder: str, 
 
 
 def delete(landing: LandingZone, path: str, fingerprint: str) -> Moved:
-    """Delete a file, in the version that is meant.
+    """Delete a file, if it is still the version with this fingerprint.
 
     Raises:
         LandingUnavailable: the file cannot be deleted.
@@ -67,13 +67,13 @@ def delete(landing: LandingZone, path: str, fingerprint: str) -> Moved:
 def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: str | None) -> Moved:
     present = _version(fs, root, path)
     if present is None or present.fingerprint != fingerprint:
-        return Moved.GONE if present is None else Moved.CHANGED
+        return Moved.MISSING if present is None else Moved.CHANGED
     target = _copied(fs, root, path, fingerprint, folder)
     if target is None:
         return Moved.CHANGED
     if reason is not None:
-        said = {"path": path, "bytes": present.size, "fingerprint": fingerprint, "reason": reason}
-        fs.pipe_file(f"{root}/{target}.reason.json", json.dumps(said, indent=2).encode())
+        record = {"path": path, "bytes": present.size, "fingerprint": fingerprint, "reason": reason}
+        fs.pipe_file(f"{root}/{target}.reason.json", json.dumps(record, indent=2).encode())
     return _deleted(fs, root, path, fingerprint)
 
 
@@ -83,7 +83,7 @@ def _version(fs: Any, root: str, path: str) -> LandedFile | None:
 
 
 def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str | None:
-    """Copy the file and return where to, None if it changed meanwhile; what has the same bytes already is taken for ours."""
+    """Copy the file and return the target, None if it changed meanwhile; an existing file of the same bytes is the copy."""
     name = PurePosixPath(path)
     beside = str(name.with_name(f"{name.name.partition('.')[0]}.{fingerprint}{''.join(name.suffixes)}"))
     for target in (f"{folder}/{path}", f"{folder}/{beside}"):
@@ -101,19 +101,19 @@ def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str
 
 
 def _copy(fs: Any, root: str, path: str, target: str) -> bool:
-    """Copy a file in one step, and return whether the copy has its bytes; there is none otherwise."""
+    """Copy a file atomically, and return whether the copy has its bytes; otherwise there is no copy."""
     parent, _, name = target.rpartition("/")
     fs.makedirs(f"{root}/{parent}", exist_ok=True)
-    # On a disk, a copy under the name itself would be half a file for a while, or for ever after a crash.
-    made = f"{parent}/.{name}.part" if is_local(fs) else target
-    fs.cp_file(f"{root}/{path}", f"{root}/{made}")
-    if not _same_bytes(fs, root, path, made):
-        fs.rm_file(f"{root}/{made}")
+    # On a disk, a copy under its own name would be incomplete for a while, or for ever after a crash.
+    partial = f"{parent}/.{name}.part" if is_local(fs) else target
+    fs.cp_file(f"{root}/{path}", f"{root}/{partial}")
+    if not _same_bytes(fs, root, path, partial):
+        fs.rm_file(f"{root}/{partial}")
         return False
     if is_local(fs):
         # Else a power failure after the deletion could lose both.
-        sync(Path(root, made))
-        Path(root, made).replace(Path(root, target))
+        sync(Path(root, partial))
+        Path(root, partial).replace(Path(root, target))
         sync(Path(root, parent))
     return True
 
@@ -123,11 +123,11 @@ def _same_bytes(fs: Any, root: str, one: str, other: str) -> bool:
     first, second = seen
     if not (first and second) or first.size != second.size:
         return False
-    return _says_same(first, second) or _digest(fs, f"{root}/{one}") == _digest(fs, f"{root}/{other}")
+    return _same_etag(first, second) or _digest(fs, f"{root}/{one}") == _digest(fs, f"{root}/{other}")
 
 
-def _says_same(one: Listed, other: Listed) -> bool:
-    """Whether the store itself says so: equal ETags are of equal bytes, unequal ones say nothing."""
+def _same_etag(one: Listed, other: Listed) -> bool:
+    """Whether the ETags are equal: then the bytes are, too, while unequal ETags mean nothing."""
     return isinstance(one.stamp, str) and bool(one.stamp) and one.stamp == other.stamp
 
 
@@ -142,6 +142,6 @@ def _digest(fs: Any, place: str) -> bytes:
 def _deleted(fs: Any, root: str, path: str, fingerprint: str) -> Moved:
     present = _version(fs, root, path)
     if present is None or present.fingerprint != fingerprint:
-        return Moved.GONE if present is None else Moved.CHANGED
+        return Moved.MISSING if present is None else Moved.CHANGED
     fs.rm_file(f"{root}/{path}")
     return Moved.DONE

@@ -30,8 +30,8 @@ class LandedFile:
     Attributes:
         path: Relative to the landing zone's root, with `/`.
         size: Bytes.
-        fingerprint: Changes whenever the store says that the file changed (etag, else modification time and size).
-        modified_at: When the store last saw it change (UTC), where the store says.
+        fingerprint: Changes whenever the file changes, according to the store (etag, else modification time and size).
+        modified_at: When the file last changed (UTC), if the store reports it.
     """
 
     path: str
@@ -88,7 +88,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
             yield from pages(fs, root, folder, after)
 
     def look(self, paths: Iterable[str]) -> list[LandedFile]:
-        """Return those of the named files that are there, as `files` would show them at this moment.
+        """Return those of the named files that exist, as `files` would show them now.
 
         Raises:
             LandingUnavailable: the landing zone cannot be looked at.
@@ -96,7 +96,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         return [landed(file) for file in self.listed(paths)]
 
     def listed(self, paths: Iterable[str]) -> list[Listed]:
-        """Return those of the named files that are there, as `pages` would show them at this moment.
+        """Return those of the named files that exist, as `pages` would show them now.
 
         Raises:
             LandingUnavailable: the landing zone cannot be looked at.
@@ -139,7 +139,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         """The file system (fsspec) and the landing zone's root as that knows it.
 
         Raises:
-            LandingUnavailable: for whatever goes wrong in the block.
+            LandingUnavailable: for any error in the block.
         """
         import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none
 

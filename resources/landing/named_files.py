@@ -13,9 +13,9 @@ class NamedFiles(LandingZone):
     """The landing zone, and files elsewhere by their full URL: one name for a file, however a person wrote it."""
 
     def named(self, place: str) -> list[LandedFile]:
-        """Return what a path, glob, folder or URL stands for, sorted; of folders and globs, what a listing would show.
+        """Return the files of a path, glob, folder or URL, sorted; for folders and globs, what a listing would show.
 
-        Files in the landing zone keep their relative path, all others have their URL (`file:///…`, `s3://…`) as path.
+        Files in the landing zone have their relative path, all others have their URL (`file:///…`, `s3://…`) as path.
 
         Raises:
             LandingUnavailable: there is nothing of that name, or the store does not answer.
@@ -34,8 +34,8 @@ class NamedFiles(LandingZone):
                     if not fs.exists(root):
                         raise LandingUnavailable(f"There is no {place}: check the name.")
                 found = zone.files()
-        there, home = _url(zone), _url(self)
-        return sorted(replace(file, path=f"{there}{file.path}".removeprefix(home)) for file in found)
+        place_url, home = _url(zone), _url(self)
+        return sorted(replace(file, path=f"{place_url}{file.path}".removeprefix(home)) for file in found)
 
     def fetch(self, path: str, into: Path) -> FetchedFile:
         """Copy a file into a local folder, as LandingZone.fetch; a URL is copied from where it is."""

@@ -1,39 +1,23 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
 import logging
-import re
-import socket
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from tenacity import (
-    Retrying,
-    before_sleep_log,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_fixed,
-    wait_random_exponential,
-)
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit, commit_from_row
-from resources.errors import (
-    CatalogDenied,
-    CatalogUnavailable,
-    CommitConflict,
-    RatifyError,
-    SparkUnavailable,
-    TableMissing,
-)
+from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
+from resources.spark.spark_errors import translated, translating
+from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,37 +27,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FULL_REFRESH = "ratify:full refresh"
-"""User metadata of the commit that emptied a table so that it is made anew."""
+"""Beginning of the user metadata of a commit that truncated a table for a full refresh."""
 
-_SESSION_CONF = {
-    # Every engine must see the same instant for the same text; the sessions of servers we do not own may differ.
-    "spark.sql.session.timeZone": "UTC",
-    # By the old API Spark's Parquet filters know no days from 1582-10-05 to 1582-10-14, and miss rows that have them.
-    "spark.sql.datetime.java8API.enabled": "true",
-    # The default, INT96, counts nanoseconds for some readers (deltalake), who show the year 9999 as 1816.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 COMMITTED = "ratify:"
-"""What the user metadata of the commits that `Spark.commit` and `Spark.mirror` make begins with."""
-
-# The server does not answer, or it does and is another one than before.
-_GONE = (
-    "UNAVAILABLE",
-    "SESSION_CLOSED",
-    "SESSION_NOT_FOUND",
-    "SESSION_CHANGED",
-    "OPERATION_NOT_FOUND",
-    "NO_ACTIVE_SESSION",
-    # Another thread with the same session has found that out, and has given it up.
-    "Channel closed",
-    "Cannot invoke RPC",
-)
-NO_WORKER = "Python worker failed to connect back"
-"""What stands in Spark's error where a Python process of the server did not answer it in time."""
-_NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
-CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
-"""What stands in the errors of a write that met another one's commit."""
+"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.mirror`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +39,7 @@ class WriteResult:
     """What a write did to a table.
 
     Attributes:
-        commit: The commit it made, or None where the table was already as wanted and no version was made.
+        commit: The commit, or None if nothing differed and no version was committed.
         version: The table's version after the write.
         rows: Rows in the table after the write.
     """
@@ -94,7 +52,7 @@ class WriteResult:
 class Spark(dg.ConfigurableResource[Any]):
     """A Spark session, opened at first use and closed with the run.
 
-    It wraps dagster-pyspark's resource, whose `spark_config` would show a token in clear in the UI and which never stops
+    It wraps dagster-pyspark's `LazyPySparkResource`, whose `spark_config` would show a token in the UI and which never stops
     its session.
     """
 
@@ -105,8 +63,8 @@ class Spark(dg.ConfigurableResource[Any]):
         "SPARK_REMOTE or the running stack's Connect server",
     )
     conf: dict[str, str] = Field(default_factory=dict, description="More Spark configuration; no secrets")
-    retry_seconds: int = Field(default=30, description="How long a server that does not answer is asked again")
-    attempts: int = Field(default=5, description="How often a write that met a concurrent commit is made in all")
+    retry_seconds: int = Field(default=30, description="How long to wait for a server that does not answer")
+    attempts: int = Field(default=5, description="How often a write is tried in all, if other commits conflict with it")
 
     _session: Any = PrivateAttr(default=None)
 
@@ -117,9 +75,10 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             SparkUnavailable: the server cannot be reached.
         """
-        # Sessions of one process to one server are one: another run's end may have closed it.
+        # A process has one session to a server: the end of another run may have closed it.
         if self._session is None or getattr(self._session, "is_stopped", False):
-            self._session = self._open(self.remote or Settings().spark_url())
+            remote = self.remote or Settings().spark_url()
+            self._session = open_session(remote, self.catalog, self.conf, self.retry_seconds)
         return cast("SparkSession", self._session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -134,34 +93,35 @@ class Spark(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def isolated_session(self) -> Generator["SparkSession"]:
-        """A session of its own, closed with the block, for a stream whose writes are marked by configuration.
+        """An isolated session, closed after the block, for a stream that sets `txn` options in the configuration.
 
-        Over Connect, foreachBatch runs in the very session that started the stream: were it killed between setting a mark
-        and taking it back, the next write of that session would carry the mark, and Delta might skip it.
+        Over Connect, foreachBatch runs in the session that started the stream. If it were killed between setting and
+        unsetting the options, the next write of that session would have them, too, and Delta might skip it.
         """
         remote = self.remote or Settings().spark_url()
-        with self._understood():
-            session = self._another(remote)
+        with self._translating():
+            session = self._new_session(remote)
             try:
                 yield session
             finally:
-                if remote.startswith("sc://"):
+                if is_connect(remote):
                     session.stop()
 
-    def _another(self, remote: str) -> "SparkSession":
-        here = self.session
-        if not remote.startswith("sc://"):
-            return here.newSession()
+    def _new_session(self, remote: str) -> "SparkSession":
+        shared = self.session
+        if not is_connect(remote):
+            return shared.newSession()
         from pyspark.sql import SparkSession
 
+        # dagster-pyspark only opens the process's shared session.
         session: SparkSession = SparkSession.builder.remote(remote).create()
-        for key, value in (_SESSION_CONF | self.conf).items():
+        for key, value in (SESSION_CONF | self.conf).items():
             session.conf.set(key, value)
         return session
 
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
-        with self._understood():
+        with self._translating():
             return self._run(text, **frames)
 
     def _run(self, text: str, **frames: "DataFrame") -> "DataFrame":
@@ -175,12 +135,12 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
-        with self._understood():
+        with self._translating():
             return self.session.table(declaration.full_name(self.catalog.connection.name))
 
     def rows(self, frame: "DataFrame") -> list[dict[str, Any]]:
         """Run a query and return its rows."""
-        with self._understood():
+        with self._translating():
             return [row.asDict(recursive=True) for row in frame.collect()]
 
     def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
@@ -192,26 +152,26 @@ class Spark(dg.ConfigurableResource[Any]):
     def ensure_table(self, declaration: TableDeclaration) -> bool:
         """Create the table, and its schema, where they are missing; return whether it was created.
 
-        A table that was made by an earlier declaration gets the columns that it lacks.
+        A table of an earlier declaration gets the columns that it lacks.
         """
         catalog = self.catalog.connection.name
         try:
-            there = self.catalog.table(declaration.full_name(catalog))
+            existing = self.catalog.table(declaration.full_name(catalog))
         except TableMissing:
             self.catalog.ensure_schemas((declaration.layer,))
             return self._created(declaration)
-        if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in there.columns or []]):
-            with self._understood():
+        if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in existing.columns or []]):
+            with self._translating():
                 self._run(adds).collect()
         return False
 
     def _created(self, declaration: TableDeclaration) -> bool:
         catalog = self.catalog.connection.name
         try:
-            with self._understood():
+            with self._translating():
                 self._run(declaration.ddl(catalog)).collect()
         except Exception:
-            # IF NOT EXISTS does not help where another makes it at the same moment: Spark has looked before.
+            # IF NOT EXISTS does not help if another process creates it at the same moment: Spark checks before.
             with suppress(TableMissing):
                 self.catalog.table(declaration.full_name(catalog))
                 return False
@@ -219,7 +179,7 @@ class Spark(dg.ConfigurableResource[Any]):
         return True
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
-        """Return a table's commits, newest first, as DESCRIBE HISTORY tells them."""
+        """Return a table's commits, newest first, from DESCRIBE HISTORY."""
         bound = f" LIMIT {limit}" if limit else ""
         rows = self.rows(self.sql(f"DESCRIBE HISTORY {full_name}{bound}"))
         return [commit_from_row(row) for row in rows]
@@ -227,9 +187,9 @@ class Spark(dg.ConfigurableResource[Any]):
     def mirror(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
         """Make a table equal to a DataFrame by one MERGE on the table's keys.
 
-        Rows that differ are updated, new ones inserted, and those that are gone deleted. Where nothing differs, Delta
-        makes no version. On a concurrent commit the whole read-transform-commit is made again, because the input may have
-        changed too; hence `read` is a function.
+        Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.
+        After a conflict the whole read-transform-commit runs again, because the input may have changed too; hence `read` is
+        a function.
 
         Raises:
             CommitConflict: other writers won every attempt.
@@ -238,7 +198,7 @@ class Spark(dg.ConfigurableResource[Any]):
         merge = merge_sql(declaration, full_name)
 
         def once() -> Commit | None:
-            with self._understood(), self.cached(read()) as source:
+            with self._translating(), self.cached(read()) as source:
                 source.createOrReplaceTempView("ratify_merge_source")
                 return self._committed(full_name, lambda: self._run(merge).collect())
 
@@ -246,29 +206,29 @@ class Spark(dg.ConfigurableResource[Any]):
         return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
 
     def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
-        """Run a write to a table that is there, and return its commit; None where it made none.
+        """Run a write to an existing table, and return its commit; None if it committed nothing.
 
-        Where it met a concurrent commit it is made again.
+        After a conflict with another commit it runs again.
 
         Raises:
             CommitConflict: other writers won every attempt.
         """
 
         def once() -> Commit | None:
-            with self._understood():
+            with self._translating():
                 return self._committed(full_name, write)
 
         return self._retried(once)
 
     def truncate(self, full_name: str) -> Commit | None:
-        """Delete all rows of a table that is to be made anew, in a commit that says so; its earlier versions remain.
+        """Delete all rows of a table before a full refresh, in a commit marked as such; its earlier versions remain.
 
         Raises:
             CommitConflict: other writers won every attempt.
         """
 
         def once() -> Commit | None:
-            with self._understood():
+            with self._translating():
                 return self._committed(full_name, lambda: self._run(f"DELETE FROM {full_name}").collect(), FULL_REFRESH)
 
         return self._retried(once)
@@ -276,15 +236,15 @@ class Spark(dg.ConfigurableResource[Any]):
     @contextmanager
     def cached(self, frame: "DataFrame") -> Generator["DataFrame"]:
         """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
-        with self._understood():
-            kept = frame.persist()
+        with self._translating():
+            persisted = frame.persist()
             try:
-                yield kept
+                yield persisted
             finally:
-                kept.unpersist()
+                persisted.unpersist()
 
     def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
-        """Run a write under a mark of its own, which begins with its purpose, and find the commit that carries the mark."""
+        """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it."""
         mark = f"{purpose}:{uuid.uuid4()}"
         before = self.catalog.version(full_name)
         self.session.conf.set(_USER_METADATA, mark)
@@ -292,13 +252,14 @@ class Spark(dg.ConfigurableResource[Any]):
             write()
         finally:
             self.session.conf.unset(_USER_METADATA)
-        made = self.catalog.version(full_name) - before
-        if not made:
+        new_versions = self.catalog.version(full_name) - before
+        if not new_versions:
             return None
-        return next((c for c in self.history(full_name, made) if c.user_metadata == mark), None)
+        return next((c for c in self.history(full_name, new_versions) if c.user_metadata == mark), None)
 
     def _retried(self, work: Callable[[], T]) -> T:
         retrying = Retrying(
+            # No other transient error: after one of those, the write may have been committed.
             retry=retry_if_exception_type(CommitConflict),
             stop=stop_after_attempt(self.attempts),
             wait=wait_random_exponential(multiplier=0.5, max=10),
@@ -307,134 +268,22 @@ class Spark(dg.ConfigurableResource[Any]):
         )
         return retrying(work)
 
-    def _open(self, remote: str) -> "SparkSession":
-        from dagster_pyspark import LazyPySparkResource
-
-        connect = remote.startswith("sc://")
-        where = {"spark.remote": remote} if connect else {"spark.master": remote, **self._classic_conf()}
-        conf = {**where, **_SESSION_CONF, **self.conf}
-        if connect:
-            _await_port(remote, self.retry_seconds)
-        # What a closed session leaves behind is released by the server itself; the client warns of it at each end.
-        logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
-        with self._understood(opening=remote):
-            session = LazyPySparkResource(spark_config=conf).spark_session
-            if not connect:
-                # Not before: PySpark starts its JVM with all that it has on the command line, which every user can read.
-                for key, value in self._credentials().items():
-                    session.conf.set(key, value)
-            session.sql("SELECT 1").collect()
-        return session
-
-    def _classic_conf(self) -> dict[str, str]:
-        """Configuration that a Connect server has already: Delta, and the catalog."""
-        to = self.catalog.connection
-        here = f"spark.sql.catalog.{to.name}"
-        settings = Settings()
-        conf = {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.sql.defaultCatalog": to.name,
-            here: "io.unitycatalog.spark.UCSingleCatalog",
-            f"{here}.uri": to.host,
-            # The files' credentials, which the catalog vends for an hour at most.
-            f"{here}.renewCredential.enabled": "true",
-        }
-        if settings.unity_spark_package:
-            conf["spark.jars.packages"] = settings.unity_spark_package
-        return conf
-
-    def _credentials(self) -> dict[str, str]:
-        """What lets a classic session in: a token, or the OAuth client, for which Delta fetches and renews tokens itself."""
-        to = self.catalog.connection
-        here = f"spark.sql.catalog.{to.name}"
-        if to.client_id and to.client_secret:
-            return {
-                f"{here}.auth.type": "oauth",
-                f"{here}.auth.oauth.uri": f"{to.host}/oidc/v1/token",
-                f"{here}.auth.oauth.clientId": to.client_id,
-                f"{here}.auth.oauth.clientSecret": to.client_secret.get_secret_value(),
-            }
-        return {f"{here}.token": self.catalog.bearer_token()}
-
-    def translated(self, error: Exception, opening: str = "") -> Exception:
-        """Return our error for one of PySpark's or gRPC's, or that one itself where we know nothing better."""
-        ours = _translated(error, opening or self.remote or Settings().spark_url())
-        if isinstance(ours, SparkUnavailable) and self._session is not None and not opening:
-            self._give_up_session()
+    def translated(self, error: Exception) -> Exception:
+        """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
+        ours = translated(error, self.remote or Settings().spark_url())
+        if isinstance(ours, SparkUnavailable) and self._session is not None:
+            self._drop_session()
         return ours
 
-    def _give_up_session(self) -> None:
-        """Let the next use open a new session: a server that was started anew knows none of its predecessor's."""
+    def _drop_session(self) -> None:
+        """Let the next use open a new session: a server that was restarted knows none of the old ones."""
         session, self._session = self._session, None
         if client := getattr(session, "client", None):
-            # Not `stop`, which asks the server to release the session, for ten minutes where none answers.
+            # Not `stop`, which asks the server to release the session, for ten minutes if none answers.
             client.close()
 
-    @contextmanager
-    def _understood(self, opening: str = "") -> Generator[None]:
-        """YieldWindow what PySpark and gRPC raise into our errors."""
-        from grpc import RpcError
-        from pyspark.errors import PySparkException
-
-        try:
-            yield
-        except RatifyError:
-            raise
-        except (PySparkException, RpcError, ValueError) as error:
-            # gRPC says with a ValueError that its channel is closed.
-            if (ours := self.translated(error, opening)) is error:
-                raise
-            raise ours from error
-
-
-def _await_port(remote: str, seconds: int) -> None:
-    """Fail soon where nobody listens: PySpark itself asks again for ten minutes before it says so.
-
-    Raises:
-        SparkUnavailable: nothing accepts a connection.
-    """
-    address = urlsplit(remote)
-    retrying = Retrying(
-        retry=retry_if_exception_type(OSError), stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True
-    )
-    try:
-        retrying(lambda: socket.create_connection((address.hostname or "", address.port or 15002), timeout=5).close())
-    except OSError as error:
-        raise SparkUnavailable(
-            f"No Spark answers at {address.hostname}:{address.port or 15002} (asked for {seconds} s): {error}. Check that "
-            "it runs (`ratify status`) and that SPARK_REMOTE is right."
-        ) from error
-
-
-def _translated(error: Exception, remote: str) -> Exception:
-    text = str(error)
-    if any(name in text for name in CONFLICTS):
-        return CommitConflict(f"Another writer committed first: {_first_line(text)}")
-    unreached = "failed to connect" in text.lower() and NO_WORKER not in text
-    if unreached or any(sign in text for sign in _GONE):
-        return SparkUnavailable(
-            f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
-            "SPARK_REMOTE is right."
-        )
-    if any(sign in text for sign in ("HTTP 401", "HTTP 403", "NotAuthorized", "PermissionDenied", "PERMISSION_DENIED")):
-        return CatalogDenied(
-            f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
-        )
-    if no_token := _NO_TOKEN.search(text):
-        return CatalogDenied(
-            f"Unity Catalog gave Spark no token: {no_token.group()[:300]}. Check the OAuth client id and secret that the "
-            "Spark server was started with."
-        )
-    if "java.net.ConnectException" in text or "Connection refused" in text:
-        return CatalogUnavailable(
-            f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
-        )
-    return error
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:300]
+    def _translating(self) -> AbstractContextManager[None]:
+        return translating(self.translated)
 
 
 def merge_sql(declaration: TableDeclaration, full_name: str) -> str:

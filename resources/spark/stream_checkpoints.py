@@ -1,7 +1,7 @@
-"""Where streams keep how far they are: a folder for each table that a stream writes, with the table's id as its last part.
+"""Checkpoints of streams: a folder for each table that a stream writes, with the table's id as its last part.
 
-So a table that was dropped and made anew begins anew. RATIFY_CHECKPOINTS names the store; Spark has to reach it, and so has
-whoever starts the streams.
+So the stream into a table that was dropped and created again starts from the beginning. RATIFY_CHECKPOINTS names the store,
+which must be reachable for Spark and for the process that starts the streams.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from resources.declarations import TableDeclaration
 from resources.durable_files import hold, holder
-from resources.errors import StreamBusy, StreamError
+from resources.errors import CheckpointUnreachable, StreamBusy
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
 
@@ -23,10 +23,10 @@ _NAME = "%Y%m%dT%H%M%S%f"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One start from nothing of a stream whose writes carry a mark of ours: its name, which no other has, and its folder.
+    """A checkpoint of a stream: its unique name, and its folder.
 
-    The name is part of the mark (Delta's txn app id). The numbers of batches begin anew with a new checkpoint, and with the
-    mark of the old one Delta would take them for batches that it has already.
+    The name is part of the `txn` app id of the stream's commits. Batch numbers start from 0 with a new checkpoint, and under
+    the old app id Delta would skip them as batches that it already has.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Checkpoint:
 
     @property
     def begun(self) -> dt.datetime:
-        """When it was made (UTC)."""
+        """When it was created (UTC)."""
         return dt.datetime.strptime(self.name, _NAME).replace(tzinfo=dt.UTC)
 
 
@@ -45,10 +45,10 @@ def folder(spark: Spark, declaration: TableDeclaration) -> str:
 
 
 def current(spark: Spark, declaration: TableDeclaration) -> Checkpoint | None:
-    """Return the checkpoint that was begun last; None where there is none, or none any more.
+    """Return the newest checkpoint; None if there is none.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     url = folder(spark, declaration)
     fs, path = _opened(url)
@@ -57,10 +57,10 @@ def current(spark: Spark, declaration: TableDeclaration) -> Checkpoint | None:
 
 
 def begin(spark: Spark, declaration: TableDeclaration) -> Checkpoint:
-    """Make a new checkpoint, at which nothing has been read yet, the current one.
+    """Create an empty checkpoint, which is then the current one.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     name = dt.datetime.now(dt.UTC).strftime(_NAME)
     url = f"{folder(spark, declaration)}/{name}"
@@ -71,32 +71,32 @@ def begin(spark: Spark, declaration: TableDeclaration) -> Checkpoint:
 
 
 def has_begun(url: str) -> bool:
-    """Whether a stream ever planned a batch with this checkpoint; False also where only Spark can look."""
+    """Whether a stream ever planned a batch with this checkpoint; False also if only Spark can reach it."""
     try:
         fs, path = _opened(url)
         return any(not name.rpartition("/")[2].startswith(".") for name in fs.ls(f"{path}/offsets", detail=False))
-    except (FileNotFoundError, StreamError):
+    except (FileNotFoundError, CheckpointUnreachable):
         return False
 
 
 def sweep(url: str) -> None:
-    """Take away what a stream left that died as it planned its first batch: Spark begins none where anything is.
+    """Remove what a stream left that died while it planned its first batch: otherwise Spark cannot start it again.
 
-    Where one has begun, or only Spark can reach it, all stays as it is.
+    If a batch has begun, or only Spark can reach the checkpoint, nothing is removed.
     """
     if has_begun(url):
         return
-    with contextlib.suppress(FileNotFoundError, StreamError):
+    with contextlib.suppress(FileNotFoundError, CheckpointUnreachable):
         fs, path = _opened(url)
         for name in fs.ls(f"{path}/offsets", detail=False):
             fs.rm_file(name)
 
 
 def forget(spark: Spark, declaration: TableDeclaration) -> None:
-    """Delete every checkpoint of the stream into a table, where there is one.
+    """Delete every checkpoint of the stream into a table.
 
     Raises:
-        StreamError: its store cannot be reached from here.
+        CheckpointUnreachable: its store cannot be reached from here.
     """
     fs, path = _opened(folder(spark, declaration))
     with contextlib.suppress(FileNotFoundError):
@@ -105,7 +105,7 @@ def forget(spark: Spark, declaration: TableDeclaration) -> None:
 
 @contextlib.contextmanager
 def exclusive(declaration: TableDeclaration) -> Generator[None]:
-    """Be the only one of this home who runs the stream into a table: two with one checkpoint would stop each other.
+    """Hold the lock on the stream into a table for this home: two streams with one checkpoint would stop each other.
 
     Raises:
         StreamBusy: another process runs it.
@@ -128,7 +128,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         return cast("tuple[Any, str]", fsspec.url_to_fs(where))  # pyright: ignore[reportUnknownMemberType]
     except (ValueError, ImportError) as error:
-        raise StreamError(
+        raise CheckpointUnreachable(
             f"The checkpoint {url} cannot be reached from here ({error}): set RATIFY_CHECKPOINTS to a folder or a URL that "
             "Spark and this machine both reach."
         ) from error

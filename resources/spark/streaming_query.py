@@ -1,7 +1,7 @@
-"""Structured Streaming: a query run to its end or until it is told to stop, and its progress as typed values.
+"""Structured Streaming: a query run to its end or until it is stopped, and its progress as typed values.
 
-A query that is started again with its checkpoint goes on where it was, whatever ended it: each micro-batch is one commit
-that carries the query's id and the batch's number, which Delta never takes twice.
+A query that is started again continues from its checkpoint, whatever ended it: each micro-batch is one commit with the
+query's id and the batch's number, which Delta never commits twice.
 """
 
 import contextlib
@@ -25,18 +25,19 @@ from resources.errors import (
     TopicMissing,
 )
 from resources.kafka.kafka_client import Offsets
-from resources.spark.spark_engine import NO_WORKER, Spark
+from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import NO_WORKER
 
 logger = logging.getLogger(__name__)
 
 RECORDS = "ratify_records"
-"""An observation of this name says how many records the rows of a source are, where those are not one each."""
+"""Name of an observation that counts the records in the rows of a source, if a row is not one record."""
 
 _POLL_S = 1
 # Less than `ratify stream stop` waits.
 _LAST_BATCH_S = 40
 _STARTS = 5
-# What stands in the error of a query that failed, by what it means; the first that is found counts.
+# Parts of the error text of a failed query, and what they mean; the first match counts.
 _CAUSES: tuple[tuple[tuple[str, ...], type[StreamError], str], ...] = (
     (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
@@ -64,16 +65,16 @@ _CAUSES: tuple[tuple[tuple[str, ...], type[StreamError], str], ...] = (
 
 @dataclass(frozen=True)
 class Batch:
-    """What one micro-batch did, as Spark tells it.
+    """What one micro-batch did, from Spark's progress.
 
     Attributes:
         rows: Records that it read.
         seconds: How long it took.
         input_rate, processed_rate: Spark's inputRowsPerSecond and processedRowsPerSecond, of records; the first is 0 for the
             first batch after a start.
-        start, end: Where its source stood before and after it, as the source writes it; `start` is None for a new stream.
-        offsets_behind: Records of Kafka that were there and not read yet, as of its start.
-        state_rows: Rows that the query keeps between batches.
+        start, end: Position of its source before and after it, as the source writes it; `start` is None for a new stream.
+        offsets_behind: Records in Kafka that were not read yet, as of its start.
+        state_rows: Rows in the query's state store.
     """
 
     number: int
@@ -93,7 +94,7 @@ class StreamRun:
 
     Attributes:
         batches: Those that read something.
-        position: Where its source stands now, as the source writes it; None if Spark did not say.
+        position: Current position of its source, as the source writes it; None if Spark did not report it.
     """
 
     query_id: str
@@ -112,7 +113,7 @@ class StreamRun:
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """Its numbers by the names that Spark has for them, as metadata that Dagster plots.
+        """Its numbers by Spark's names, as metadata that Dagster plots.
 
         inputRowsPerSecond is the highest of its batches, processedRowsPerSecond that over all of them.
         """
@@ -126,14 +127,14 @@ class StreamRun:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How a stream is run: by default through all that is there, and then it ends.
+    """How a stream is run: by default it reads all available data and ends.
 
     Attributes:
-        every: Seconds from one micro-batch to the next; then it goes on until `stop` is set.
-        stop: Ends it, when the batch is done that is being made; one that is cut off is made again by the next start.
-        on_start: Called when it has begun.
-        on_batch: Told of each batch that had rows, as it ends.
-        on_progress: Told where the source stands, as it writes it, when batches have ended that had rows.
+        every: Seconds from one micro-batch to the next, in continuous mode; None: the stream ends with the available data.
+        stop: Ends the stream after the current batch; a batch that is cut off is repeated by the next start.
+        on_start: Called when the stream has begun.
+        on_batch: Called with each batch that had rows, when it ends.
+        on_progress: Called with the source's position, as the source writes it, after batches that had rows.
     """
 
     every: float | None = None
@@ -151,49 +152,51 @@ class StreamOptions:
 def follow(
     spark: Spark, start: Callable[[], Any], options: StreamOptions, explain: Callable[[str], StreamError] | None = None
 ) -> StreamRun:
-    """Start a query and follow it until it has ended, or is to be stopped; it is stopped in any case.
+    """Start a query and follow it until it ends or `stop` is set; the query is stopped in any case.
 
     Args:
         spark: Whose session the query is of.
         start: Starts the query, as `writer.toTable` and `writer.start` do.
         options: How it is run; the query itself has its trigger already.
-        explain: Returns the error for what Spark says of a query that failed; without it, `failure` does.
+        explain: Returns the error for Spark's error text of a failed query; by default `failure`.
 
     Raises:
         OffsetsExpired, TopicMissing, BrokerUnavailable, BrokerDenied: Kafka, as Spark met it.
         StreamFailed: the query failed otherwise; or what `explain` returns.
         SparkUnavailable, CommitConflict, CatalogDenied, CatalogUnavailable: as of `Spark`.
     """
-    told, explain = _Told(options), explain or failure
+    progress, explain = _ProgressListener(options), explain or failure
     query = _started(spark, start, explain)
     options.on_start()
     try:
         ended = False
         while not ended and not options.stop.is_set():
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
-            _guarded(spark, lambda: told.look(query), explain)
+            _guarded(spark, lambda: progress.look(query), explain)
         deadline = time.monotonic() + _LAST_BATCH_S
         while (
             not ended and time.monotonic() < deadline and _guarded(spark, lambda: query.status["isTriggerActive"], explain)
         ):
             ended = _guarded(spark, lambda: bool(query.awaitTermination(_POLL_S)), explain)
-        _guarded(spark, lambda: told.look(query), explain)
+        _guarded(spark, lambda: progress.look(query), explain)
     finally:
-        # Where the server is gone, so is the query.
+        # If the server has stopped, the query has, too.
         with contextlib.suppress(Exception):
             query.stop()
-    return StreamRun(str(query.id), tuple(told.batches[number] for number in sorted(told.batches)), told.position)
+    return StreamRun(
+        str(query.id), tuple(progress.batches[number] for number in sorted(progress.batches)), progress.position
+    )
 
 
 def offsets(position: Any) -> Offsets:
     """Return a position in Kafka, as Spark writes it, as offsets."""
-    said = cast("Mapping[str, Mapping[str, int]]", json.loads(position) if isinstance(position, str) else position or {})
-    return {topic: {int(partition): at for partition, at in by.items()} for topic, by in said.items()}
+    by_topic = cast("Mapping[str, Mapping[str, int]]", json.loads(position) if isinstance(position, str) else position or {})
+    return {topic: {int(partition): at for partition, at in by.items()} for topic, by in by_topic.items()}
 
 
 def _started(spark: Spark, start: Callable[[], Any], explain: Callable[[str], StreamError]) -> Any:
-    # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be set: on a machine that is
-    # busy it may take longer.
+    # The Python process of foreachBatch has ten seconds to answer Spark, a limit that cannot be configured: on a busy
+    # machine it may take longer.
     retrying = Retrying(
         retry=retry_if_exception(lambda error: NO_WORKER in str(error)),
         stop=stop_after_attempt(_STARTS),
@@ -219,18 +222,18 @@ def _guarded(spark: Spark, work: Callable[[], Any], explain: Callable[[str], Str
         raise explain(str(error)) from None
 
 
-def failure(said: str) -> StreamError:
-    """Return the error for what Spark said of a query that failed."""
+def failure(text: str) -> StreamError:
+    """Return the error for Spark's error text of a failed query."""
     for signs, kind, meaning in _CAUSES:
-        if found := next((sign for sign in signs if sign in said), None):
-            line = next(line for line in said.splitlines() if found in line)
+        if found := next((sign for sign in signs if sign in text), None):
+            line = next(line for line in text.splitlines() if found in line)
             return kind(f"{meaning}: {line.strip()[:500]}")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return StreamFailed(f"The stream failed: {' '.join(lines)[:800]}. Mend the cause and start it again: it goes on.")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return StreamFailed(f"The stream failed: {' '.join(lines)[:800]}. Fix the cause and start it again: it goes on.")
 
 
-class _Told:
-    """What a query has told of itself so far."""
+class _ProgressListener:
+    """Collects the progress of a query."""
 
     def __init__(self, options: StreamOptions) -> None:
         self.batches = dict[int, Batch]()
@@ -239,7 +242,7 @@ class _Told:
         self._last = ""
 
     def look(self, query: Any) -> None:
-        """Take in what is new; Spark keeps its last hundred batches."""
+        """Read new progress; Spark stores that of the last hundred batches."""
         last = query.lastProgress
         if last is None or last.timestamp == self._last:
             return
@@ -247,7 +250,7 @@ class _Told:
         before = len(self.batches)
         for batch in (batch_of(json.loads(progress.json)) for progress in query.recentProgress):
             self.position = batch.end
-            # Idle, it tells the number of the batch that it would make.
+            # An idle query reports the number of its next batch.
             if batch.rows and batch.number not in self.batches:
                 self.batches[batch.number] = batch
                 self._options.on_batch(batch)
@@ -256,7 +259,7 @@ class _Told:
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
-    """Return what Spark's progress says (StreamingQueryProgress.json)."""
+    """Return the batch that Spark's progress describes (StreamingQueryProgress.json)."""
     sources = cast("list[dict[str, Any]]", progress["sources"])
     source = sources[0] if sources else {}
     metrics = cast("dict[str, str]", source.get("metrics") or {})

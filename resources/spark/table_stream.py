@@ -1,4 +1,4 @@
-"""Reading a managed table as a stream: where to begin, how much at a time, and which commits to pass over."""
+"""Reading a managed table as a stream: where to begin, how much at a time, and which commits to skip."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableStream:
-    """How a stream reads a table. Where to begin counts for the first run of a checkpoint only: then it knows its place.
+    """How a stream reads a table. The start applies only to the first run of a checkpoint, which stores the position.
 
     Attributes:
         starting_version: First version whose rows are read, or `latest` for those that are committed from now on; None: all
@@ -22,12 +22,12 @@ class TableStream:
         starting_timestamp: Likewise, the first version that was committed at this time or later.
         max_files_per_trigger: New files in a micro-batch, at most.
         max_bytes_per_trigger: Bytes in a micro-batch, as a guide: one file is always taken.
-        ignore_deletes: Pass over commits that delete whole files and do nothing else.
-        skip_change_commits: Pass over commits that delete or change rows. Without either of these two, such a commit ends
+        ignore_deletes: Skip commits that delete whole files and do nothing else.
+        skip_change_commits: Skip commits that delete or change rows. Without either of these two, such a commit ends
             the stream: its reader would not know of what was changed.
         change_feed: Read rows with the change that was made to them (`_change_type`, `_commit_version`,
             `_commit_timestamp`); the table's property delta.enableChangeDataFeed is to be true.
-        schema_tracking_location: A folder within the stream's checkpoint, where the schemas are kept that were read. A
+        schema_tracking_location: A folder within the stream's checkpoint, which stores the schemas that were read. A
             stream of a table with renamed or dropped columns needs it. It ends once where the schema has changed, and
             goes on by the new one when it is begun again.
         accept_renames: Go on by itself after a column was renamed or dropped; otherwise it does so only when it is begun
@@ -53,7 +53,7 @@ class TableStream:
         if self.starting_timestamp is not None and self.starting_timestamp.tzinfo is None:
             raise UnsafeDeclaration("starting_timestamp has no time zone: Spark would take it for UTC, whatever was meant.")
         if self.change_feed and (self.ignore_deletes or self.skip_change_commits):
-            raise UnsafeDeclaration("The change feed tells of deleted and changed rows: it cannot pass over them too.")
+            raise UnsafeDeclaration("The change feed has deleted and changed rows: it cannot pass over them too.")
         for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
             if (given := getattr(self, name)) is not None and given < 1:
                 raise UnsafeDeclaration(f"{name} is {given}: a micro-batch that may hold nothing gets nowhere.")
@@ -77,17 +77,17 @@ class TableStream:
         }
 
     def read(self, session: "SparkSession", full_name: str) -> "DataFrame":
-        """Return the table's rows as a stream, of the catalog's ratified commits alone.
+        """Return the table's rows as a stream, of the catalog's ratified commits only.
 
-        What Delta finds wrong it says when the stream has begun.
+        Delta reports errors only after the stream has begun.
         """
         return session.readStream.format("delta").options(**self.options()).table(full_name)
 
 
 def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:
-    """Return about how many bytes of an append-only table a stream has before it that stands at `position`.
+    """Estimate how many bytes of an append-only table a stream at `position` has not read.
 
-    Delta's source tells that (numBytesOutstanding) on Databricks only. A commit that was read in part counts as a whole.
+    Delta's source reports that (numBytesOutstanding) on Databricks only. A commit that was read in part counts as a whole.
 
     Args:
         spark: Where the table is read.
@@ -96,7 +96,7 @@ def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any])
     """
     at = int(position["reservoirVersion"])
     if position["isStartingVersion"]:
-        # It reads the table as it was at the start, file by file; of these only the number is known.
+        # It reads the initial snapshot file by file, and only the number of files is known.
         (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {full_name}"))
         left = detail["numFiles"] - int(position["index"]) - 1
         return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))

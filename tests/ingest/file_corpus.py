@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import zstandard
 
-from assets.bronze.landed_tables import AIRLINES
+from assets.bronze.landed_sources import AIRLINES
 from ingest.file_source import APPEND, LOAD_COLUMNS, RESCUED, CsvDialect, NewColumns, SchemaMode, Source
 from resources.declarations import Column, Engine, TableDeclaration
 

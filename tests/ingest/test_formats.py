@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.bronze.landed_tables import AIRLINES
+from assets.bronze.landed_sources import AIRLINES
 from ingest.file_source import LOAD_COLUMNS, RESCUED, CsvDialect, Format, NewColumns, SchemaMode, Source
 from ingest.formats import unpacked_file
 from ingest.formats.inferred_columns import infer

@@ -50,7 +50,7 @@ def test_each_file_goes_where_its_fate_and_the_options_say(tmp_path: Path, optio
     assert set(moved) <= {Moved.DONE}
     # Once more, as after a crash: nothing is left to do.
     again = apply_post_load_actions(zone, Discovery(**options), outcome)
-    assert again == {Moved.GONE: moved.total()} if moved else not again
+    assert again == {Moved.MISSING: moved.total()} if moved else not again
 
 
 def test_a_file_that_was_rewritten_since_stays_to_be_found(tmp_path: Path) -> None:

@@ -8,21 +8,20 @@ from typing import Any
 
 import pytest
 
-from assets.bronze.landed_tables import AIRLINES
+from assets.bronze.landed_sources import AIRLINES
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.column_types import delta_field, sql_type
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
-from tests.embedded.catalog.harness import Server, TableClient
-
-_DELTA_TYPES = {"bigint": "long", "int": "integer"}
+from tests.embedded.catalog.harness import CatalogProcess, TableClient
 
 
 @dataclass(frozen=True)
 class LoadTarget:
     """A running server with the empty tables `bronze.airlines` and `ops.landed_files`."""
 
-    server: Server
+    server: CatalogProcess
 
     @property
     def environment(self) -> dict[str, str]:
@@ -45,16 +44,13 @@ class LoadTarget:
 
 
 def _columns(declaration: TableDeclaration) -> dict[str, Any]:
-    fields = [
-        {"name": column.name, "type": _DELTA_TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
-        for column in declaration.columns
-    ]
+    fields = [delta_field(column.name, sql_type(column.type)) for column in declaration.columns]
     return {"type": "struct", "fields": fields}
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[LoadTarget]:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     with server.client() as admin:
         for declaration in (AIRLINES.table, LANDED_FILES):
             schema = {"name": declaration.layer, "catalog_name": "ratify"}

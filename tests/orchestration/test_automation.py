@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.bronze.landed_tables import SOURCES
+from assets.bronze.landed_sources import SOURCES
 from assets.silver.silver_flights import FLIGHTS
 from components.table_asset import asset_key
 from orchestration.automation import downstream_of_checked

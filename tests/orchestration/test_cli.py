@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.embedded.catalog.harness import Server
+from tests.embedded.catalog.harness import CatalogProcess
 
 pytestmark = pytest.mark.server
 
@@ -46,9 +46,9 @@ def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Generator[Server]:
+def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
     """A Unity Catalog server of another owner: known by its URL and token alone."""
-    server = Server.start(tmp_path, catalog="main")
+    server = CatalogProcess.start(tmp_path, catalog="main")
     yield server
     server.stop()
 
@@ -93,7 +93,7 @@ def test_an_unsuitable_java_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path / "no-java") in asked.stderr.replace("\n", "")
 
 
-def test_a_wrong_token_is_named(elsewhere: Server, new_home: Path) -> None:
+def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> None:
     asked = ratify(
         new_home,
         "sql",
@@ -143,7 +143,7 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.long
-def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
+def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
     there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
     demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **there)

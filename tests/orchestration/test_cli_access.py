@@ -11,18 +11,18 @@ from databricks.sdk.errors import PermissionDenied, Unauthenticated
 from typer.testing import CliRunner, Result
 
 from orchestration.cli.main import app
-from tests.embedded.catalog.harness import API, Server
+from tests.embedded.catalog.harness import API, CatalogProcess
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server.start(tmp_path_factory.mktemp("catalog"), principals={"engine": ["USE_CATALOG", "SELECT"]})
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"), principals={"engine": ["USE_CATALOG", "SELECT"]})
     yield started
     assert started.stop() == 0
 
 
 @pytest.fixture(autouse=True)
-def home(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(server: CatalogProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose stack is that server."""
     files = {"token_file": server.token, "engine_token_file": "of an engine, which may nothing here"}
     for name, token in files.items():
@@ -46,7 +46,7 @@ def told(*words: str) -> list[dict[str, str]]:
     return json.loads(answer.stdout)
 
 
-def test_from_a_principal_to_its_end(server: Server) -> None:
+def test_from_a_principal_to_its_end(server: CatalogProcess) -> None:
     [made] = told("principal", "create", "bob")
     assert made in told("principal", "list")
     token = ratify("principal", "token", "bob", "--days", "1", "--comment", "laptop")
@@ -72,7 +72,7 @@ def test_from_a_principal_to_its_end(server: Server) -> None:
     assert made not in told("principal", "list")
 
 
-def test_a_secret_is_for_the_environment_and_shown_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_for_the_environment_and_shown_once(server: CatalogProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     told("principal", "create", "m2m")
     [made] = told("principal", "secret", "m2m", "--days", "1")
     [listed] = told("principal", "credentials", "m2m")
@@ -92,7 +92,7 @@ def test_a_secret_is_for_the_environment_and_shown_once(server: Server, monkeypa
     assert asked.status_code == 401
 
 
-def test_a_token_alone_is_on_stdout(server: Server) -> None:
+def test_a_token_alone_is_on_stdout(server: CatalogProcess) -> None:
     told("principal", "create", "script")
     answer = ratify("principal", "token", "script")
     assert answer.stdout.count("\n") == 1
@@ -101,7 +101,7 @@ def test_a_token_alone_is_on_stdout(server: Server) -> None:
     assert answer.stdout.strip() not in answer.stderr
 
 
-def test_grants_on_the_metastore(server: Server) -> None:
+def test_grants_on_the_metastore(server: CatalogProcess) -> None:
     told("principal", "create", "maker")
     [granted] = told("grant", "CREATE CATALOG", "on", "metastore", "to", "maker")
     assert granted == {"principal": "maker", "privileges": "CREATE CATALOG"}

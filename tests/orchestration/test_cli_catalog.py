@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from embedded.stack_state import StackState
 from orchestration.cli.main import app
-from tests.embedded.catalog.harness import Server
+from tests.embedded.catalog.harness import CatalogProcess
 
 TABLES = """
 CREATE CATALOG {0}
@@ -28,9 +28,9 @@ CREATE TABLE {0}.s.parted (id INT, day DATE) USING DELTA PARTITIONED BY (day)
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Server]:
+def other(tmp_path: Path) -> Iterator[CatalogProcess]:
     """A second catalog server, with nothing in its catalog `moved`."""
-    started = Server.start(tmp_path / "other", catalog="moved")
+    started = CatalogProcess.start(tmp_path / "other", catalog="moved")
     yield started
     assert started.stop() == 0
 
@@ -73,7 +73,7 @@ def shape(client: WorkspaceClient, catalog: str) -> dict[str, object]:
 
 @pytest.mark.stack
 def test_a_catalog_moves_to_another_server(
-    stack: StackState, spark: SparkSession, other: Server, exported: str, monkeypatch: pytest.MonkeyPatch
+    stack: StackState, spark: SparkSession, other: CatalogProcess, exported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = WorkspaceClient(host=stack.catalog.url, token=token_of(stack), auth_type="pat")
     new = WorkspaceClient(host=other.url, token=other.token, auth_type="pat")

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.embedded.catalog.harness import READ, Principal
+from tests.embedded.catalog.harness import READ, ClientPrincipal
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.test_cli import RATIFY, environment, ratify
 
@@ -189,7 +189,7 @@ def test_a_batch_that_fails_ends_it(target: LoadTarget, files: Path, tmp_path: P
     """With a token that may read and not write: no batch is begun after the first that failed."""
     put(files, *(f"n{number:03}" for number in range(200)))
     with target.server.client() as admin:
-        reader = Principal.create(admin, *READ).token()
+        reader = ClientPrincipal.create(admin, *READ).token()
     asked = ratify(tmp_path, *command(files), **{**target.environment, "UNITY_TOKEN": reader})
     said = json.loads(asked.stdout)
     assert asked.returncode == 1

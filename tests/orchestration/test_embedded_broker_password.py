@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.cli.cli_session import stack_config
+from orchestration.cli.stack_session import stack_config
 
 
 @pytest.mark.parametrize(("kafka", "password"), [(True, "s3cret"), (True, None), (False, "s3cret")])

@@ -12,7 +12,7 @@ from assets.cross_engine import proof_ledger, proof_lifecycle, verify_step
 from assets.cross_engine.proof_steps import Step
 from assets.cross_engine.proof_tables import TABLES
 from assets.cross_engine.spark_steps import name_of
-from orchestration.cli.prove_command import StepOutcome, passed, steps_of
+from orchestration.cli.proof_run import StepOutcome, passed, steps_of
 from resources.errors import UnsafeTable
 from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
 from tests.resources.lakehouse import Lakehouse, engines, lake

@@ -14,7 +14,7 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster_graphql.schema import create_schema
 
-from assets.bronze.landed_tables import AIRLINES
+from assets.bronze.landed_sources import AIRLINES
 from components.landed_files import bronze_table
 from components.table_asset import asset_key
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total

@@ -19,7 +19,7 @@ from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offset
 from assets.silver.tracker_stream import TABLES
 from assets.silver.tracker_tables import STREAM_BATCHES, TRACKER_EVENTS
 from components.table_asset import asset_key
-from orchestration.cli import cli_session
+from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
 from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
@@ -48,7 +48,7 @@ class Stream:
         # Each new round costs about as much as a batch.
         started = self("start", "--every", "1", "--round-seconds", "12")
         assert started.exit_code == 0, started.output
-        return json.loads((self.home / "streams" / "live.json").read_text())
+        return json.loads((self.home / "streams" / "continuous.json").read_text())
 
     @property
     def running(self) -> bool:
@@ -114,7 +114,7 @@ def test_it_is_started_watched_killed_and_stopped(
         assert "The stream runs" in (tick.skip_message or "")
 
     # What it did is told to Dagster at the end of a round, with the expectations as checks.
-    with cli_session.dagster_instance() as instance:
+    with dagster_instance() as instance:
         wait_for(lambda: sum(reported_offsets(instance).get(fresh_topic, {}).values()) == 3000, stream)
         key = dg.AssetCheckKey(asset_key(TRACKER_EVENTS), "value_is_readable")
         wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from resources.declarations import TableDeclaration
-from resources.delta.delta_log import DeltaLog, Proposal
+from resources.delta.commit_actions import Proposal
+from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import Snapshot
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified

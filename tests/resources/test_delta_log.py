@@ -8,7 +8,8 @@ import pytest
 from duckdb import connect
 
 from resources.declarations import TableDeclaration
-from resources.delta.delta_log import Proposal
+from resources.delta.commit_actions import Proposal
+from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
 from resources.delta.snapshot import LiveFile
 from resources.duckdb.parquet_files import write_parquet
 from resources.errors import UnsafeTable
@@ -159,13 +160,13 @@ def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp
 def test_a_version_that_another_lost_is_seen_and_its_turn_awaited(lake: Lakehouse, table: TableDeclaration) -> None:
     first = append(lake.duckdb, table, "SELECT 1, 'x'", "1").version
     log = lake.duckdb.log(lake.full(table))
-    assert log.loser(-1) == -1
+    assert newest_lost_version(log, -1) == -1
     # As Spark leaves it whose commit the catalog has refused.
     log.storage.write(f"_delta_log/_staged_commits/{first:020d}.{uuid4()}.json", b"{}")
     second = append(lake.duckdb, table, "SELECT 2, 'y'", "2").version
-    assert log.loser(-1) == first
-    assert log.loser(first) == -1
-    assert not log.await_other(0.2)
+    assert newest_lost_version(log, -1) == first
+    assert newest_lost_version(log, first) == -1
+    assert not wait_for_other_version(log, 0.2)
     lake.run(f"INSERT INTO {lake.full(table)} VALUES (3, 'z')")
-    assert log.await_other(0.2)
+    assert wait_for_other_version(log, 0.2)
     assert lake.version(table) == second + 1

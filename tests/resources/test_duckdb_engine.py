@@ -13,7 +13,8 @@ from duckdb import IOException
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, TableDeclaration
 from resources.delta.delta_log import DeltaLog
-from resources.duckdb.duckdb_engine import DuckDB, understood
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.group_commit import Ratified
 from resources.errors import (
     AlreadyLoaded,
@@ -26,7 +27,7 @@ from resources.errors import (
     TableMissing,
     UnsafeTable,
 )
-from tests.embedded.catalog.harness import READ, Principal, Server, TableClient, outlive
+from tests.embedded.catalog.harness import READ, CatalogProcess, ClientPrincipal, TableClient, outlive
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
@@ -166,11 +167,11 @@ def test_a_wrong_token(lake: Lakehouse, table: TableDeclaration) -> None:
 
 
 def test_an_engine_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server.start(tmp_path, access_token_seconds=3)
+    server = CatalogProcess.start(tmp_path, access_token_seconds=3)
     with server.client() as admin:
         admin.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         TableClient.create_readable(admin, "s", "t")
-        reader = Principal.create(admin, *READ)
+        reader = ClientPrincipal.create(admin, *READ)
         monkeypatch.setenv("UNITY_CLIENT_ID", reader.client_id)
         monkeypatch.setenv("UNITY_CLIENT_SECRET", reader.secret())
         duckdb = DuckDB(catalog=UnityCatalog(host=server.url))
@@ -202,7 +203,7 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
     ],
 )
 def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
-    with pytest.raises(kind), understood("test"):
+    with pytest.raises(kind), translating("test"):
         raise IOException(text)
 
 
@@ -234,7 +235,7 @@ def test_a_refusal_after_a_lost_reply_takes_nothing_back(
 
 
 @pytest.fixture
-def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -> Generator[Server]:
+def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -> Generator[CatalogProcess]:
     """A catalog that knows the same tables and may be killed: over a copy of the database, on the same files."""
     (tmp_path / "state").mkdir()
     theirs, ours = (folder / "catalog.sqlite" for folder in (home / "catalog", tmp_path / "state"))
@@ -243,14 +244,14 @@ def twin(lake: Lakehouse, table: TableDeclaration, home: Path, tmp_path: Path) -
     (tmp_path / "lake").symlink_to(home / "lake")
     (tmp_path / "token").write_text(lake.stack.catalog.token_file.read_text())
     (tmp_path / "token").chmod(0o600)
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     yield server
     server.process.stdin.close()
     server.process.wait(10)
 
 
 def test_a_catalog_that_dies_before_the_commit(
-    twin: Server, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    twin: CatalogProcess, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First dead before the append, then dead between the INSERT and its COMMIT; each time nothing is in the table."""
     full_name = table.full_name("ratify")
@@ -259,7 +260,7 @@ def test_a_catalog_that_dies_before_the_commit(
         return DuckDB(catalog=UnityCatalog(host=twin.url, token=twin.token, retry_seconds=1), attempts=2, commit_patience=1)
 
     def restart() -> None:
-        again = Server.start(tmp_path)
+        again = CatalogProcess.start(tmp_path)
         twin.process, twin.url = again.process, again.url
 
     append(client(), table, "SELECT 1::BIGINT, 'a'", "one")

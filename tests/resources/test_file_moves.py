@@ -75,7 +75,7 @@ def test_only_the_version_that_is_meant_is_touched(zone: LandingZone) -> None:
 def test_what_is_gone_is_told(zone: LandingZone) -> None:
     version = mark(zone)
     assert delete(zone, PATH, version) is Moved.DONE
-    assert {archive(zone, PATH, version, "_archive"), delete(zone, PATH, version)} == {Moved.GONE}
+    assert {archive(zone, PATH, version, "_archive"), delete(zone, PATH, version)} == {Moved.MISSING}
     assert there(zone) == {}
 
 
@@ -113,7 +113,7 @@ def test_a_crash_in_the_middle_is_ended_by_the_next_call(
     assert PATH.encode() in there(zone).values()
     assert {file.path for file in zone.files()} <= {PATH}
     again = dead_letter(zone, PATH, version, "_dead_letter", "bad")
-    assert again is (Moved.GONE if (step, before) == ("_deleted", False) else Moved.DONE)
+    assert again is (Moved.MISSING if (step, before) == ("_deleted", False) else Moved.DONE)
     found = there(zone)
     assert sorted(found) == [f"_dead_letter/{PATH}", f"_dead_letter/{PATH}.reason.json"]
     assert found[f"_dead_letter/{PATH}"] == PATH.encode()

@@ -220,7 +220,7 @@ def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path
     queue.commit(staged(tmp_path, "a"), log.append, open_yield_window)
     queue.commit(staged(tmp_path, "b"), log.append, open_yield_window)
     assert asked == [YieldWindow()]
-    monkeypatch.setattr("resources.duckdb.group_commit._LOOK_S", 0)
+    monkeypatch.setattr("resources.duckdb.group_commit._CHECK_LOST_S", 0)
     # Another process, to which the first has left what it knows; and one that was cut off while it wrote.
     CommitQueue(tmp_path / "queue").commit(staged(tmp_path, "c"), log.append, open_yield_window)
     assert asked[1:] == [YieldWindow(lost=7, seconds=4, taken=False)]

@@ -14,8 +14,9 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CatalogDenied
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_session import credentials_conf
 from tests.embedded.catalog.clients.test_spark_client import SLOW
-from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, client_of, outlive, written
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, client_of, outlive, written
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
@@ -71,7 +72,7 @@ def refused(*words: str) -> AbstractContextManager[pytest.ExceptionInfo[CatalogD
 def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
     lake: Lakehouse, admin: httpx.Client, as_: As, table: TableDeclaration, tmp_path: Path
 ) -> None:
-    spark, duckdb = as_(Principal.create(admin, *READ).token())
+    spark, duckdb = as_(ClientPrincipal.create(admin, *READ).token())
     full, short = lake.full(table), f"{table.layer}.{table.name}"
     location = lake.catalog.table(full).storage_location or ""
     before = lake.version(table), written(location)[0]
@@ -96,11 +97,11 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
     frame = spark.session.sql("SELECT 2L AS id, 'b' AS v")
     with refused(needs):
         spark.mirror(table, lambda: frame)
-    with refused(needs), spark._understood():
+    with refused(needs), spark._translating():
         frame.write.mode("append").saveAsTable(full)
     assert (lake.version(table), written(location)[0]) == before
     # A stream is told when it commits, and leaves files of which no reader takes notice.
-    with refused(needs), spark._understood():
+    with refused(needs), spark._translating():
         rate = spark.session.readStream.format("rate").load().selectExpr("value AS id", "'s' AS v")
         options = {"checkpointLocation": str(tmp_path / "checkpoint")}
         rate.writeStream.format("delta").options(**options).toTable(full).awaitTermination(60)
@@ -118,7 +119,7 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
 def test_an_expired_token_is_told_as_such_by_every_engine(
     lake: Lakehouse, admin: httpx.Client, as_: As, table: TableDeclaration
 ) -> None:
-    token = Principal.create(admin, *WRITE).token(10)
+    token = ClientPrincipal.create(admin, *WRITE).token(10)
     spark, duckdb = as_(token)
     with duckdb.session() as attached:
         assert attached.count(table) == 1
@@ -149,9 +150,9 @@ def test_an_expired_token_is_told_as_such_by_every_engine(
 
 def test_a_job_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two seconds; a DuckDB session, our commits, and a statement of Spark that goes on for longer."""
-    server = Server.start(tmp_path, access_token_seconds=2)
+    server = CatalogProcess.start(tmp_path, access_token_seconds=2)
     with server.client() as admin:
-        principal = Principal.create(admin, *WRITE)
+        principal = ClientPrincipal.create(admin, *WRITE)
         monkeypatch.setenv("UNITY_CLIENT_ID", principal.client_id)
         monkeypatch.setenv("UNITY_CLIENT_SECRET", principal.secret())
         catalog = UnityCatalog(host=server.url)
@@ -191,6 +192,6 @@ def test_spark_with_a_wrong_oauth_secret(lake: Lakehouse, table: TableDeclaratio
 
 def oauth_options(catalog: UnityCatalog) -> dict[str, str]:
     """What a classic session is given."""
-    given = Spark(catalog=catalog)._credentials()
+    given = credentials_conf(catalog)
     assert all(key.startswith("spark.sql.catalog.ratify.auth.") for key in given)
     return {key.removeprefix("spark.sql.catalog.ratify."): value for key, value in given.items()}

@@ -77,10 +77,10 @@ def test_the_rows_of_one_file_are_replaced_wherever_they_are(lake: Lakehouse) ->
     # The new content is there, and the old one may come back, in its turn.
     with pytest.raises(AlreadyLoaded):
         replaced(lake, table, "a", "content:1", "content:2", 99)
-    assert replaced(lake, table, "a", "content:2", "content:1", 1, 2).gone == 3
+    assert replaced(lake, table, "a", "content:2", "content:1", 1, 2).removed == 3
     assert [id_ for id_, file in rows(lake, table) if file == "a"] == [1, 2]
     # A file that holds nothing else goes as it is; without new rows only those of others are left.
-    assert replaced(lake, table, "c", "content:c", "content:none").gone == 1
+    assert replaced(lake, table, "c", "content:c", "content:none").removed == 1
     assert [id_ for id_, _ in rows(lake, table)] == [1, 2, 3, 5]
 
 

@@ -12,7 +12,7 @@ from embedded.runtime_setup import prepare
 from embedded.stack_state import StackConfig
 from resources.declarations import Engine
 from tests.conftest import say
-from tests.embedded.catalog.harness import WRITE, Principal, client_of
+from tests.embedded.catalog.harness import WRITE, ClientPrincipal, client_of
 from tests.resources.lakehouse import Lakehouse, pairs
 
 PROGRAM = """
@@ -50,7 +50,7 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
     # PySpark notes in the environment which kind of session this process has.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     with client_of(lake.stack.catalog.url, lake.stack.catalog.token_file.read_text().strip()) as admin:
-        principal = Principal.create(admin, *WRITE)
+        principal = ClientPrincipal.create(admin, *WRITE)
         settings = {
             "UNITY_HOST": lake.stack.catalog.url,
             "UNITY_CLIENT_ID": principal.client_id,

@@ -130,9 +130,9 @@ def test_a_channel_that_another_thread_has_closed_is_no_spark() -> None:
     spark = Spark(catalog=UnityCatalog(host="http://127.0.0.1:9", token="t"), remote="sc://127.0.0.1:9")
     channel = grpc.insecure_channel("127.0.0.1:9")
     channel.close()
-    with pytest.raises(SparkUnavailable, match="closed"), spark._understood():
+    with pytest.raises(SparkUnavailable, match="closed"), spark._translating():
         channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
-    with pytest.raises(ValueError, match="of its own"), spark._understood():
+    with pytest.raises(ValueError, match="of its own"), spark._translating():
         raise ValueError("of its own")
 
 

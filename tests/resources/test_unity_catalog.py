@@ -9,7 +9,7 @@ import pytest
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import CatalogDenied, CatalogUnavailable, TableMissing
-from tests.embedded.catalog.harness import COLUMNS, Server, create_body, delta, stage
+from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, create_body, delta, stage
 
 pytestmark = pytest.mark.server
 
@@ -24,19 +24,19 @@ TABLE = TableDeclaration(
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server.start(tmp_path_factory.mktemp("catalog"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"))
     yield started
     assert started.stop() == 0
 
 
 @pytest.fixture(scope="module")
-def catalog(server: Server) -> UnityCatalog:
+def catalog(server: CatalogProcess) -> UnityCatalog:
     return UnityCatalog(host=server.url, token=server.token)
 
 
 @pytest.fixture(scope="module")
-def api(server: Server, catalog: UnityCatalog) -> Iterator[httpx.Client]:
+def api(server: CatalogProcess, catalog: UnityCatalog) -> Iterator[httpx.Client]:
     catalog.ensure_schemas(("bronze",))
     with server.client() as client:
         yield client
@@ -72,7 +72,7 @@ def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, 
     assert len(calls) == 2
 
 
-def test_a_wrong_token_is_denied(server: Server) -> None:
+def test_a_wrong_token_is_denied(server: CatalogProcess) -> None:
     wrong = UnityCatalog(host=server.url, token="wr0ng")
     with pytest.raises(CatalogDenied, match="Check UNITY_TOKEN") as denied:
         wrong.default_schema()
@@ -85,7 +85,7 @@ def test_a_wrong_token_is_denied(server: Server) -> None:
         wrong.ensure_schemas(("denied",))
 
 
-def test_a_missing_catalog_schema_or_table(server: Server, catalog: UnityCatalog, api: httpx.Client) -> None:
+def test_a_missing_catalog_schema_or_table(server: CatalogProcess, catalog: UnityCatalog, api: httpx.Client) -> None:
     with pytest.raises(TableMissing, match=r"Catalog not found: nope.*Check the name"):
         UnityCatalog(host=server.url, token=server.token, name="nope").default_schema()
     for name in ("ratify.bronze.nope", "ratify.nope.t"):
@@ -102,7 +102,7 @@ def test_a_table_and_its_version(catalog: UnityCatalog, api: httpx.Client) -> No
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     catalog = UnityCatalog(host=server.url, token=server.token, retry_seconds=1)
     catalog.default_schema()
     server.kill()
@@ -114,6 +114,6 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
         UnityCatalog(host=server.url, token=server.token, retry_seconds=1).default_schema()
 
 
-def test_the_token_is_in_no_repr(server: Server, catalog: UnityCatalog) -> None:
+def test_the_token_is_in_no_repr(server: CatalogProcess, catalog: UnityCatalog) -> None:
     assert server.token not in repr(catalog.connection) + str(catalog.connection)
     assert catalog.bearer_token() == server.token

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
 from assets.silver import silver_flights as silver
 from components.checks.reconciliation import count_fates, flights_reconciled
 from ingest.ledger.file_ledger import LANDED_FILES

@@ -3,7 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog.access_rules import Privilege, to_root
-from embedded.catalog.api_models import CreateCatalog, UpdateCatalog
+from embedded.catalog.api_models import CreateCatalog, UpdateNamespace
 from embedded.catalog.api_views import catalog_info
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.routes.purge import purge_dropped
@@ -23,7 +23,7 @@ def list_catalogs(call: Call) -> Response:
     with call.read() as tx:
         seen = grant_store.visible(tx, call.principal, (), catalogs, Privilege.USE_CATALOG)
         found = namespace_store.list_catalogs(tx, after, limit + 1, seen)
-    return page_body("catalogs", [catalog_info(item) for item in found], [item.name for item in found], limit)
+    return page_body("catalogs", found, catalog_info, limit)
 
 
 def get_catalog(call: Call) -> Response:
@@ -33,7 +33,7 @@ def get_catalog(call: Call) -> Response:
 
 
 def update_catalog(call: Call) -> Response:
-    request = call.parse(UpdateCatalog)
+    request = call.parse(UpdateNamespace)
     with call.write(call.path["name"]) as tx:
         catalog = namespace_store.update_catalog(tx, call.path["name"], request)
     return JSONResponse(catalog_info(catalog))

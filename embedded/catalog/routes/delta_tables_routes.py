@@ -9,23 +9,20 @@ from embedded.catalog.api_views import load_response, staging_response
 from embedded.catalog.delta_models import (
     CreateDeltaStagingTable,
     CreateDeltaTable,
-    FileSizeHistogram,
     RenameTable,
     ReportMetrics,
     UpdateTable,
 )
 from embedded.catalog.endpoint import Call
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespace_store, report_store, table_store, table_updates
+from embedded.catalog.store import namespace_store, table_store, table_updates
 
 
 def create_staging_table(call: Call) -> Response:
     request = call.parse(CreateDeltaStagingTable)
     with call.write(*_schema(call)) as tx:
         schema = namespace_store.get_schema(tx, *_schema(call))
-        staging = table_store.create_staging(
-            tx, schema.id, table_creation.managed_root(schema), request.name, call.principal
-        )
+        staging = table_creation.create_staging_table(tx, schema, request.name, call.principal)
     return JSONResponse(staging_response(staging, call.store.s3.vend(staging.location, "READ_WRITE")))
 
 
@@ -79,32 +76,13 @@ def rename_table(call: Call) -> Response:
 
 
 def report_metrics(call: Call) -> Response:
+    """Check a commit report, which every engine posts, and discard it: the published API has no way to read one."""
     request = call.parse(ReportMetrics)
-    report = request.report.commit_report if request.report else None
-    if report and report.file_size_histogram:
-        _check_histogram(report.file_size_histogram)
-    with call.write(*_names(call)) as tx:
-        table = table_store.get_table(tx, *_names(call))
-        if str(request.table_id) != table.id:
-            raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
-        if report:
-            report_store.keep(tx, table.id, report.model_dump(by_alias=True, exclude_none=True))
-    return Response(status_code=204)
-
-
-def list_metrics(call: Call) -> Response:
-    """What was reported: the published API has no way to read it."""
     with call.read(*_names(call)) as tx:
-        found = report_store.newest(tx, table_store.get_table(tx, *_names(call)).id)
-    return JSONResponse({"reports": [{"reported-at-ms": at, "commit-report": report} for at, report in found]})
-
-
-def _check_histogram(histogram: FileSizeHistogram) -> None:
-    bounds = histogram.sorted_bin_boundaries
-    if not bounds or bounds[0] != 0 or bounds != sorted(bounds):
-        raise InvalidParameterError("sorted-bin-boundaries must be sorted and begin with 0.")
-    if not len(bounds) == len(histogram.file_counts) == len(histogram.total_bytes):
-        raise InvalidParameterError("file-counts and total-bytes must be as long as sorted-bin-boundaries.")
+        table = table_store.get_table(tx, *_names(call))
+    if str(request.table_id) != table.id:
+        raise InvalidParameterError(f"table-id {request.table_id} is not that of {table.full_name}, {table.id}.")
+    return Response(status_code=204)
 
 
 def _schema(call: Call) -> tuple[str, str]:

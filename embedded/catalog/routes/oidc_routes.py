@@ -18,12 +18,12 @@ SCOPE = "all-apis"
 
 
 def host_metadata(call: Call) -> Response:
-    """Where databricks-sdk, which asks for it before anything else, finds `discovery`: without it, it knows no OAuth."""
+    """Leads databricks-sdk to `discovery`. It is its first request; without an answer it does not use OAuth."""
     return JSONResponse({"oidc_endpoint": f"{call.origin}/oidc"})
 
 
 def discovery(call: Call) -> Response:
-    """Authorization server metadata (RFC 8414); databricks-sdk asks for both endpoints, and uses the token's."""
+    """Authorization server metadata (RFC 8414); databricks-sdk requires both endpoints, and uses only the token's."""
     return JSONResponse(
         {
             "issuer": f"{call.origin}/oidc",
@@ -42,7 +42,7 @@ def token(call: Call) -> Response:
     if form.get("grant_type") != ["client_credentials"]:
         return _refuse(400, "unsupported_grant_type", "grant_type must be client_credentials.")
     if SCOPE not in form.get("scope", [SCOPE])[0].split():
-        return _refuse(400, "invalid_scope", f"The one scope here is {SCOPE}.")
+        return _refuse(400, "invalid_scope", f"The only scope is {SCOPE}.")
     client_id, secret = _basic(call.headers.get("authorization", ""))
     seconds = call.store.access_token_seconds
     with call.store.write() as tx:
@@ -53,7 +53,7 @@ def token(call: Call) -> Response:
             or principal_store.get_principal(tx, found.principal).client_id != client_id
         ):
             return _refuse(401, "invalid_client", "The client id or secret is wrong, expired or revoked.")
-        # Not beyond the secret's own life.
+        # Not longer than the secret itself is valid.
         seconds = min(seconds, max(1, (found.expires_at - now_ms()) // 1000))
         _, value = principal_store.issue(tx, found.principal, "access", seconds, secret_id=found.id)
     answer = {"access_token": value, "token_type": "Bearer", "expires_in": seconds, "scope": SCOPE}
@@ -61,7 +61,7 @@ def token(call: Call) -> Response:
 
 
 def _basic(header: str) -> tuple[str, str]:
-    """User and password of an Authorization header; empty ones, which are nobody's, when it is not of that form."""
+    """User and password of an Authorization header; empty strings, which match nobody, for any other form."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return "", ""

@@ -1,4 +1,4 @@
-"""/permissions of the 2.1 API: who was granted what on the metastore, a catalog, a schema or a table."""
+"""/permissions of the 2.1 API: the grants on the metastore, a catalog, a schema or a table."""
 
 from starlette.responses import JSONResponse, Response
 
@@ -12,14 +12,14 @@ from embedded.catalog.store import grant_store, principal_store
 
 
 def get_permissions(call: Call) -> Response:
-    """The owner sees everybody's grants, and any other principal its own, as from the reference server."""
+    """The owner sees all grants, any other principal only its own, as on the reference server."""
     with call.read() as tx:
         effective = grant_store.effective(tx, call.principal, _names(call))
-        asked = call.query.get("principal")
+        requested = call.query.get("principal")
         own = None if effective.has(Privilege.OWNER) else call.principal
-        if own is not None and asked not in (None, own):
+        if own is not None and requested not in (None, own):
             return _answer(call, {})
-        return _answer(call, grant_store.assignments(tx, effective.securable_id, asked or own))
+        return _answer(call, grant_store.assignments(tx, effective.securable_id, requested or own))
 
 
 def update_permissions(call: Call) -> Response:
@@ -33,14 +33,14 @@ def update_permissions(call: Call) -> Response:
             grant_store.grant(tx, effective.securable_id, name, _privileges(call, change.add))
             grant_store.revoke(tx, effective.securable_id, name, _privileges(call, change.remove))
         found = grant_store.assignments(tx, effective.securable_id, None)
-    return _answer(call, {name: held for name, held in found.items() if name in changed})
+    return _answer(call, {name: granted for name, granted in found.items() if name in changed})
 
 
 def _names(call: Call) -> list[str]:
-    """The names of the securable: none for the metastore, whose own name is not looked at, for there is one."""
+    """The names of the securable: none for the metastore, whose own name is ignored, because there is only one."""
     kind = call.path["securable_type"].lower()
     if kind not in access_rules.KINDS:
-        raise NotSupportedError(f"This server has no grants on a {kind}, but on a {', '.join(access_rules.KINDS)}.")
+        raise NotSupportedError(f"This server has no grants on a {kind}, only on {', '.join(access_rules.KINDS)}.")
     level = access_rules.KINDS.index(kind)
     return split_full_name(call.path["full_name"], level) if level else []
 
@@ -56,10 +56,11 @@ def _privileges(call: Call, names: list[str]) -> list[Privilege]:
 
 
 def _answer(call: Call, assignments: dict[str, list[str]]) -> Response:
-    # The specification writes USE CATALOG and databricks-sdk USE_CATALOG, and each client drops what it does not know,
-    # so that the other spelling would look like no grant at all.
+    # The specification spells USE CATALOG and databricks-sdk USE_CATALOG. Each client drops names that it does not know,
+    # so the other spelling would look like no grant at all.
     space = "_" if "databricks-sdk" in call.headers.get("user-agent", "") else " "
     shown = [
-        {"principal": name, "privileges": [one.replace(" ", space) for one in held]} for name, held in assignments.items()
+        {"principal": name, "privileges": [one.replace(" ", space) for one in granted]}
+        for name, granted in assignments.items()
     ]
     return JSONResponse({"privilege_assignments": shown})

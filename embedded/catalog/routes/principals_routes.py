@@ -1,7 +1,7 @@
 """Service principals, their tokens and their OAuth secrets, in the terms of the Databricks APIs that databricks-sdk speaks.
 
-SCIM (`service_principals`), `token_management` and `service_principal_secrets_proxy`, as much of each as makes, lists and
-takes back; all of it is the admin's. A value is in the answer to its creation, and nowhere after that.
+SCIM (`service_principals`), `token_management` and `service_principal_secrets_proxy`: create, list and delete, by the
+admin only. A token or secret is in the answer to its creation, and is never shown again.
 """
 
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ from embedded.catalog.store.principal_store import Credential, Principal
 def create_principal(call: Call) -> Response:
     request = call.parse(CreatePrincipal)
     with call.write() as tx:
-        made = principal_store.create_principal(tx, request.display_name)
-    return JSONResponse(_principal(made), 201)
+        created = principal_store.create_principal(tx, request.display_name)
+    return JSONResponse(_principal(created), 201)
 
 
 def list_principals(call: Call) -> Response:
-    """All of them on the first page: databricks-sdk asks for one after the other until it gets an empty one."""
+    """All principals on the first page: databricks-sdk requests pages until one is empty."""
     with call.read() as tx:
         found = principal_store.list_principals(tx) if call.query.get("startIndex", "1") == "1" else []
     return JSONResponse({"totalResults": len(found), "startIndex": 1, "Resources": [_principal(item) for item in found]})
@@ -40,8 +40,8 @@ def create_token(call: Call) -> Response:
     request = call.parse(CreateToken)
     with call.write() as tx:
         owner = principal_store.get_principal(tx, request.application_id).name
-        made, value = principal_store.issue(tx, owner, "token", request.lifetime_seconds, comment=request.comment)
-    return JSONResponse({"token_value": value, "token_info": _token(made)})
+        created, value = principal_store.issue(tx, owner, "token", request.lifetime_seconds, comment=request.comment)
+    return JSONResponse({"token_value": value, "token_info": _token(created)})
 
 
 def list_tokens(call: Call) -> Response:
@@ -61,8 +61,8 @@ def create_secret(call: Call) -> Response:
     request = call.parse(CreateSecret)
     with call.write() as tx:
         owner = principal_store.get_principal(tx, call.path["client_id"]).name
-        made, value = principal_store.issue(tx, owner, "secret", int(request.lifetime.removesuffix("s")))
-    return JSONResponse({**_secret(made), "secret": value})
+        created, value = principal_store.issue(tx, owner, "secret", int(request.lifetime.removesuffix("s")))
+    return JSONResponse({**_secret(created), "secret": value})
 
 
 def list_secrets(call: Call) -> Response:

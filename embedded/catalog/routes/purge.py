@@ -5,14 +5,14 @@ from embedded.catalog.store.catalog_database import Store
 
 
 def purge_dropped(store: Store) -> None:
-    """Delete what dropped managed tables left behind.
+    """Delete the files that dropped managed tables left behind.
 
-    Called after each drop and on start: what cannot be deleted now is tried again then, and never fails the drop,
-    which has already happened.
+    Called after each drop and on start: files that cannot be deleted now are tried again later. The drop itself is
+    committed, and does not fail.
     """
     with store.read() as tx:
         pending = table_store.pending_purges(tx)
-    gone = [location for location in pending if store.s3.delete_managed(location)]
-    if gone:
+    deleted = [location for location in pending if store.s3.delete_managed(location)]
+    if deleted:
         with store.write() as tx:
-            table_store.purged(tx, gone)
+            table_store.purged(tx, deleted)

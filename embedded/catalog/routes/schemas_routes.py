@@ -3,7 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog.access_rules import Privilege, to_root
-from embedded.catalog.api_models import CreateSchema, UpdateSchema
+from embedded.catalog.api_models import CreateSchema, UpdateNamespace
 from embedded.catalog.api_views import schema_info
 from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.object_names import split_full_name
@@ -25,7 +25,7 @@ def list_schemas(call: Call) -> Response:
     with call.read(catalog) as tx:
         seen = grant_store.visible(tx, call.principal, (catalog,), schemas, Privilege.USE_SCHEMA)
         found = namespace_store.list_schemas(tx, catalog, after, limit + 1, seen)
-    return page_body("schemas", [schema_info(item) for item in found], [item.name for item in found], limit)
+    return page_body("schemas", found, schema_info, limit)
 
 
 def get_schema(call: Call) -> Response:
@@ -37,7 +37,7 @@ def get_schema(call: Call) -> Response:
 
 def update_schema(call: Call) -> Response:
     catalog, name = split_full_name(call.path["full_name"], 2)
-    request = call.parse(UpdateSchema)
+    request = call.parse(UpdateNamespace)
     with call.write(catalog, name) as tx:
         schema = namespace_store.update_schema(tx, catalog, name, request)
     return JSONResponse(schema_info(schema))

@@ -36,7 +36,7 @@ def list_tables(call: Call) -> Response:
             tx, call.principal, (catalog, schema_name), layout.tables, Privilege.SELECT | Privilege.MODIFY
         )
         found = table_store.list_tables(tx, schema.id, after, limit + 1, seen)
-    return page_body("tables", [table_info(item) for item in found], [item.name for item in found], limit)
+    return page_body("tables", found, table_info, limit)
 
 
 def get_table(call: Call) -> Response:
@@ -58,9 +58,7 @@ def create_staging_table(call: Call) -> Response:
     request = call.parse(CreateStagingTable)
     with call.write(request.catalog_name, request.schema_name) as tx:
         schema = namespace_store.get_schema(tx, request.catalog_name, request.schema_name)
-        staging = table_store.create_staging(
-            tx, schema.id, table_creation.managed_root(schema), request.name, call.principal
-        )
+        staging = table_creation.create_staging_table(tx, schema, request.name, call.principal)
     return JSONResponse(staging_table_info(staging, schema))
 
 

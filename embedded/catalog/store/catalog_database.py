@@ -21,10 +21,9 @@ MAX_UNPUBLISHED_COMMITS = 100
 class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
-    `default_root` is the URL under which catalogs without a storage root of their own keep managed tables, `s3` how S3 is
-    reached;
-    `max_unpublished_commits` bounds the ratified commits a table that wait to be published, and
-    `access_token_seconds` the life of a token that an OAuth client is given.
+    `default_root` is the URL of managed tables in catalogs without a storage root of their own, and `s3` how S3 is
+    reached. `max_unpublished_commits` limits the ratified commits of a table that wait to be published, and
+    `access_token_seconds` the lifetime of the tokens of OAuth clients.
     """
 
     def __init__(
@@ -55,10 +54,10 @@ class Store:
 
     @contextmanager
     def write(self) -> Generator[Connection]:
-        """A transaction that is durable on return, and never happened if the block raises.
+        """A transaction that is durable on return, and rolled back if the block raises.
 
-        Writers of this process queue on a lock, for SQLite's own waiting polls with growing sleeps; BEGIN IMMEDIATE
-        keeps out any other process, and a snapshot that goes stale between the read and the write.
+        Writers of this process queue on a lock, because SQLite itself polls with growing sleeps. BEGIN IMMEDIATE
+        excludes other processes, and a snapshot that is stale by the time of the write.
         """
         with self._writer, self._engine.connect() as connection:
             connection.execution_options(immediate=True)
@@ -75,7 +74,7 @@ def _engine(path: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
-        # Python's sqlite3 begins transactions late and by itself; SQLAlchemy's `begin` event below does it instead.
+        # Python's sqlite3 begins transactions implicitly and late; the `begin` event below does it instead.
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
@@ -94,9 +93,9 @@ def _metastore_id(tx: Connection) -> str:
     found = tx.execute(select(database_schema.metastore.c.id)).scalar_one_or_none()
     if found is not None:
         return str(found)
-    made = new_id()
-    tx.execute(insert(database_schema.metastore).values(id=made))
-    return made
+    created = new_id()
+    tx.execute(insert(database_schema.metastore).values(id=created))
+    return created
 
 
 def new_id() -> str:

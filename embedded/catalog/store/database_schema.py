@@ -7,7 +7,6 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
-    Integer,
     Join,
     MetaData,
     PrimaryKeyConstraint,
@@ -19,11 +18,6 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-
-def _owner() -> Column[str]:
-    return Column("owner", String, nullable=False, server_default="admin")
-
-
 metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
 
 catalogs = Table(
@@ -34,7 +28,7 @@ catalogs = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String, nullable=False),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
@@ -48,7 +42,7 @@ schemas = Table(
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("catalog_id", "name"),
@@ -62,11 +56,11 @@ staging_tables = Table(
     Column("name", String, nullable=False),
     Column("location", String, nullable=False, unique=True),
     Column("finalized", Boolean, nullable=False),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
 
-# Columns are kept as they came: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
+# Columns are stored as sent: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
 # and the timestamps are NULL where the catalog does not know them (external tables of other formats).
 tables = Table(
     "tables",
@@ -84,20 +78,19 @@ tables = Table(
     Column("properties", JSON, nullable=False),
     Column("protocol", JSON(none_as_null=True)),
     Column("domains", JSON, nullable=False),
-    Column("uniform", JSON(none_as_null=True)),
     Column("etag", String, nullable=False),
     Column("latest_version", BigInteger),
     Column("backfilled_version", BigInteger),
     Column("last_update_version", BigInteger),
     Column("last_commit_timestamp", BigInteger),
-    _owner(),
+    Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("schema_id", "name"),
     Index("tables_by_location", "location"),
 )
 
-# The arbiter: of two writers who propose one version, the second INSERT fails.
+# Arbitration: of two writers that propose one version, the second INSERT fails.
 commits = Table(
     "commits",
     metadata,
@@ -111,21 +104,10 @@ commits = Table(
     sqlite_with_rowid=False,
 )
 
-# What writers report of their commits, for people to look at.
-commit_reports = Table(
-    "commit_reports",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("table_id", String, ForeignKey("tables.id", ondelete="CASCADE"), nullable=False),
-    Column("reported_at", BigInteger, nullable=False),
-    Column("report", JSON, nullable=False),
-    Index("commit_reports_by_table", "table_id"),
-)
-
-# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphan.
+# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphaned files.
 purges = Table("purges", metadata, Column("location", String, primary_key=True))
 
-# Whom requests come from. Names are what owners and grants refer to; `client_id` is OAuth's, and databricks-sdk's id.
+# Owners and grants refer to a principal by its name; OAuth and databricks-sdk by its `client_id`.
 principals = Table(
     "principals",
     metadata,
@@ -134,8 +116,8 @@ principals = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# What proves it: kind is `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
-# for, and with which it goes). Only the SHA-256 digest is kept, which is enough for random values of 256 bits.
+# A credential is of the kind `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
+# for, and that is deleted with it). Only the SHA-256 digest is stored, which is enough for random values of 256 bits.
 credentials = Table(
     "credentials",
     metadata,

@@ -1,4 +1,4 @@
-"""Grants in the store, and where a principal stands by them. Every function takes the transaction it runs in."""
+"""Grants in the store, and the effective privileges that follow from them. Every function runs in the given transaction."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,13 +25,13 @@ from embedded.catalog.api_errors import NoSuchCatalogError, NoSuchSchemaError, N
 from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables, with_parents
 
 METASTORE = "metastore"
-"""The metastore as a securable: there is one."""
+"""The id of the metastore as a securable: there is only one."""
 
 
 def effective(tx: Connection, principal: str, names: Sequence[str]) -> EffectivePrivileges:
-    """Where a principal stands before the metastore (no name), a catalog, a schema or a table, by its names.
+    """A principal's effective privileges on the metastore (no name), a catalog, a schema or a table.
 
-    Raises NoSuchCatalogError, NoSuchSchemaError (for a missing catalog too, if a schema is asked for) or
+    Raises NoSuchCatalogError, NoSuchSchemaError (also for a missing catalog, unless the securable is a catalog) or
     NoSuchTableError.
     """
     if not names:
@@ -50,7 +50,7 @@ def effective(tx: Connection, principal: str, names: Sequence[str]) -> Effective
 
 
 def effective_by_id(tx: Connection, principal: str, table_id: str) -> EffectivePrivileges:
-    """Where a principal stands before a table or staging table. Raises NoSuchTableError."""
+    """A principal's effective privileges on a table or staging table. Raises NoSuchTableError."""
     for table in (tables, staging_tables):
         chosen = select(*_columns(catalogs, schemas, table), catalogs.c.name, schemas.c.name, table.c.name)
         row = tx.execute(chosen.select_from(with_parents(table)).where(table.c.id == table_id)).one_or_none()
@@ -60,18 +60,18 @@ def effective_by_id(tx: Connection, principal: str, table_id: str) -> EffectiveP
 
 
 def visible(tx: Connection, principal: str, names: Sequence[str], table: Table, wanted: Privilege) -> ColumnElement[bool]:
-    """The condition on the rows of `table`, all of them directly below `names`, that lists show to a principal."""
+    """The condition on rows of `table`, which are children of `names`, for those that a principal may see in lists."""
     above = effective(tx, principal, names)
     if above.lacks(above.reach):
         return false()
     if above.has(wanted):
         return true()
-    held = exists().where(
+    granted = exists().where(
         grants.c.principal == principal,
         grants.c.securable_id == table.c.id,
         grants.c.privilege.in_([one.published for one in wanted]),
     )
-    return or_(table.c.owner == principal, held)
+    return or_(table.c.owner == principal, granted)
 
 
 def assignments(tx: Connection, securable_id: str, principal: str | None) -> dict[str, list[str]]:
@@ -86,14 +86,14 @@ def assignments(tx: Connection, securable_id: str, principal: str | None) -> dic
 
 
 def grant(tx: Connection, securable_id: str, principal: str, privileges: Iterable[Privilege]) -> None:
-    """Grant what is not granted yet."""
+    """Grant privileges; those that exist stay as they are."""
     for one in privileges:
         values = {"principal": principal, "securable_id": securable_id, "privilege": one.published}
         tx.execute(upsert(grants).values(**values).on_conflict_do_nothing())
 
 
 def revoke(tx: Connection, securable_id: str, principal: str, privileges: Iterable[Privilege]) -> None:
-    """Take back what is granted on the securable itself; what is inherited from above stays."""
+    """Revoke grants on the securable itself; inherited ones stay."""
     tx.execute(
         delete(grants).where(
             grants.c.principal == principal,
@@ -121,7 +121,7 @@ def _pairs(row: Row[Any] | Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def _path(depth: int) -> Select[Any]:
-    """One row for any depth: what does not exist is NULL."""
+    """One row for any depth, with NULL for securables that do not exist."""
     joined: Any = catalogs
     if depth > 1:
         named = schemas.c.name == bindparam("schema")
@@ -133,7 +133,7 @@ def _path(depth: int) -> Select[Any]:
     return chosen.select_from(joined).where(catalogs.c.name == bindparam("catalog"))
 
 
-# Built once, for every request runs these: constructing a statement costs more than running it.
+# Built once, because every request runs these: constructing a statement costs more than running it.
 _LEVELS = ("catalog", "schema", "table")
 _PATHS = [_path(depth) for depth in (1, 2, 3)]
 _HELD = select(grants.c.securable_id, grants.c.privilege).where(

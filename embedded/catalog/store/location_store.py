@@ -1,4 +1,4 @@
-"""Where things are kept, so that no two of them overlap. Every function takes the transaction it runs in."""
+"""Locations of tables and managed storage, no two of which may overlap. Every function runs in the given transaction."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ def refuse_overlap(tx: Connection, location: str) -> None:
 
 
 def refuse_root_in_table(tx: Connection, root: str) -> None:
-    """Raises InvalidParameterError when managed storage would be inside of a table."""
+    """Raises InvalidParameterError when managed storage would be inside a table."""
     if _found(tx, tables.c.location, tables.c.location.in_(ancestors(root))):
-        raise InvalidParameterError(f"Storage root {root} is inside of a table.")
+        raise InvalidParameterError(f"Storage root {root} is inside a table.")
 
 
 def _below(column: Any, location: str) -> ColumnElement[bool]:

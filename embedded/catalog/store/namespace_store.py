@@ -1,12 +1,12 @@
-"""Catalogs and schemas in the store. Every function takes the transaction it runs in."""
+"""Catalogs and schemas in the store. Every function runs in the given transaction."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select, update
 
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchCatalogError, NoSuchSchemaError
-from embedded.catalog.api_models import CreateCatalog, CreateSchema, UpdateCatalog, UpdateSchema
+from embedded.catalog.api_models import CreateCatalog, CreateSchema, UpdateNamespace
 from embedded.catalog.object_names import storage_location, storage_root
 from embedded.catalog.store import table_store as tables_of
 from embedded.catalog.store.catalog_database import new_id, now_ms
@@ -29,7 +29,7 @@ class Catalog:
 
     @property
     def storage_location(self) -> str:
-        """Where managed tables of schemas without a root of their own are kept."""
+        """The location of managed tables whose schema has no root of its own."""
         return storage_location(self.storage_root, "catalogs", self.id)
 
 
@@ -56,23 +56,12 @@ class Schema:
 def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, owner: str) -> Catalog:
     """Raises AlreadyExistsError, or InvalidParameterError for a storage root that cannot be one."""
     _refuse_taken_catalog(tx, request.name)
-    now = now_ms()
-    catalog = Catalog(
-        id=new_id(),
-        name=request.name,
-        comment=request.comment,
-        properties=request.properties or {},
-        storage_root=_root(tx, request.storage_root or default_root),
-        owner=owner,
-        created_at=now,
-        updated_at=now,
-    )
-    tx.execute(insert(catalogs).values(**{c.name: getattr(catalog, c.name) for c in catalogs.c}))
-    return catalog
+    _insert(tx, catalogs, request, owner, storage_root=_root(tx, request.storage_root or default_root))
+    return get_catalog(tx, request.name)
 
 
 def list_catalogs(tx: Connection, after: str, limit: int, seen: ColumnElement[bool]) -> list[Catalog]:
-    """At most `limit` catalogs that are `seen` and whose names sort after `after`."""
+    """At most `limit` catalogs that satisfy `seen` and whose names sort after `after`."""
     rows = tx.execute(select(catalogs).where(catalogs.c.name > after, seen).order_by(catalogs.c.name).limit(limit))
     return [Catalog(**row) for row in rows.mappings()]
 
@@ -85,7 +74,7 @@ def get_catalog(tx: Connection, name: str) -> Catalog:
     return Catalog(**row)
 
 
-def update_catalog(tx: Connection, name: str, request: UpdateCatalog) -> Catalog:
+def update_catalog(tx: Connection, name: str, request: UpdateNamespace) -> Catalog:
     """Change what the request names, and nothing else."""
     catalog = get_catalog(tx, name)
     if request.new_name not in (None, name):
@@ -95,7 +84,7 @@ def update_catalog(tx: Connection, name: str, request: UpdateCatalog) -> Catalog
 
 
 def delete_catalog(tx: Connection, name: str, *, force: bool) -> None:
-    """Raises FailedPreconditionError when it still has schemas, unless forced: then they go first."""
+    """Raises FailedPreconditionError when it still has schemas, unless forced: then they are dropped first."""
     catalog = get_catalog(tx, name)
     names = list(tx.scalars(select(schemas.c.name).where(schemas.c.catalog_id == catalog.id)))
     if names and not force:
@@ -110,32 +99,20 @@ def create_schema(tx: Connection, request: CreateSchema, owner: str) -> Schema:
     """Raises NoSuchCatalogError, AlreadyExistsError, or InvalidParameterError for a storage root that cannot be one."""
     catalog = get_catalog(tx, request.catalog_name)
     _refuse_taken_schema(tx, catalog, request.name)
-    now = now_ms()
-    tx.execute(
-        insert(schemas).values(
-            id=new_id(),
-            catalog_id=catalog.id,
-            name=request.name,
-            comment=request.comment,
-            properties=request.properties or {},
-            storage_root=_root(tx, request.storage_root) if request.storage_root else None,
-            owner=owner,
-            created_at=now,
-            updated_at=now,
-        )
-    )
+    root = _root(tx, request.storage_root) if request.storage_root else None
+    _insert(tx, schemas, request, owner, catalog_id=catalog.id, storage_root=root)
     return get_schema(tx, catalog.name, request.name)
 
 
 def list_schemas(tx: Connection, catalog_name: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Schema]:
-    """At most `limit` schemas of a catalog that are `seen` and whose names sort after `after`. Raises NoSuchCatalogError."""
+    """At most `limit` schemas of a catalog that satisfy `seen` and sort after `after`. Raises NoSuchCatalogError."""
     catalog = get_catalog(tx, catalog_name)
     chosen = select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name > after, seen)
     return [_schema(row, catalog) for row in tx.execute(chosen.order_by(schemas.c.name).limit(limit)).mappings()]
 
 
 def get_schema(tx: Connection, catalog_name: str, name: str) -> Schema:
-    """Raises NoSuchSchemaError when either name is unknown, as ManagedTablesSpec.md asks for."""
+    """Raises NoSuchSchemaError when either name is unknown, as ManagedTablesSpec.md requires."""
     try:
         catalog = get_catalog(tx, catalog_name)
     except NoSuchCatalogError as error:
@@ -147,7 +124,7 @@ def get_schema(tx: Connection, catalog_name: str, name: str) -> Schema:
     return _schema(found, catalog)
 
 
-def update_schema(tx: Connection, catalog_name: str, name: str, request: UpdateSchema) -> Schema:
+def update_schema(tx: Connection, catalog_name: str, name: str, request: UpdateNamespace) -> Schema:
     """Change what the request names, and nothing else."""
     schema = get_schema(tx, catalog_name, name)
     if request.new_name not in (None, name):
@@ -159,8 +136,8 @@ def update_schema(tx: Connection, catalog_name: str, name: str, request: UpdateS
 def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) -> None:
     """Raises FailedPreconditionError when it still has tables, unless forced: then they are dropped first."""
     schema = get_schema(tx, catalog_name, name)
-    held = tx.scalar(select(exists().where(tables.c.schema_id == schema.id)))
-    if held and not force:
+    has_tables = tx.scalar(select(exists().where(tables.c.schema_id == schema.id)))
+    if has_tables and not force:
         raise FailedPreconditionError(
             f"Cannot delete schema {catalog_name}.{name} with tables; drop them, or pass force=true."
         )
@@ -168,6 +145,12 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
     tx.execute(delete(staging_tables).where(staging_tables.c.schema_id == schema.id))
     tx.execute(delete(grants).where(grants.c.securable_id == schema.id))
     tx.execute(delete(schemas).where(schemas.c.id == schema.id))
+
+
+def _insert(tx: Connection, table: Table, request: CreateCatalog, owner: str, **own: str | None) -> None:
+    now = now_ms()
+    shared = {"name": request.name, "comment": request.comment, "properties": request.properties or {}, "owner": owner}
+    tx.execute(insert(table).values(id=new_id(), **shared, **own, created_at=now, updated_at=now))
 
 
 def _root(tx: Connection, root: str) -> str:
@@ -180,7 +163,7 @@ def _schema(row: Any, catalog: Catalog) -> Schema:
     return Schema(catalog=catalog, **{key: value for key, value in row.items() if key != "catalog_id"})
 
 
-def _changes(request: UpdateCatalog | UpdateSchema) -> dict[str, Any]:
+def _changes(request: UpdateNamespace) -> dict[str, Any]:
     changes = request.model_dump(exclude_none=True)
     if "new_name" in changes:
         changes["name"] = changes.pop("new_name")

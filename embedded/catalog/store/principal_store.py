@@ -1,10 +1,10 @@
-"""Principals and their credentials in the store. Every function takes the transaction it runs in."""
+"""Principals and their credentials in the store. Every function runs in the given transaction."""
 
 import hashlib
 import secrets
 from dataclasses import dataclass, fields
 
-from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, insert, or_, select, update
 
 from embedded.catalog.access_rules import ADMIN
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchPrincipalError
@@ -37,7 +37,7 @@ _SHOWN = [credentials.c[field.name] for field in fields(Credential)]
 
 
 def digest_of(value: str | bytes) -> str:
-    """What is kept of a token or secret: no salt, no stretching, for 256 random bits leave nothing to guess."""
+    """The stored form of a token or secret. Random values of 256 bits need neither salt nor stretching."""
     return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
 
 
@@ -45,9 +45,9 @@ def create_principal(tx: Connection, name: str) -> Principal:
     """Raises AlreadyExistsError."""
     if is_principal(tx, name):
         raise AlreadyExistsError(f"Principal already exists: {name}")
-    made = Principal(name, new_id(), now_ms())
-    tx.execute(insert(principals).values(name=made.name, client_id=made.client_id, created_at=made.created_at))
-    return made
+    created = Principal(name, new_id(), now_ms())
+    tx.execute(insert(principals).values(name=created.name, client_id=created.client_id, created_at=created.created_at))
+    return created
 
 
 def list_principals(tx: Connection) -> list[Principal]:
@@ -66,12 +66,12 @@ def get_principal(tx: Connection, name_or_id: str) -> Principal:
 
 
 def is_principal(tx: Connection, name: str) -> bool:
-    """Whether there is a principal of that name."""
+    """Whether a principal has that name."""
     return bool(tx.scalar(select(exists().where(principals.c.name == name))))
 
 
 def delete_principal(tx: Connection, principal: Principal) -> None:
-    """Its credentials and grants go with it, and what it owns becomes the admin's. Raises FailedPreconditionError."""
+    """Delete a principal, its credentials and grants; what it owned becomes the admin's. Raises FailedPreconditionError."""
     if principal.name == ADMIN:
         raise FailedPreconditionError("The admin cannot be deleted.")
     for table in (catalogs, schemas, staging_tables, tables):
@@ -82,20 +82,21 @@ def delete_principal(tx: Connection, principal: Principal) -> None:
 def issue(
     tx: Connection, principal: str, kind: str, seconds: int, *, comment: str | None = None, secret_id: str | None = None
 ) -> tuple[Credential, str]:
-    """A new credential and its value, which nothing can show again. Those that have expired are forgotten on the way."""
+    """A new credential and its value, which cannot be shown again. Expired credentials are deleted at the same time."""
     now = now_ms()
     tx.execute(delete(credentials).where(credentials.c.expires_at <= now))
-    made = Credential(new_id(), principal, kind, comment, now, now + seconds * 1000)
+    created = Credential(new_id(), principal, kind, comment, now, now + seconds * 1000)
     value = secrets.token_urlsafe(32)
-    values = {field.name: getattr(made, field.name) for field in fields(Credential)}
+    values = {field.name: getattr(created, field.name) for field in fields(Credential)}
     tx.execute(insert(credentials).values(**values, digest=digest_of(value), secret_id=secret_id))
-    return made, value
+    return created, value
 
 
 def find_credential(tx: Connection, digest: str, kinds: tuple[str, ...]) -> Credential | None:
     """The credential of one of these kinds with that digest, expired or not."""
     chosen = select(*_SHOWN).where(credentials.c.digest == digest, credentials.c.kind.in_(kinds))
-    return _credential(tx.execute(chosen).first())
+    row = tx.execute(chosen).first()
+    return Credential(*row) if row else None
 
 
 def list_credentials(tx: Connection, kind: str, principal: str | None = None) -> list[Credential]:
@@ -107,13 +108,9 @@ def list_credentials(tx: Connection, kind: str, principal: str | None = None) ->
 
 
 def revoke_credential(tx: Connection, kind: str, identity: str, principal: str | None = None) -> None:
-    """Forget a credential, and the access tokens that a secret was exchanged for. Raises NoSuchPrincipalError."""
+    """Delete a credential, and the access tokens that a secret was exchanged for. Raises NoSuchPrincipalError."""
     chosen = delete(credentials).where(credentials.c.id == identity, credentials.c.kind == kind)
     if principal is not None:
         chosen = chosen.where(credentials.c.principal == principal)
     if tx.execute(chosen).rowcount == 0:
-        raise NoSuchPrincipalError(f"There is no {kind} with the id {identity}.")
-
-
-def _credential(row: Row[tuple[object, ...]] | None) -> Credential | None:
-    return Credential(*row) if row else None
+        raise NoSuchPrincipalError(f"No {kind} has the id {identity}.")

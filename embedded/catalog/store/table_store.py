@@ -1,7 +1,7 @@
-"""Tables and staging tables in the store. Every function takes the transaction it runs in."""
+"""Tables and staging tables in the store. Every function runs in the given transaction."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, exists, insert, select, update
@@ -24,7 +24,7 @@ from embedded.catalog.store.database_schema import (
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A row of `tables`, with the names of its parents."""
 
@@ -34,21 +34,20 @@ class Table:
     schema_id: str
     name: str
     table_type: str
-    data_source_format: str
-    location: str
-    comment: str | None
-    columns: Json | None
-    column_infos: list[Json] | None
-    partition_columns: list[str]
-    properties: dict[str, str]
-    protocol: Json | None
-    domains: Json
-    uniform: Json | None
+    data_source_format: str = "DELTA"
+    location: str = ""
+    comment: str | None = None
+    columns: Json | None = None
+    column_infos: list[Json] | None = None
+    partition_columns: list[str] = field(default_factory=list[str])
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+    protocol: Json | None = None
+    domains: Json = field(default_factory=Json)
     etag: str
-    latest_version: int | None
-    backfilled_version: int | None
-    last_update_version: int | None
-    last_commit_timestamp: int | None
+    latest_version: int | None = None
+    backfilled_version: int | None = None
+    last_update_version: int | None = None
+    last_commit_timestamp: int | None = None
     owner: str
     created_at: int
     updated_at: int
@@ -71,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class StagingTable:
-    """A row of `staging_tables`: storage that was promised to a table to be."""
+    """A row of `staging_tables`: storage reserved for a table that is not created yet."""
 
     id: str
     schema_id: str
@@ -83,7 +82,7 @@ class StagingTable:
 
 
 _PARENTS = {"catalog_name", "schema_name"}
-_COLUMNS = [field.name for field in fields(Table) if field.name not in _PARENTS]
+_COLUMNS = [column.name for column in fields(Table) if column.name not in _PARENTS]
 
 
 def _joined() -> Select[Any]:
@@ -107,7 +106,7 @@ def get_table(tx: Connection, catalog: str, schema: str, name: str) -> Table:
 
 
 def list_tables(tx: Connection, schema_id: str, after: str, limit: int, seen: ColumnElement[bool]) -> list[Table]:
-    """At most `limit` tables of a schema that are `seen` and whose names sort after `after`."""
+    """At most `limit` tables of a schema that satisfy `seen` and whose names sort after `after`."""
     chosen = _ALL.where(tables.c.schema_id == schema_id, tables.c.name > after, seen)
     return [Table.of(row) for row in tx.execute(chosen.order_by(tables.c.name).limit(limit)).mappings()]
 
@@ -144,8 +143,8 @@ def get_staging(tx: Connection, table_id: str) -> StagingTable:
 def finalize_staging(tx: Connection, schema_id: str, location: str, owner: str) -> StagingTable:
     """Mark the staging table of `location` as used.
 
-    Raises NoSuchTableError when `owner` made none in this schema there, InvalidParameterError when it was finalized
-    before.
+    Raises NoSuchTableError when `owner` has no staging table of this schema at that location, InvalidParameterError
+    when it was finalized before.
     """
     chosen = select(staging_tables).where(
         staging_tables.c.location == location, staging_tables.c.schema_id == schema_id, staging_tables.c.owner == owner
@@ -200,12 +199,12 @@ def drop_all(tx: Connection, schema_id: str) -> None:
 
 
 def pending_purges(tx: Connection) -> list[str]:
-    """Locations of dropped managed tables whose files may still be there."""
+    """Locations of dropped managed tables whose files may still exist."""
     return list(tx.scalars(select(purges.c.location)))
 
 
 def purged(tx: Connection, locations: list[str]) -> None:
-    """Forget locations whose files are gone."""
+    """Forget locations whose files are deleted."""
     tx.execute(delete(purges).where(purges.c.location.in_(locations)))
 
 

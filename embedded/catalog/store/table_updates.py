@@ -19,14 +19,14 @@ from embedded.catalog.api_errors import (
     UpdateRequirementConflictError,
 )
 from embedded.catalog.column_json import check_column_references, check_struct
-from embedded.catalog.delta_models import AddCommit, Iceberg, ProposedCommit, Uniform, UpdateTable
+from embedded.catalog.delta_models import AddCommit, ProposedCommit, UpdateTable
 from embedded.catalog.store.catalog_database import now_ms
 from embedded.catalog.store.database_schema import catalogs, commits, schemas, tables, with_parents
 from embedded.catalog.store.table_store import Json, Table, get_table, replace_table
 from embedded.catalog.update_plan import UpdatePlan
 
-# Published commits whose names are kept, so that a writer who lost the answer may still replay a commit that others
-# have meanwhile published and passed.
+# The number of published commits whose file names stay in the store, so that a writer that lost the answer can still
+# replay a commit after others have published it and committed more.
 REPLAY_WINDOW = 100
 
 # Built once, and bound for each use: constructing these statements costs more than running them.
@@ -92,7 +92,7 @@ def update_table(
     table = get_table(tx, *names)
     if plan.table_uuid != table.id:
         raise UpdateRequirementConflictError(
-            f"{table.full_name} is table {table.id}, not {plan.table_uuid}; it was dropped and made anew. Reload it."
+            f"{table.full_name} is table {table.id}, not {plan.table_uuid}; it was dropped and created again. Reload it."
         )
     plan.check_applies_to(table)
     if plan.commit and _ratified_file(tx, table, plan.commit.commit.version) == plan.commit.commit.file_name:
@@ -118,7 +118,7 @@ def _with_metadata(table: Table, plan: UpdatePlan) -> Table:
     if changed == table:
         return table
     check_table(changed)
-    # Row tracking's high-water mark moves with every insert: it is data, and must not fail other writers' assert-etag.
+    # Row tracking's high-water mark moves with every insert: it is data, and must not make other writers' assert-etag fail.
     domains = {key: value for key, value in changed.domains.items() if key != table_contract.ROW_TRACKING}
     before = {key: value for key, value in table.domains.items() if key != table_contract.ROW_TRACKING}
     if replace(changed, domains=domains) == replace(table, domains=before):
@@ -167,11 +167,10 @@ def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table
     unpublished = latest - (table.backfilled_version or 0)
     if unpublished >= max_unpublished:
         raise ResourceExhaustedError(
-            f"{table.full_name} has {unpublished} unpublished commits, the most that are kept: publish them to "
+            f"{table.full_name} has {unpublished} unpublished commits, which is the limit: publish them to "
             "_delta_log and send set-latest-backfilled-version, then commit again."
         )
-    uniform = check_uniform(table, action.uniform, commit.version)
-    return replace(table, latest_version=commit.version, uniform=uniform)
+    return replace(table, latest_version=commit.version)
 
 
 def _check_commit(commit: ProposedCommit) -> None:
@@ -183,40 +182,12 @@ def _check_commit(commit: ProposedCommit) -> None:
         )
 
 
-def check_uniform(table: Table, uniform: Uniform | None, version: int) -> Json | None:
-    """The Iceberg conversion to store with a commit, which must be sent if and only if the table asks for it.
-
-    Raises InvalidParameterError, or UpdateRequirementConflictError when it builds on another conversion.
-    """
-    if table_contract.uniform_enabled(table.properties) != (uniform is not None):
-        wanted = "must" if uniform is None else "must not"
-        raise InvalidParameterError(
-            f"A commit to {table.full_name} {wanted} carry 'uniform': see its delta.universalFormat.enabledFormats."
-        )
-    if uniform is None:
-        return None
-    _check_iceberg(table, uniform.iceberg, version)
-    return uniform.model_dump(by_alias=True, exclude_none=True)
-
-
-def _check_iceberg(table: Table, iceberg: Iceberg, version: int) -> None:
-    if not iceberg.metadata_location.startswith(table.location + "/") or ".." in iceberg.metadata_location:
-        raise InvalidParameterError(f"uniform.iceberg.metadata-location must lie under {table.location}/.")
-    if iceberg.converted_delta_version != version:
-        raise InvalidParameterError(f"uniform.iceberg.converted-delta-version must be {version}, the version committed.")
-    stored = (table.uniform or {}).get("iceberg", {}).get("converted-delta-version")
-    if iceberg.base_converted_delta_version not in (None, stored):
-        raise UpdateRequirementConflictError(
-            f"{table.full_name} was converted to Iceberg up to {stored}, not {iceberg.base_converted_delta_version}."
-        )
-
-
 def _write(tx: Connection, before: Table, after: Table, action: AddCommit | None) -> None:
     if action:
         tx.execute(_ADD, {"table_id": after.id, **action.commit.model_dump()})
     if after.backfilled_version != before.backfilled_version:
-        kept_from = min(after.backfilled_version or 0, (after.latest_version or 0) - REPLAY_WINDOW)
-        tx.execute(_FORGET, {"of_table": after.id, "at_version": kept_from})
+        forget_to = min(after.backfilled_version or 0, (after.latest_version or 0) - REPLAY_WINDOW)
+        tx.execute(_FORGET, {"of_table": after.id, "at_version": forget_to})
     versions = {"latest_version": after.latest_version, "backfilled_version": after.backfilled_version}
     if replace(before, **versions) == after:
         moved = {"of_table": after.id, "latest": after.latest_version, "backfilled": after.backfilled_version}

@@ -1,4 +1,4 @@
-"""A catalog in this process, whose principals and grants a test sets at will, and one lakehouse in it at a time."""
+"""A catalog in this process, whose principals and grants a test chooses, with a lakehouse for each test."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from embedded.catalog.api_models import CreateCatalog, CreateSchema
 from embedded.catalog.api_views import staging_response
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.delta_models import CreateDeltaTable
-from embedded.catalog.store import grant_store, namespace_store, principal_store, table_store
+from embedded.catalog.store import grant_store, namespace_store, principal_store
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import API, create_body
 
@@ -45,20 +45,20 @@ class Lake:
 
 
 @dataclass
-class House:
-    """The application, a token for each principal, and what makes lakes."""
+class LocalCatalog:
+    """The application in this process, a token for each principal, and a lakehouse on request."""
 
     store: Store
     app: Starlette
     tokens: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, path: Path) -> "House":
+    def at(cls, path: Path) -> "LocalCatalog":
         store = Store(path / "catalog.sqlite", path.as_uri())
         return cls(store, create_app(store, ADMIN_TOKEN), {"admin": ADMIN_TOKEN})
 
     def principal(self, name: str, seconds: int = 600) -> str:
-        """Make it, with a token."""
+        """Create a principal with a token."""
         with self.store.write() as tx:
             principal_store.create_principal(tx, name)
             _, self.tokens[name] = principal_store.issue(tx, name, "token", seconds)
@@ -70,11 +70,11 @@ class House:
         return self.request(method, path if path.startswith("/api") else API + path, headers=headers, **request)
 
     def request(self, method: str, path: str, **request: object) -> httpx.Response:
-        """Ask without more ado."""
+        """Send a request as it is."""
 
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://house", trust_env=False) as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://local", trust_env=False) as client:
                 return await client.request(method, path, **request)
 
         return asyncio.run(ask())
@@ -85,15 +85,19 @@ class House:
         with self.store.write() as tx:
             catalog = namespace_store.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)
             schema = namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name=name), owner)
-            root = table_creation.managed_root(schema)
-            made = staging_response(table_store.create_staging(tx, schema.id, root, "t", owner), None)
-            body = CreateDeltaTable.model_validate(create_body("t", made))
+            created = staging_response(table_creation.create_staging_table(tx, schema, "t", owner), None)
+            body = CreateDeltaTable.model_validate(create_body("t", created))
             table_creation.create_delta_table(tx, schema, body, owner)
             mine, theirs = (
-                staging_response(table_store.create_staging(tx, schema.id, root, "new", who), None)
+                staging_response(table_creation.create_staging_table(tx, schema, "new", who), None)
                 for who in (caller, owner)
             )
-            ids = {"metastore": grant_store.METASTORE, "catalog": catalog.id, "schema": schema.id, "table": made["table-id"]}
+            ids = {
+                "metastore": grant_store.METASTORE,
+                "catalog": catalog.id,
+                "schema": schema.id,
+                "table": created["table-id"],
+            }
             for kind, privileges in (given or {}).items():
                 grant_store.grant(tx, ids[kind], caller, privileges)
-        return Lake(name, made["table-id"], mine, theirs, ids)
+        return Lake(name, created["table-id"], mine, theirs, ids)

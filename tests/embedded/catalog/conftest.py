@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.embedded.catalog.harness import Server, TableClient
+from tests.embedded.catalog.harness import CatalogProcess, TableClient
 
 
 @pytest.fixture(scope="session")
@@ -19,15 +19,15 @@ def server_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(server_home: Path) -> Iterator[Server]:
-    started = Server.start(server_home)
+def server(server_home: Path) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(server_home)
     yield started
     assert started.stop() == 0
 
 
 # For a module and not the session, so that a module may have a server of its own.
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
+def client(server: CatalogProcess) -> Iterator[httpx.Client]:
     with server.client() as connected:
         yield connected
 

@@ -36,7 +36,7 @@ def write_settings(home: Path, **changes: Any) -> str:
 
 
 @dataclass
-class Server:
+class CatalogProcess:
     """A running server; `stop` and `kill` end it, and `start` over the same directory brings it back."""
 
     process: subprocess.Popen[str]
@@ -44,7 +44,7 @@ class Server:
     token: str
 
     @classmethod
-    def start(cls, home: Path, **changes: Any) -> "Server":
+    def start(cls, home: Path, **changes: Any) -> "CatalogProcess":
         command = [sys.executable, "-m", "embedded.catalog", write_settings(home, exit_with_stdin=True, **changes)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready = json.loads(process.stdout.readline())
@@ -100,7 +100,7 @@ class TableClient:
 
 
 @dataclass
-class Principal:
+class ClientPrincipal:
     """A service principal of a running server, made by its admin."""
 
     admin: httpx.Client
@@ -108,7 +108,7 @@ class Principal:
     client_id: str
 
     @classmethod
-    def create(cls, admin: httpx.Client, *privileges: str) -> "Principal":
+    def create(cls, admin: httpx.Client, *privileges: str) -> "ClientPrincipal":
         """Granted these on the catalog `ratify`."""
         name = f"p-{uuid.uuid4().hex[:8]}"
         url = admin.base_url.join("/api/2.0/preview/scim/v2/ServicePrincipals")

@@ -21,7 +21,7 @@ _TABLE = _SCHEMA + "/tables/{table}"
 _PERMISSIONS = "/permissions/{securable_type}/{full_name}"
 
 
-class Correction(NamedTuple):
+class SpecCorrection(NamedTuple):
     """Another schema for `where`: a component, `Component.property`, `?parameter` or `/path?parameter`."""
 
     where: str
@@ -63,7 +63,7 @@ def body_of(operation: Operation) -> Json | None:
     return operation.definition.get("requestBody", {}).get("content", {}).get("application/json")
 
 
-def correct(spec: Json, corrections: Iterable[Correction]) -> None:
+def correct(spec: Json, corrections: Iterable[SpecCorrection]) -> None:
     """Apply those whose place is in this specification; a component keeps what the correction does not name."""
     schemas = spec["components"]["schemas"]
     for where, schema, _ in corrections:
@@ -92,7 +92,7 @@ def show(spec: Json, examples: Examples) -> None:
             content["examples"] = {f"example {number}": {"value": body} for number, body in enumerate(bodies)}
 
 
-def sow(client: httpx.Client) -> Examples:
+def create_examples(client: httpx.Client) -> Examples:
     """Make tables `t` (managed) and `e` (external) in `ratify.s`, and, each named after it, what examples will destroy."""
     for catalog in ("patched_catalog", "deleted_catalog"):
         client.post("/catalogs", json={"name": catalog}).raise_for_status()

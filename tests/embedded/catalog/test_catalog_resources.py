@@ -19,14 +19,14 @@ EXTERNAL = {
 
 
 def test_catalog_life_cycle(client: httpx.Client, server_home: Path) -> None:
-    made = client.post("/catalogs", json={"name": "other", "comment": "c", "properties": {"a": "b"}}).json()
-    assert made["storage_root"] == (server_home / "lake").resolve().as_uri()
-    assert made["storage_location"] == f"{made['storage_root']}/__unitystorage/catalogs/{made['id']}"
-    assert client.get("/catalogs/other").json() == made
+    created = client.post("/catalogs", json={"name": "other", "comment": "c", "properties": {"a": "b"}}).json()
+    assert created["storage_root"] == (server_home / "lake").resolve().as_uri()
+    assert created["storage_location"] == f"{created['storage_root']}/__unitystorage/catalogs/{created['id']}"
+    assert client.get("/catalogs/other").json() == created
     again = client.post("/catalogs", json={"name": "other"})
     assert (again.status_code, again.json()["error_code"]) == (409, "CATALOG_ALREADY_EXISTS")
     patched = client.patch("/catalogs/other", json={"new_name": "another", "properties": {}}).json()
-    assert (patched["id"], patched["comment"], patched["properties"]) == (made["id"], "c", {})
+    assert (patched["id"], patched["comment"], patched["properties"]) == (created["id"], "c", {})
     client.post("/schemas", json={"name": "s", "catalog_name": "another"}).raise_for_status()
     refused = client.delete("/catalogs/another")
     assert (refused.status_code, refused.json()["error_code"]) == (400, "FAILED_PRECONDITION")
@@ -64,9 +64,9 @@ def test_lists_page_by_name(client: httpx.Client, schema: str) -> None:
 def test_external_table_of_the_2_1_api(client: httpx.Client, schema: str) -> None:
     column = {"name": "id", "type_text": "bigint", "type_json": '"long"', "type_name": "LONG", "position": 0}
     body = EXTERNAL | {"schema_name": schema, "columns": [column], "storage_location": f"file:/lake/{schema}/ext/"}
-    made = client.post("/tables", json=body).json()
-    assert made["storage_location"] == f"file:///lake/{schema}/ext"
-    assert made["columns"][0].items() >= column.items()
+    created = client.post("/tables", json=body).json()
+    assert created["storage_location"] == f"file:///lake/{schema}/ext"
+    assert created["columns"][0].items() >= column.items()
     loaded = client.get(f"{delta(schema)}/tables/ext").json()
     assert loaded["metadata"]["columns"]["fields"][0]["type"] == "long"
     assert "latest-table-version" not in loaded
@@ -117,22 +117,22 @@ def test_managed_table_finalized_through_the_2_1_api(client: httpx.Client, schem
     body = EXTERNAL | request | {"table_type": "MANAGED", "storage_location": staged["staging_location"]}
     incomplete = client.post("/tables", json=body | {"columns": [column], "properties": features})
     assert incomplete.status_code == 400
-    made = client.post("/tables", json=body | {"columns": [column], "properties": properties}).json()
-    assert (made["table_id"], made["columns"][0]["type_text"]) == (staged["id"], "bigint")
+    created = client.post("/tables", json=body | {"columns": [column], "properties": properties}).json()
+    assert (created["table_id"], created["columns"][0]["type_text"]) == (staged["id"], "bigint")
     loaded = client.get(f"{delta(schema)}/tables/m").json()
-    assert (loaded["latest-table-version"], loaded["metadata"]["properties"]) == (0, made["properties"])
+    assert (loaded["latest-table-version"], loaded["metadata"]["properties"]) == (0, created["properties"])
 
 
 def test_dropping_a_managed_table_deletes_its_files_only(client: httpx.Client, schema: str) -> None:
-    kept, dropped = (TableClient.create(client, schema, name) for name in ("kept", "dropped"))
-    paths = [Path(urlsplit(table.location).path) for table in (kept, dropped)]
+    remaining, dropped = (TableClient.create(client, schema, name) for name in ("remaining", "dropped"))
+    paths = [Path(urlsplit(table.location).path) for table in (remaining, dropped)]
     for path in paths:
         (path / "_delta_log").mkdir(parents=True)
     assert client.delete(dropped.path).status_code == 204
     assert [path.exists() for path in paths] == [True, False]
-    assert client.delete(f"/tables/ratify.{schema}.kept").json() == {}
+    assert client.delete(f"/tables/ratify.{schema}.remaining").json() == {}
     assert not paths[0].exists()
-    assert client.get(f"/tables/ratify.{schema}.kept").json()["error_code"] == "TABLE_NOT_FOUND"
+    assert client.get(f"/tables/ratify.{schema}.remaining").json()["error_code"] == "TABLE_NOT_FOUND"
 
 
 def test_temporary_credentials_of_file_storage_are_none(client: httpx.Client, table: TableClient) -> None:

@@ -20,7 +20,7 @@ from embedded.catalog.catalog_app import create_app
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import (
     API,
-    Server,
+    CatalogProcess,
     TableClient,
     add_commit,
     delta,
@@ -32,7 +32,7 @@ from tests.embedded.catalog.harness import (
 pytestmark = pytest.mark.server
 
 
-def test_routes_ask_for_the_token(server: Server, server_home: Path) -> None:
+def test_routes_ask_for_the_token(server: CatalogProcess, server_home: Path) -> None:
     assert stat.S_IMODE((server_home / "token").stat().st_mode) == 0o600
     with httpx.Client(base_url=server.url) as anonymous:
         assert "Unity Catalog" in anonymous.get("/").text
@@ -71,7 +71,7 @@ def test_bodies_are_bounded_and_must_be_json(client: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_ARGUMENT")
 
 
-def test_a_request_that_offers_h2c_keeps_its_body(server: Server, schema: str) -> None:
+def test_a_request_that_offers_h2c_keeps_its_body(server: CatalogProcess, schema: str) -> None:
     """Java's HttpClient offers the upgrade on its first request; httptools loses the body then."""
     body = json.dumps({"name": f"{schema}_h2c", "catalog_name": "ratify"})
     head = (
@@ -110,13 +110,13 @@ def _refused_start(tmp_path: Path, **changes: Any) -> str:
 @pytest.mark.parametrize("root", ["s3://Bad_Bucket/x", "s3://bucket/../x", "s3:///x", "100%/lake", "__unitystorage"])
 def test_a_storage_root_that_cannot_be_one_is_said(tmp_path: Path, root: str) -> None:
     root = root if root.startswith("s3:") else str(tmp_path / root)
-    said = _refused_start(tmp_path, storage_root=root)
+    output = _refused_start(tmp_path, storage_root=root)
     assert not Path(root).exists()
-    assert "Location" in said
-    assert "Traceback" not in said
+    assert "Location" in output
+    assert "Traceback" not in output
 
 
-def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:
+def test_a_taken_port_is_said(server: CatalogProcess, tmp_path: Path) -> None:
     port = httpx.URL(server.url).port
     stderr = _refused_start(tmp_path, port=port)
     assert f"port {port} on 127.0.0.1 is taken" in stderr
@@ -124,14 +124,14 @@ def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_it(tmp_path: Path) -> None:
-    started = Server.start(tmp_path, catalog="mine")
+    started = CatalogProcess.start(tmp_path, catalog="mine")
     with started.client() as client:
         assert [item["name"] for item in client.get("/catalogs").json()["catalogs"]] == ["mine"]
     started.process.send_signal(signal.SIGTERM)
     assert started.process.wait(10) == 0
 
 
-def test_sixteen_writers_get_gapless_versions(server: Server, client: httpx.Client, schema: str) -> None:
+def test_sixteen_writers_get_gapless_versions(server: CatalogProcess, client: httpx.Client, schema: str) -> None:
     table = TableClient.create(client, schema, "t")
 
     def write(_: int) -> list[int]:
@@ -155,7 +155,7 @@ def test_sixteen_writers_get_gapless_versions(server: Server, client: httpx.Clie
 
 def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
     acknowledged: dict[str, dict[int, str]] = {}
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         tables = {name: TableClient.create(client, "s", name) for name in ("a", "b", "c")}
@@ -170,7 +170,7 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
         server.kill()
         for thread in threads:
             thread.join()
-        server = Server.start(tmp_path)
+        server = CatalogProcess.start(tmp_path)
         with server.client() as client:
             for name, table in tables.items():
                 loaded = TableClient(client, table.path, table.table_id, "").load()
@@ -183,7 +183,7 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
     assert server.stop() == 0
 
 
-def _commit_until_killed(server: Server, table: TableClient, acknowledged: dict[int, str]) -> None:
+def _commit_until_killed(server: CatalogProcess, table: TableClient, acknowledged: dict[int, str]) -> None:
     with server.client() as client:
         own = TableClient(client, table.path, table.table_id, "")
         try:

@@ -10,6 +10,7 @@ from tests.embedded.catalog.harness import API, TableClient, create_body, delta,
 
 INVALID = (400, "InvalidParameterValueException")
 BAD = (400, "BadRequestException")
+UNSUPPORTED = (501, "NotImplementedException")
 
 
 def test_staging_suggests_nothing_that_duckdb_would_corrupt(client: httpx.Client, schema: str) -> None:
@@ -55,11 +56,12 @@ def _property(key: str, value: str) -> Callable[[dict[str, Any]], None]:
         (_property("io.unitycatalog.tableId", "another"), INVALID),
         (_property("delta.enableDeletionVectors", "false"), INVALID),
         (_property("delta.feature.catalogManaged", "supported"), INVALID),
-        (_property("delta.universalFormat.enabledFormats", "iceberg"), INVALID),
+        (_property("delta.universalFormat.enabledFormats", "iceberg"), UNSUPPORTED),
         (_protocol(min_writer_version=6), INVALID),
         (_protocol(reader_features=["catalogManaged"]), INVALID),
         (_protocol(writer_features=["catalogManaged"]), INVALID),
         (_set("partition-columns", ["nope"]), INVALID),
+        (_set("uniform", {"iceberg": {}}), UNSUPPORTED),
         (_set("columns", {"type": "struct"}), INVALID),
         (_set("domain-metadata", {"delta.clustering": {"clusteringColumns": [["id"]]}}), INVALID),
         (_set("name", "a.b"), INVALID),
@@ -96,10 +98,10 @@ def test_external_table(client: httpx.Client, schema: str) -> None:
     body = create_body("e", stage(client, schema, "e")) | {"table-type": "EXTERNAL", "location": f"file:/lake/{schema}"}
     assert error_of(client.post(f"{delta(schema)}/tables", json=body)) == INVALID
     body["protocol"] = {"min-reader-version": 1, "min-writer-version": 2}
-    made = client.post(f"{delta(schema)}/tables", json=body).json()
-    assert made["metadata"]["location"] == f"file:///lake/{schema}"
-    assert set(made) == {"metadata"}
-    table = TableClient(client, f"{delta(schema)}/tables/e", made["metadata"]["table-uuid"], "")
+    created = client.post(f"{delta(schema)}/tables", json=body).json()
+    assert created["metadata"]["location"] == f"file:///lake/{schema}"
+    assert set(created) == {"metadata"}
+    table = TableClient(client, f"{delta(schema)}/tables/e", created["metadata"]["table-uuid"], "")
     snapshot = {"action": "update-metadata-snapshot-version", "last-commit-version": 4, "last-commit-timestamp-ms": 9}
     assert table.update(snapshot).json()["metadata"]["last-commit-version"] == 4
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embedded.catalog.catalog_app import ROUTES
-from tests.embedded.catalog.harness import COLUMNS, Server, TableClient, add_commit, create_body, published, stage
+from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, TableClient, add_commit, create_body, published, stage
 
 NAMES = [
     "ratify", "s", "t", "", " ", ".", "..", "...", "%", "%2e%2e", "a.b", "a/b", "..%2f..%2fetc", "a\\b", "\x00", "t\x00",
@@ -42,7 +42,7 @@ def templates(table: TableClient, staged: dict[str, Any]) -> dict[tuple[str, str
     names = {"name": "n", "catalog_name": "ratify", "schema_name": "s"}
     external = names | {"table_type": "EXTERNAL", "data_source_format": "DELTA", "columns": [column]}
     report = {"commit-report": {"num-files-added": 1, "num-bytes-added": 1}}
-    made = {
+    created = {
         "/catalogs": [{"name": "n", "comment": "c", "properties": {"k": "v"}, "storage_root": "file:///tmp/x"}],
         "/catalogs/{name}": [{"new_name": "n", "comment": "c"}],
         "/schemas": [{"name": "n", "catalog_name": "ratify", "storage_root": "file:///tmp/x"}],
@@ -58,9 +58,9 @@ def templates(table: TableClient, staged: dict[str, Any]) -> dict[tuple[str, str
         "/metrics": [{"table-id": table.table_id, "report": report}],
     }
     base = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
-    made |= {f"{base}/tables/{{table}}{path}": bodies for path, bodies in delta.items()}
-    made |= {f"{base}/tables": [create_body("n", staged)], f"{base}/staging-tables": [{"name": "n"}]}
-    return {(method, path): made.get(path, [{}]) for method, path, *_ in ROUTES if method in ("POST", "PATCH")}
+    created |= {f"{base}/tables/{{table}}{path}": bodies for path, bodies in delta.items()}
+    created |= {f"{base}/tables": [create_body("n", staged)], f"{base}/staging-tables": [{"name": "n"}]}
+    return {(method, path): created.get(path, [{}]) for method, path, *_ in ROUTES if method in ("POST", "PATCH")}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -90,7 +90,7 @@ def damaged(draw: st.DrawFn, body: Any) -> Any:
 class Target:
     """A server of its own, for rubbish may drop what it finds there."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: CatalogProcess) -> None:
         self.server = server
         self.client = server.client()
         self.ensure()
@@ -130,22 +130,22 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    server = Server.start(tmp_path_factory.mktemp("fuzz"))
-    made = Target(server)
-    yield made
-    made.client.close()
+    server = CatalogProcess.start(tmp_path_factory.mktemp("fuzz"))
+    created = Target(server)
+    yield created
+    created.client.close()
     assert server.stop() == 0
 
 
 def check(target: Target, draw: st.DrawFn) -> None:
     answer = target.send(draw)
     request = answer.request
-    said = f"{request.method} {request.url}: {answer.status_code} {answer.text[:300]}"
-    assert answer.status_code < 500 or answer.status_code == 501, said
-    assert "Traceback" not in answer.text, said
+    message = f"{request.method} {request.url}: {answer.status_code} {answer.text[:300]}"
+    assert answer.status_code < 500 or answer.status_code == 501, message
+    assert "Traceback" not in answer.text, message
     if answer.status_code >= 400 and request.method != "HEAD":
         body = answer.json()
-        assert "error" in body or {"error_code", "message"} <= set(body), said
+        assert "error" in body or {"error_code", "message"} <= set(body), message
     if request.method == "DELETE" and answer.is_success:
         target.ensure()
 

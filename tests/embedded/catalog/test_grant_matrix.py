@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from embedded.catalog import catalog_app
 from embedded.catalog.access_rules import Privilege
-from tests.embedded.catalog.catalog_lake import House, Lake
+from tests.embedded.catalog.catalog_lake import Lake, LocalCatalog
 from tests.embedded.catalog.harness import add_commit, create_body
 
 _USE = Privilege.USE_CATALOG | Privilege.USE_SCHEMA | Privilege.EXTERNAL_USE_SCHEMA
@@ -83,7 +83,6 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
         lambda lake: (f"{lake.delta}/tables/t/metrics", {"json": {"table-id": lake.table_id}}),
         (403, 204, 204, 204, 204),
     ),
-    ("GET", _T + "/metrics", _delta("/tables/t/metrics"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ_WRITE"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("managed"), (403, 403, 200, 200, 200)),
@@ -165,19 +164,19 @@ CALLERS = tuple(_GRANTED)
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House.at(tmp_path_factory.mktemp("house"))
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCatalog]:
+    local = LocalCatalog.at(tmp_path_factory.mktemp("local"))
     for name in ("none", "read", "write", "owner"):
-        house.principal(name)
-    house.principal("gone", seconds=-1)
-    yield house
-    house.store.close()
+        local.principal(name)
+    local.principal("expired", seconds=-1)
+    yield local
+    local.store.close()
 
 
-def test_every_route_has_its_row(house: House) -> None:
+def test_every_route_has_its_row(local: LocalCatalog) -> None:
     served = {
         (method, route.path)
-        for route in house.app.routes
+        for route in local.app.routes
         if isinstance(route, Route)
         for method in route.methods - ({"HEAD"} if "GET" in route.methods else set())
     }
@@ -192,28 +191,28 @@ def test_every_route_has_its_row(house: House) -> None:
 
 
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]} {row[1]}")
-def test_who_may(house: House, row: tuple[str, str, Request, int | tuple[int, ...]]) -> None:
+def test_who_may(local: LocalCatalog, row: tuple[str, str, Request, int | tuple[int, ...]]) -> None:
     method, _, request, expected = row
     statuses = (expected,) * len(CALLERS) if isinstance(expected, int) else expected
     found: list[int] = []
     for caller in CALLERS:
-        path, options = request(house.lake("owner", caller, _GRANTED[caller]))
-        found.append(house.call(caller, method, path, **options).status_code)
+        path, options = request(local.lake("owner", caller, _GRANTED[caller]))
+        found.append(local.call(caller, method, path, **options).status_code)
     assert tuple(found) == statuses
-    path, options = request(house.lake("owner", "owner"))
-    for caller in (None, "wrong", "gone"):
-        answer = house.call(caller, method, path, **options)
+    path, options = request(local.lake("owner", "owner"))
+    for caller in (None, "wrong", "expired"):
+        answer = local.call(caller, method, path, **options)
         assert (caller, answer.status_code, answer.headers["WWW-Authenticate"]) == (caller, 401, "Bearer")
 
 
-@pytest.mark.parametrize("caller", [None, "wrong", "gone", *CALLERS])
-def test_what_is_open(house: House, caller: str | None) -> None:
+@pytest.mark.parametrize("caller", [None, "wrong", "expired", *CALLERS])
+def test_what_is_open(local: LocalCatalog, caller: str | None) -> None:
     for (method, path), status in OPEN.items():
-        headers = {"Authorization": f"Bearer {house.tokens.get(caller, caller)}"} if caller else {}
-        assert house.request(method, path, headers=headers).status_code == status
+        headers = {"Authorization": f"Bearer {local.tokens.get(caller, caller)}"} if caller else {}
+        assert local.request(method, path, headers=headers).status_code == status
 
 
 @pytest.mark.parametrize("name", catalog_app.UNSUPPORTED)
-def test_what_is_not_served_asks_for_a_token_first(house: House, name: str) -> None:
-    assert [house.call(caller, "GET", f"/{name}").status_code for caller in (None, "wrong", "gone")] == [401] * 3
-    assert house.call("none", "GET", f"/{name}").status_code == 501
+def test_what_is_not_served_asks_for_a_token_first(local: LocalCatalog, name: str) -> None:
+    assert [local.call(caller, "GET", f"/{name}").status_code for caller in (None, "wrong", "expired")] == [401] * 3
+    assert local.call("none", "GET", f"/{name}").status_code == 501

@@ -18,14 +18,14 @@ import httpx
 import pytest
 
 from embedded.catalog.store.table_updates import REPLAY_WINDOW
-from tests.embedded.catalog.harness import Server, TableClient, add_commit, error_of, published, staged_file
+from tests.embedded.catalog.harness import CatalogProcess, TableClient, add_commit, error_of, published, staged_file
 
 pytestmark = pytest.mark.server
 
 
 @dataclass
 class Chaos:
-    """One server on a fixed port, killed at seeded moments, and what its writers were told."""
+    """One server on a fixed port, killed at seeded moments, and the answers that its writers got."""
 
     home: Path
     random: random.Random
@@ -37,7 +37,7 @@ class Chaos:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.server = Server.start(self.home, port=self.port)
+        self.server = CatalogProcess.start(self.home, port=self.port)
 
     def kill_and_restart(self, progress: Callable[[], float]) -> None:
         """Kill at random points of the work: moments of its own choice, not of the clock's, so that each kill meets work."""
@@ -46,7 +46,7 @@ class Chaos:
             while progress() < moment:
                 time.sleep(0.001)
             self.server.kill()
-            self.server = Server.start(self.home, port=self.port)
+            self.server = CatalogProcess.start(self.home, port=self.port)
 
     def acknowledge(self, version: int, file_name: str) -> None:
         with self.lock:
@@ -100,11 +100,11 @@ def run(home: Path, *, seed: int, writers: int, commits: int, kills: int) -> Non
     assert (loaded["latest-table-version"], loaded["commits"]) == (total, [])
     chaos.server.stop()
     with closing(connect(home / "state" / "catalog.sqlite")) as database:
-        kept = database.execute("SELECT version, file_name FROM commits ORDER BY version").fetchall()
+        stored = database.execute("SELECT version, file_name FROM commits ORDER BY version").fetchall()
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    # Published commits are kept for a while, for writers who lost their answer; those that are kept are the acknowledged.
-    assert len(kept) >= min(total, REPLAY_WINDOW)
-    assert kept == sorted(chaos.acknowledged)[-len(kept) :]
+    # Published commits stay for a while, for writers that lost their answer; those that are stored are the acknowledged.
+    assert len(stored) >= min(total, REPLAY_WINDOW)
+    assert stored == sorted(chaos.acknowledged)[-len(stored) :]
 
 
 def test_every_acknowledged_commit_is_there_once(tmp_path: Path) -> None:

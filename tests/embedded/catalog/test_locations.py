@@ -171,8 +171,8 @@ def test_nothing_is_made_or_deleted_through_a_link(client: httpx.Client, schema:
     root, precious = (tmp_path / "root").resolve(), tmp_path / "precious"
     precious.mkdir()
     names = {"catalog_name": "ratify", "schema_name": f"{schema}_l"}
-    made = {"name": names["schema_name"], "catalog_name": "ratify", "storage_root": root.as_uri()}
-    client.post("/schemas", json=made).raise_for_status()
+    created = {"name": names["schema_name"], "catalog_name": "ratify", "storage_root": root.as_uri()}
+    client.post("/schemas", json=created).raise_for_status()
     table = TableClient.create(client, names["schema_name"], "t")
     managed = file_path(table.location).parents[3]
     assert managed == root / "__unitystorage"
@@ -192,8 +192,8 @@ def test_nothing_is_made_or_deleted_through_a_link(client: httpx.Client, schema:
 def test_a_root_may_be_reached_by_a_link(client: httpx.Client, schema: str, tmp_path: Path) -> None:
     """As when a lake was moved to another disk: the root is the operator's to choose."""
     root = (tmp_path / "old").resolve()
-    made = {"name": f"{schema}_m", "catalog_name": "ratify", "storage_root": root.as_uri()}
-    client.post("/schemas", json=made).raise_for_status()
+    created = {"name": f"{schema}_m", "catalog_name": "ratify", "storage_root": root.as_uri()}
+    client.post("/schemas", json=created).raise_for_status()
     table = TableClient.create(client, f"{schema}_m", "t")
     file_path(table.location).mkdir(parents=True)
     root.rename(tmp_path / "new")
@@ -252,21 +252,21 @@ def test_external_tables_stay_out_of_managed_storage(
 
 def test_storage_roots_stay_out_of_tables(client: httpx.Client, schema: str) -> None:
     at = f"file:///out/{schema}/root"
-    made = {"name": f"{schema}_own", "catalog_name": "ratify"}
+    created = {"name": f"{schema}_own", "catalog_name": "ratify"}
     assert _register(client, schema, "x", f"{at}/x") == 200
     for root in (f"{at}/x", f"{at}/x/y", f"{at}/__unitystorage", "abfss://c@a/x", f"{at}/../x"):
-        assert client.post("/schemas", json=made | {"storage_root": root}).status_code == 400
+        assert client.post("/schemas", json=created | {"storage_root": root}).status_code == 400
         assert client.post("/catalogs", json={"name": f"c_{schema}", "storage_root": root}).status_code == 400
-    assert client.post("/schemas", json=made | {"storage_root": at}).json()["storage_root"] == at
+    assert client.post("/schemas", json=created | {"storage_root": at}).json()["storage_root"] == at
     for root in (at, f"file:///out/{schema}"):
         assert _register(client, schema, "y", root) == 400
 
 
 def test_managed_tables_lie_in_their_root(client: httpx.Client, schema: str) -> None:
-    made = client.post(
+    created = client.post(
         "/schemas", json={"name": f"{schema}_r", "catalog_name": "ratify", "storage_root": f"file:///r/{schema}"}
     )
     locations = [stage(client, f"{schema}_r", "t")["location"] for _ in range(3)]
     for one, other in itertools.permutations(locations, 2):
-        assert one.startswith(f"{made.json()['storage_location']}/tables/")
+        assert one.startswith(f"{created.json()['storage_location']}/tables/")
         assert one not in ancestors(other)

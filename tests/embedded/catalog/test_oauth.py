@@ -13,11 +13,11 @@ from databricks.sdk.errors import NotFound, PermissionDenied, Unauthenticated
 from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from databricks.sdk.service.iam import ServicePrincipal
 
-from tests.embedded.catalog.harness import API, Server, TableClient
+from tests.embedded.catalog.harness import API, CatalogProcess, TableClient
 
 
 @pytest.fixture(scope="module")
-def admin(server: Server) -> WorkspaceClient:
+def admin(server: CatalogProcess) -> WorkspaceClient:
     return WorkspaceClient(host=server.url, token=server.token, auth_type="pat")
 
 
@@ -26,7 +26,7 @@ def principal(admin: WorkspaceClient) -> ServicePrincipal:
     return admin.service_principals.create(display_name=f"p-{uuid.uuid4().hex[:8]}")
 
 
-def _client(server: Server, client_id: str, secret: str) -> WorkspaceClient:
+def _client(server: CatalogProcess, client_id: str, secret: str) -> WorkspaceClient:
     return WorkspaceClient(host=server.url, client_id=client_id, client_secret=secret, auth_type="oauth-m2m")
 
 
@@ -35,7 +35,7 @@ def _grant(admin: WorkspaceClient, kind: str, name: str, principal: str, *add: P
 
 
 def test_a_client_with_a_secret(
-    server: Server, admin: WorkspaceClient, principal: ServicePrincipal, schema: str, table: TableClient
+    server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal, schema: str, table: TableClient
 ) -> None:
     secret = admin.service_principal_secrets_proxy.create(principal.id)
     client = _client(server, principal.application_id, secret.secret)
@@ -55,11 +55,11 @@ def test_a_client_with_a_secret(
 
 
 def test_a_revoked_secret_takes_its_access_tokens_with_it(
-    server: Server, admin: WorkspaceClient, principal: ServicePrincipal
+    server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal
 ) -> None:
     secret = admin.service_principal_secrets_proxy.create(principal.id)
     other = admin.service_principal_secrets_proxy.create(principal.id)
-    clients = [_client(server, principal.application_id, made.secret) for made in (secret, other)]
+    clients = [_client(server, principal.application_id, created.secret) for created in (secret, other)]
     assert [list(client.catalogs.list()) for client in clients] == [[], []]
     assert {item.id for item in admin.service_principal_secrets_proxy.list(principal.id)} == {secret.id, other.id}
     admin.service_principal_secrets_proxy.delete(principal.id, secret.id)
@@ -70,16 +70,16 @@ def test_a_revoked_secret_takes_its_access_tokens_with_it(
         list(_client(server, principal.application_id, secret.secret).catalogs.list())
 
 
-def test_principals_and_tokens(server: Server, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
+def test_principals_and_tokens(server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
     assert principal.id in {item.id for item in admin.service_principals.list()}
-    made = admin.token_management.create_obo_token(principal.application_id, comment="c", lifetime_seconds=60)
-    [listed] = [item for item in admin.token_management.list() if item.token_id == made.token_info.token_id]
+    created = admin.token_management.create_obo_token(principal.application_id, comment="c", lifetime_seconds=60)
+    [listed] = [item for item in admin.token_management.list() if item.token_id == created.token_info.token_id]
     assert (listed.comment, listed.created_by_username) == ("c", principal.display_name)
-    assert made.token_value not in str(listed)
+    assert created.token_value not in str(listed)
     assert 55_000 < listed.expiry_time - time.time() * 1000 <= 60_000
-    client = WorkspaceClient(host=server.url, token=made.token_value, auth_type="pat")
+    client = WorkspaceClient(host=server.url, token=created.token_value, auth_type="pat")
     assert list(client.catalogs.list()) == []
-    admin.token_management.delete(made.token_info.token_id)
+    admin.token_management.delete(created.token_info.token_id)
     with pytest.raises(Unauthenticated):
         list(client.catalogs.list())
     admin.service_principals.delete(principal.id)
@@ -87,7 +87,7 @@ def test_principals_and_tokens(server: Server, admin: WorkspaceClient, principal
         admin.token_management.create_obo_token(principal.application_id)
 
 
-def _ask(server: Server, authorization: str, form: str) -> httpx.Response:
+def _ask(server: CatalogProcess, authorization: str, form: str) -> httpx.Response:
     headers = {"Authorization": authorization, "Content-Type": "application/x-www-form-urlencoded"}
     return httpx.post(f"{server.url}/oidc/v1/token", content=form, headers=headers)
 
@@ -96,7 +96,7 @@ def _basic(client_id: str | None, secret: str | None) -> str:
     return "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()
 
 
-def test_what_the_java_client_sends(server: Server, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
+def test_what_the_java_client_sends(server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
     """OAuthTokenProvider of unitycatalog-client: Basic, form, and then `access_token` and `expires_in` are read."""
     secret = admin.service_principal_secrets_proxy.create(principal.id)
     basic = _basic(principal.application_id, secret.secret)
@@ -112,7 +112,9 @@ def test_what_the_java_client_sends(server: Server, admin: WorkspaceClient, prin
     assert _ask(server, exchanged, "grant_type=client_credentials").status_code == 401
 
 
-def test_what_the_token_endpoint_refuses(server: Server, admin: WorkspaceClient, principal: ServicePrincipal) -> None:
+def test_what_the_token_endpoint_refuses(
+    server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal
+) -> None:
     secret = admin.service_principal_secrets_proxy.create(principal.id).secret
     good, form = _basic(principal.application_id, secret), "grant_type=client_credentials"
     for authorization, body, status, error in (
@@ -132,13 +134,15 @@ def test_what_the_token_endpoint_refuses(server: Server, admin: WorkspaceClient,
 
 
 @pytest.fixture
-def short_lived(tmp_path: Path) -> Iterator[Server]:
-    started = Server.start(tmp_path, access_token_seconds=1, principals={"etl": ["USE_CATALOG", "SELECT", "CREATE_CATALOG"]})
+def short_lived(tmp_path: Path) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(
+        tmp_path, access_token_seconds=1, principals={"etl": ["USE_CATALOG", "SELECT", "CREATE_CATALOG"]}
+    )
     yield started
     assert started.stop() == 0
 
 
-def test_access_tokens_expire_and_are_renewed(short_lived: Server) -> None:
+def test_access_tokens_expire_and_are_renewed(short_lived: CatalogProcess) -> None:
     admin = WorkspaceClient(host=short_lived.url, token=short_lived.token, auth_type="pat")
     [etl] = admin.service_principals.list()
     secret = admin.service_principal_secrets_proxy.create(etl.id)
@@ -154,7 +158,7 @@ def test_access_tokens_expire_and_are_renewed(short_lived: Server) -> None:
     assert [item.name for item in client.catalogs.list()] == ["ratify"]
 
 
-def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: Server, tmp_path: Path) -> None:
+def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: CatalogProcess, tmp_path: Path) -> None:
     token_file = tmp_path / "etl.token"
     assert token_file.stat().st_mode & 0o777 == 0o600
     admin = WorkspaceClient(host=short_lived.url, token=short_lived.token, auth_type="pat")
@@ -166,7 +170,7 @@ def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: Ser
         assert (assigned.principal, assigned.privileges) == ("etl", privileges)
     admin.grants.update("catalog", "ratify", changes=[PermissionsChange(principal="etl", remove=[Privilege.SELECT])])
     assert short_lived.stop() == 0
-    again = Server.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
+    again = CatalogProcess.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
     etl = WorkspaceClient(host=again.url, token=token_file.read_text().strip(), auth_type="pat")
     [assigned] = etl.grants.get("catalog", "ratify").privilege_assignments
     assert assigned.privileges == [Privilege.USE_CATALOG]
@@ -175,4 +179,4 @@ def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: Ser
     with pytest.raises(Unauthenticated):
         list(etl.catalogs.list())
     assert again.stop() == 0
-    short_lived.process = Server.start(tmp_path).process
+    short_lived.process = CatalogProcess.start(tmp_path).process

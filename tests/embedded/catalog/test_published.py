@@ -1,7 +1,6 @@
 """The server against the published specifications: schemathesis sends what they allow, and what they forbid.
 
-Where it is told to look away, or to read a specification otherwise than it is written, is in the tables below, and
-nowhere else.
+The tables below have every check that is off, and every correction of a specification; there are no others.
 """
 
 import itertools
@@ -19,23 +18,23 @@ import schemathesis
 from schemathesis.engine import events, from_schema
 
 from embedded.catalog.catalog_app import ROUTES
-from tests.embedded.catalog.harness import API, Server
+from tests.embedded.catalog.harness import API, CatalogProcess
 from tests.embedded.catalog.published_requests import (
     DELTA,
     UNITY,
-    Correction,
     Json,
+    SpecCorrection,
     correct,
+    create_examples,
     load,
     operations,
     show,
-    sow,
 )
 
 pytestmark = pytest.mark.server
 
 _TABLES = "/delta/v1/catalogs/{catalog}/schemas/{schema}/tables"
-# Operations that are left out: those without a route; test_what_is_not_served_answers_501 has them.
+# Operations without a route are left out; test_what_is_not_served_answers_501 has them.
 # Checks that are off: `positive_data_acceptance` for these operations, because of rules that only prose has. What they
 # must refuse, and how they answer, is checked all the same. (max_response_time is off as it is by default: bench/ times.)
 _OVERLAP = "places do not overlap, which is more than any schema can say"
@@ -50,15 +49,14 @@ RULES_IN_PROSE = {
     "DELETE /catalogs/{name}": "what is not empty is not deleted but by force",
     "DELETE /schemas/{full_name}": "the same",
 }
-# `unsupported_method` and `allow_header_conformance` for this one, whose path has a GET of our own: the published API
-# cannot read reports.
-OWN_METHOD = f"POST {_TABLES}/{{table}}/metrics"
 # `positive_data_acceptance` in chains of requests, where schemathesis takes a table's name for its full name.
 NO_FULL_NAME = ("GET /tables/{full_name}", "DELETE /tables/{full_name}")
 
 _ONE = "[^\\x00-\\x20\\x7f-\\x9f./\\u2028\\u2029]{1,255}"
-_NAME = "the prose says name; names.check_name has the rule, which is wider than the reference server's"
-_STORAGE = "the prose says storage, of which this server has file: and s3:; names.normal_location has what else is refused"
+_NAME = "the prose says name; object_names.check_name has the rule, which is wider than the reference server's"
+_STORAGE = (
+    "the prose says storage, of which this server has file: and s3:; object_names.normal_location has what else is refused"
+)
 _PLACE = {
     "anyOf": [
         {"type": "string", "pattern": "^file:///[a-z]{1,9}(/[a-z0-9]{1,9})?$"},
@@ -80,8 +78,8 @@ def names(*known: str) -> Json:
     return {"anyOf": [{"enum": list(known)}, {"type": "string", "pattern": pattern}]}
 
 
-def at(places: str, schema: Json, why: str) -> list[Correction]:
-    return [Correction(place, schema, why) for place in places.split()]
+def at(places: str, schema: Json, why: str) -> list[SpecCorrection]:
+    return [SpecCorrection(place, schema, why) for place in places.split()]
 
 
 CORRECTIONS = [
@@ -110,7 +108,7 @@ CORRECTIONS = [
                                      "data_source_format"]}, "every table but a view has them, and views are not served"),
     *at("PermissionsChange", {"required": ["principal"]}, "databricks-sdk sends of add and remove only what it means"),
     *at("Privilege", {"enum": [*load(UNITY)["components"]["schemas"]["Privilege"]["enum"], "EXTERNAL USE SCHEMA"]},
-        "Databricks' condition for engines of other houses; see access.py"),
+        "Databricks requires it of external engines; see access_rules.py"),
     *at("NewColumn.name", {"type": "string", "minLength": 1, "maxLength": 255}, "a column without a name cannot be read"),
     *at("NewColumn", {"required": ["name"]}, "the same"),
     *at("CreateCatalog UpdateCatalog CreateSchema UpdateSchema CreateTable NewColumn CreateStagingTable UpdatePermissions "
@@ -131,7 +129,7 @@ MAY_SAY_NULL = {
 }  # fmt: skip
 
 
-KEPT = {"ratify", "ratify.s", "ratify.s.t", "ratify.s.e", "t", "e"}
+PROTECTED = {"ratify", "ratify.s", "ratify.s.t", "ratify.s.e", "t", "e"}
 DROPS = {"DELETE /tables/{full_name}", f"DELETE {_TABLES}/{{table}}", f"POST {_TABLES}/{{table}}/rename"}
 _NUMBERS = itertools.count()
 
@@ -215,11 +213,11 @@ def _admit_null(schema: Json) -> None:
 
 
 @dataclass
-class Run:
+class PublishedRun:
     """What was answered, by operation, and what schemathesis found wrong."""
 
     answers: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def having(self, statuses: Container[int]) -> set[str]:
         """The operations that gave one of these."""
@@ -229,7 +227,7 @@ class Run:
         if isinstance(event, events.FatalError):
             raise event.exception
         if isinstance(event, events.NonFatalError):
-            self.faults[type(event.value).__name__, event.label] = str(event.value)
+            self.failures[type(event.value).__name__, event.label] = str(event.value)
         if not isinstance(event, events.ScenarioFinished):
             return
         for identity, node in event.recorder.cases.items():
@@ -240,15 +238,15 @@ class Run:
                 if check.failure_info:
                     found = check.failure_info
                     answer = interaction.response.text[:500] if interaction and interaction.response else ""
-                    said = f"{found.failure.message}\n{found.code_sample}\n{answer}"
-                    self.faults.setdefault((check.name, label), said)
+                    message = f"{found.failure.message}\n{found.code_sample}\n{answer}"
+                    self.failures.setdefault((check.name, label), message)
 
 
 @schemathesis.hook("before_call")
-def keep(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
-    """What the examples name stays, whatever a request would destroy, so that every request after it can get as deep."""
+def protect_examples(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
+    """Protect what the examples name from destruction, so that later requests still find it."""
     names = case.path_parameters.get("full_name") or case.path_parameters.get("table") or case.path_parameters.get("name")
-    if str(names) in KEPT:
+    if str(names) in PROTECTED:
         case.query.pop("force", None)
         if isinstance(case.body, dict):
             case.body = {key: value for key, value in case.body.items() if key != "new_name"}
@@ -259,8 +257,8 @@ def keep(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Jso
 
 
 @schemathesis.hook("before_call")
-def make_anew(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
-    """What the examples make has a name and a place of its own each time: the rest of a request is to decide.
+def rename_created(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Json) -> None:
+    """Give what the examples create a new name and location each time, so that the rest of a request decides.
 
     And 1.0, an integer to JSON Schema and to no client, becomes 1.
     """
@@ -274,13 +272,12 @@ def _whole(text: str) -> float:
     return int(number) if number.is_integer() else number
 
 
-def run(spec: Json, server: Server, token: str, examples: int, *, bounds: bool) -> Run:
+def run(spec: Json, server: CatalogProcess, token: str, examples: int, *, bounds: bool) -> PublishedRun:
     """The examples, random data and chains of requests, and, if asked, each bound of each schema."""
     no = {"enabled": False}
     prose: Json = {"checks": {"positive_data_acceptance": no}}
     off = dict.fromkeys(RULES_IN_PROSE, prose)
     off |= {label: {"phases": {"stateful": prose}} for label in NO_FULL_NAME}
-    off[OWN_METHOD] = {"checks": {**prose["checks"], "allow_header_conformance": no, "unsupported_method": no}}
     config = schemathesis.Config.from_dict({
         "seed": 1,
         "base-url": server.url + API,
@@ -297,7 +294,7 @@ def run(spec: Json, server: Server, token: str, examples: int, *, bounds: bool) 
         "operations": [{"include-name": label, **settings} for label, settings in off.items()],
     })  # fmt: skip
     schema = schemathesis.openapi.from_dict(spec, config=config)
-    found = Run()
+    found = PublishedRun()
     for event in from_schema(schema).execute():
         found.take(event)
     return found
@@ -315,14 +312,14 @@ OPEN = {
 
 @pytest.mark.parametrize(("file", "who", "examples"), SHORT + LONG)
 def test_every_answer_is_within_the_specification(tmp_path: Path, file: str, who: str, examples: int) -> None:
-    server = Server.start(tmp_path, principals={"nobody": []})
+    server = CatalogProcess.start(tmp_path, principals={"nobody": []})
     spec = published(file)
     with server.client() as client:
-        show(spec, sow(client))
+        show(spec, create_examples(client))
     token = server.token if who == "admin" else (tmp_path / "nobody.token").read_text().strip()
     found = run(spec, server, token, examples, bounds=who == "admin")
     assert server.stop() == 0
-    assert not found.faults, "\n\n".join(f"{key}: {said}" for key, said in found.faults.items())
+    assert not found.failures, "\n\n".join(f"{key}: {message}" for key, message in found.failures.items())
     # Nothing was passed over: each operation gave a success, where it may, and a refusal of what was sent.
     served = {label for label, *_ in operations(spec)}
     succeeded, refused = found.having(range(200, 300)), found.having({400, 403, 404, 409})

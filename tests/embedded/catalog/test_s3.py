@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from embedded.catalog.managed_storage import S3, session_policy
-from tests.embedded.catalog.harness import Server, TableClient, add_commit, create_body, delta, error_of, stage
+from tests.embedded.catalog.harness import CatalogProcess, TableClient, add_commit, create_body, delta, error_of, stage
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
 
 ROOT = f"s3://{BUCKET}/root"
@@ -26,8 +26,8 @@ def s3() -> Iterator[MotoS3]:
 
 
 @pytest.fixture(scope="module")
-def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server.start(tmp_path_factory.mktemp("s3"), s3_role_arn=ROLE, s3_endpoint=s3.url)
+def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
+    started = CatalogProcess.start(tmp_path_factory.mktemp("s3"), s3_role_arn=ROLE, s3_endpoint=s3.url)
     yield started
     assert started.stop() == 0
 
@@ -35,8 +35,8 @@ def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 @pytest.fixture
 def schema(client: httpx.Client) -> str:
     name = f"s_{uuid.uuid4().hex[:8]}"
-    made = client.post("/schemas", json={"name": name, "catalog_name": "ratify", "storage_root": ROOT})
-    assert made.json()["storage_location"].startswith(f"{ROOT}/__unitystorage/schemas/")
+    created = client.post("/schemas", json={"name": name, "catalog_name": "ratify", "storage_root": ROOT})
+    assert created.json()["storage_location"].startswith(f"{ROOT}/__unitystorage/schemas/")
     return name
 
 
@@ -172,7 +172,7 @@ def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
     """A storage root on S3; and what a failed deletion left is deleted by the next start."""
     home = tmp_path / "home"
     settings = {"s3_role_arn": ROLE, "s3_endpoint": s3.url, "storage_root": f"s3://{BUCKET}/whole"}
-    server = Server.start(home, **settings)
+    server = CatalogProcess.start(home, **settings)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         table = TableClient.create(client, "s", "t")
@@ -180,12 +180,12 @@ def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
         assert table.update(add_commit(1)).status_code == 200
     server.stop()
     s3.client().put_object(Bucket=BUCKET, Key=f"{_key(table.location)}/a", Body=b"")
-    unable = Server.start(home, storage_root=f"s3://{BUCKET}/whole")
+    unable = CatalogProcess.start(home, storage_root=f"s3://{BUCKET}/whole")
     with unable.client() as client:
         assert client.delete("/tables/ratify.s.t").status_code == 200
         assert s3.objects("whole/") == [f"{_key(table.location)}/a"]
     unable.stop()
-    assert Server.start(home, **settings).stop() == 0
+    assert CatalogProcess.start(home, **settings).stop() == 0
     assert s3.objects("whole/") == []
 
 
@@ -210,7 +210,7 @@ def test_secrets_are_not_shown(s3: MotoS3) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("settings", "status", "said"),
+    ("settings", "status", "message"),
     [
         ({}, 501, "s3_role_arn"),
         ({"s3_role_arn": ROLE, "s3_endpoint": "http://127.0.0.1:9"}, 500, "STS gave no credentials"),
@@ -218,22 +218,22 @@ def test_secrets_are_not_shown(s3: MotoS3) -> None:
     ids=["no role", "no STS"],
 )
 def test_what_fails_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], status: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], status: int, message: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    server = Server.start(tmp_path, **settings)
+    server = CatalogProcess.start(tmp_path, **settings)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify", "storage_root": ROOT}).raise_for_status()
         answer = client.post(f"{delta('s')}/staging-tables", json={"name": "t"})
         assert error_of(answer)[0] == status
-        assert said in answer.json()["error"]["message"]
+        assert message in answer.json()["error"]["message"]
         body = {"name": "t", "catalog_name": "ratify", "schema_name": "s"}
         staged = client.post("/staging-tables", json=body).raise_for_status().json()
         assert staged["staging_location"].startswith(ROOT)
         vended = client.post("/temporary-table-credentials", json={"table_id": staged["id"], "operation": "READ"})
         assert vended.status_code == status
-        assert said in vended.json()["message"]
+        assert message in vended.json()["message"]
     server.stop()
 
 

@@ -1,4 +1,4 @@
-"""What operators see: request ids, the access log, Prometheus' figures, the graceful stop, bounds on what is kept."""
+"""What operators see: request ids, the access log, Prometheus' metrics, the graceful stop."""
 
 import asyncio
 import json
@@ -14,14 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.server_metrics import Observed
-from embedded.catalog.store import report_store
 from embedded.catalog.store.catalog_database import Store
-from tests.embedded.catalog.harness import API, Server, TableClient, add_commit, delta, error_of, published
+from tests.embedded.catalog.harness import API, CatalogProcess, TableClient, add_commit, delta, published
 
 pytestmark = pytest.mark.server
 
 
-def _figures(server: Server) -> dict[tuple[str, ...], float]:
+def _figures(server: CatalogProcess) -> dict[tuple[str, ...], float]:
     answer = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {server.token}"})
     assert answer.headers["content-type"].startswith("text/plain")
     return {
@@ -41,9 +40,9 @@ def _log(home: Path, last: str) -> dict[str, dict[str, object]]:
     return {line["id"]: line for line in lines}
 
 
-def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Client, server_home: Path) -> None:
-    made = client.get("/catalogs?page_token=").headers["x-request-id"]
-    assert re.fullmatch("[0-9a-f]{16}", made)
+def test_each_request_has_an_id_and_a_log_line(server: CatalogProcess, client: httpx.Client, server_home: Path) -> None:
+    created = client.get("/catalogs?page_token=").headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{16}", created)
     path = f"{delta('nope')}/tables/é%0a"
     sent = client.get(path, headers={"X-Request-Id": "job-7:2"})
     assert sent.headers["x-request-id"] == "job-7:2"
@@ -51,7 +50,7 @@ def test_each_request_has_an_id_and_a_log_line(server: Server, client: httpx.Cli
         assert re.fullmatch("[0-9a-f]{16}", client.get(path, headers={"X-Request-Id": insane}).headers["x-request-id"])
     refused = httpx.get(f"{server.url}{API}/catalogs", headers={"Authorization": "Bearer wrong-secret"})
     lines = _log(server_home, refused.headers["x-request-id"])
-    first, second, third = (lines[key] for key in (made, "job-7:2", refused.headers["x-request-id"]))
+    first, second, third = (lines[key] for key in (created, "job-7:2", refused.headers["x-request-id"]))
     assert (first["principal"], first["method"], first["path"], first["status"]) == ("admin", "GET", f"{API}/catalogs", 200)
     assert (second["path"], second["status"]) == (f"{API}{delta('nope')}/tables/é\n", 404)
     assert (third["principal"], third["status"]) == (None, 401)
@@ -80,7 +79,7 @@ def test_a_bug_has_an_id_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     )
 
 
-def test_figures_for_prometheus(server: Server, client: httpx.Client, schema: str) -> None:
+def test_figures_for_prometheus(server: CatalogProcess, client: httpx.Client, schema: str) -> None:
     table = TableClient.create(client, schema, "t")
     before = _figures(server)
     first = add_commit(1)
@@ -101,25 +100,8 @@ def test_figures_for_prometheus(server: Server, client: httpx.Client, schema: st
     assert ("unpublished_commits", "ratify", schema, "t") not in _figures(server)
 
 
-def test_figures_are_the_admin_s(server: Server) -> None:
+def test_figures_are_the_admin_s(server: CatalogProcess) -> None:
     assert httpx.get(f"{server.url}/metrics").status_code == 401
-
-
-def test_commit_reports_are_kept_within_bounds(client: httpx.Client, table: TableClient) -> None:
-    path = f"{table.path}/metrics"
-    assert client.get(path).json() == {"reports": []}
-    for number in range(report_store.KEPT + 5):
-        body = {"table-id": table.table_id, "report": {"commit-report": {"num-files-added": number, "newer": 1}}}
-        assert client.post(path, json=body).status_code == 204
-    kept = client.get(path).json()["reports"]
-    assert [one["commit-report"] for one in kept[:2]] == [{"num-files-added": n} for n in (104, 103)]
-    assert (len(kept), kept[0]["reported-at-ms"] >= kept[-1]["reported-at-ms"]) == (report_store.KEPT, True)
-    many = [0] * 1001
-    histogram = {"sorted-bin-boundaries": many, "file-counts": many, "total-bytes": many}
-    too_long = {"table-id": table.table_id, "report": {"commit-report": {"file-size-histogram": histogram}}}
-    assert error_of(client.post(path, json=too_long)) == (400, "BadRequestException")
-    assert client.delete(table.path).status_code == 204
-    assert error_of(client.get(path)) == (404, "NoSuchTableException")
 
 
 def _listens(port: int) -> bool:
@@ -128,7 +110,7 @@ def _listens(port: int) -> bool:
 
 
 def test_a_stop_lets_requests_end(tmp_path: Path) -> None:
-    server = Server.start(tmp_path)
+    server = CatalogProcess.start(tmp_path)
     body = json.dumps({"name": "late", "catalog_name": "ratify"}).encode()
     head = f"POST {API}/schemas HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     head += f"Authorization: Bearer {server.token}\r\n\r\n"

@@ -48,7 +48,7 @@ class Modelled:
         return max(self.files, default=0)
 
 
-class Catalog(RuleBasedStateMachine):
+class CatalogMachine(RuleBasedStateMachine):
     """Drives the store and the model alike; after each step all tables must agree."""
 
     etags = Bundle("etags")
@@ -94,7 +94,7 @@ class Catalog(RuleBasedStateMachine):
         try:
             with self.store.write() as tx:
                 schema = namespace_store.get_schema(tx, "c", "s")
-                staging = table_store.create_staging(tx, schema.id, table_creation.managed_root(schema), name, "admin")
+                staging = table_creation.create_staging_table(tx, schema, name, "admin")
                 body = {
                     "name": name,
                     "location": staging.location,
@@ -208,7 +208,7 @@ class Catalog(RuleBasedStateMachine):
 
 def check(examples: int) -> None:
     run_state_machine_as_test(
-        Catalog,
+        CatalogMachine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=30,

@@ -1,4 +1,4 @@
-"""The database's layouts, one alembic revision each, and the way from any of them to the newest."""
+"""The database's layouts, one alembic revision each, and the migration from any of them to the newest."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 
 
 def migrate(tx: Connection) -> None:
-    """Bring the database to the layout of this code, in the caller's transaction: all of it happens, or nothing.
+    """Migrate the database to the layout of this code in the caller's transaction: completely, or not at all.
 
-    Raises ValueError when a newer version of the catalog wrote the database: its layout is refused, not guessed at.
+    Raises ValueError when a newer version of the catalog wrote the database: its layout is unknown here.
     """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))

@@ -29,15 +29,15 @@ from databricks.sdk.service.catalog import (
     TableType,
 )
 
-from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, TableClient, outlive
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive
 
 
-def workspace_of(server: Server, token: str) -> WorkspaceClient:
+def workspace_of(server: CatalogProcess, token: str) -> WorkspaceClient:
     return WorkspaceClient(host=server.url, token=token, auth_type="pat")
 
 
 @pytest.fixture(scope="module")
-def workspace(server: Server) -> WorkspaceClient:
+def workspace(server: CatalogProcess) -> WorkspaceClient:
     """As the admin, for only it may choose where an external table lies."""
     return workspace_of(server, server.token)
 
@@ -62,8 +62,8 @@ def names(workspace: WorkspaceClient, schema: str) -> list[str | None]:
 
 def test_catalogs_and_schemas_are_made_altered_and_dropped(workspace: WorkspaceClient, schema: str) -> None:
     catalog = f"c_{schema}"
-    made = workspace.catalogs.create(catalog, comment="first", properties={"team": "air"})
-    assert (made.comment, made.properties, made.owner) == ("first", {"team": "air"}, "admin")
+    created = workspace.catalogs.create(catalog, comment="first", properties={"team": "air"})
+    assert (created.comment, created.properties, created.owner) == ("first", {"team": "air"}, "admin")
     assert workspace.catalogs.update(catalog, new_name=f"{catalog}_2", comment="second").comment == "second"
     assert {catalog, f"{catalog}_2"} & {item.name for item in workspace.catalogs.list()} == {f"{catalog}_2"}
     workspace.schemas.create("a", f"{catalog}_2", comment="c", properties={"k": "v"})
@@ -80,9 +80,9 @@ def test_catalogs_and_schemas_are_made_altered_and_dropped(workspace: WorkspaceC
 
 
 def test_an_external_table_is_registered_read_and_dropped(workspace: WorkspaceClient, schema: str, tmp_path: Path) -> None:
-    made = register(workspace, schema, tmp_path)
+    created = register(workspace, schema, tmp_path)
     found = workspace.tables.get(f"ratify.{schema}.x")
-    assert found.as_dict() == made.as_dict()
+    assert found.as_dict() == created.as_dict()
     assert (found.table_type, found.properties, found.storage_location) == (
         TableType.EXTERNAL,
         {"team": "air"},
@@ -130,9 +130,9 @@ def test_names_that_are_taken(workspace: WorkspaceClient, schema: str, tmp_path:
 
 
 def test_a_reader_reads_and_changes_nothing(
-    server: Server, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
+    server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
 ) -> None:
-    principal = Principal.create(client, *READ)
+    principal = ClientPrincipal.create(client, *READ)
     reader = workspace_of(server, principal.token())
     full, before = f"ratify.{schema}", table.load()
     assert reader.tables.get(f"{full}.t").table_id == table.table_id
@@ -162,9 +162,9 @@ def test_a_reader_reads_and_changes_nothing(
 
 
 def test_the_creator_of_a_schema_grants_what_is_in_it(
-    server: Server, workspace: WorkspaceClient, client: httpx.Client, schema: str
+    server: CatalogProcess, workspace: WorkspaceClient, client: httpx.Client, schema: str
 ) -> None:
-    owner, other = Principal.create(client, *WRITE), Principal.create(client, "USE CATALOG")
+    owner, other = ClientPrincipal.create(client, *WRITE), ClientPrincipal.create(client, "USE CATALOG")
     theirs = f"ratify.{schema}_own"
     mine, others = (workspace_of(server, principal.token()) for principal in (owner, other))
     assert mine.schemas.create(f"{schema}_own", "ratify").owner == owner.name
@@ -179,8 +179,8 @@ def test_the_creator_of_a_schema_grants_what_is_in_it(
         others.schemas.get(theirs)
 
 
-def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str, table: TableClient) -> None:
-    principal = Principal.create(client, *WRITE)
+def test_a_token_that_expires(server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient) -> None:
+    principal = ClientPrincipal.create(client, *WRITE)
     short = principal.token(2)
     writer = workspace_of(server, short)
     assert names(writer, schema) == ["t"]
@@ -199,7 +199,7 @@ def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str,
 
 
 def test_what_is_not_there(workspace: WorkspaceClient, schema: str, tmp_path: Path) -> None:
-    for missing, said in (
+    for missing, message in (
         (lambda: workspace.catalogs.get("nope"), "Catalog not found: nope"),
         (lambda: workspace.schemas.get("ratify.nope"), r"Schema not found: ratify\.nope"),
         (lambda: workspace.schemas.create("s", "nope"), "Catalog not found: nope"),
@@ -209,7 +209,7 @@ def test_what_is_not_there(workspace: WorkspaceClient, schema: str, tmp_path: Pa
         (lambda: names(workspace, "nope"), r"Schema not found: ratify\.nope"),
         (lambda: workspace.grants.get("table", f"ratify.{schema}.nope"), "Table not found"),
     ):
-        with pytest.raises(NotFound, match=said):
+        with pytest.raises(NotFound, match=message):
             missing()
 
 

@@ -1,4 +1,4 @@
-"""DuckDB's extension, on managed tables that others made.
+"""DuckDB's extension, on managed tables that others created.
 
 It reads, and appends by commits of its own. CREATE, ALTER and DROP, and changes of rows that are there, it does not have:
 it refuses them before it asks the catalog. What it attached it never looks up again, and a transaction that failed or was
@@ -18,11 +18,11 @@ import duckdb_extensions
 import httpx
 import pytest
 
-from tests.embedded.catalog.harness import READ, WRITE, Principal, Server, TableClient, outlive, written
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, written
 
 
 @dataclass
-class Engine:
+class DuckDBClient:
     """An instance of DuckDB, with the catalog attached as `uc`."""
 
     connection: duckdb.DuckDBPyConnection
@@ -48,17 +48,17 @@ class Engine:
         return self.run(f"SELECT id, v FROM uc.{schema}.t ORDER BY id")
 
 
-Start = Callable[[], Engine]
+Start = Callable[[], DuckDBClient]
 
 
 @pytest.fixture(scope="module")
-def start(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    started: list[Engine] = []
+def start(server: CatalogProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    started: list[DuckDBClient] = []
     config = {"extension_directory": str(tmp_path_factory.mktemp("extensions"))}
 
-    def start() -> Engine:
+    def start() -> DuckDBClient:
         connection = duckdb.connect(config=config)
-        started.append(Engine(connection, server.url))
+        started.append(DuckDBClient(connection, server.url))
         for name in ("httpfs", "delta", "unity_catalog"):
             duckdb_extensions.import_extension(name, con=connection)
             connection.execute(f"LOAD {name}")
@@ -70,7 +70,7 @@ def start(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def shared(start: Start) -> Engine:
+def shared(start: Start) -> DuckDBClient:
     return start()
 
 
@@ -80,9 +80,9 @@ def table(client: httpx.Client, schema: str) -> TableClient:
 
 
 @pytest.fixture
-def engine(shared: Engine, client: httpx.Client, schema: str, table: TableClient) -> Engine:
+def engine(shared: DuckDBClient, client: httpx.Client, schema: str, table: TableClient) -> DuckDBClient:
     """As a principal that may write."""
-    shared.attach(Principal.create(client, *WRITE).token(), schema)
+    shared.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     return shared
 
 
@@ -90,7 +90,7 @@ def version(table: TableClient) -> int:
     return table.load()["latest-table-version"]
 
 
-def test_it_reads_and_appends(engine: Engine, schema: str, table: TableClient) -> None:
+def test_it_reads_and_appends(engine: DuckDBClient, schema: str, table: TableClient) -> None:
     assert engine.rows(schema) == []
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a'), (2, NULL)")
     engine.run("BEGIN")
@@ -106,10 +106,10 @@ def test_it_reads_and_appends(engine: Engine, schema: str, table: TableClient) -
 
 
 def test_it_sees_the_commits_of_others_when_it_attaches_again(
-    engine: Engine, start: Start, client: httpx.Client, schema: str
+    engine: DuckDBClient, start: Start, client: httpx.Client, schema: str
 ) -> None:
     other = start()
-    other.attach(Principal.create(client, *WRITE).token(), schema)
+    other.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     assert other.rows(schema) == []
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
     assert other.rows(schema) == []
@@ -133,7 +133,7 @@ def test_it_sees_the_commits_of_others_when_it_attaches_again(
     ids=lambda text: text.partition(" uc")[0],
 )
 def test_what_it_does_not_have_it_refuses_without_harm(
-    engine: Engine, client: httpx.Client, schema: str, table: TableClient, sql: str, refusal: str
+    engine: DuckDBClient, client: httpx.Client, schema: str, table: TableClient, sql: str, refusal: str
 ) -> None:
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
     before = table.load()["metadata"], version(table), written(table.location)
@@ -149,10 +149,10 @@ def test_what_it_does_not_have_it_refuses_without_harm(
 
 
 def test_of_two_commits_of_one_version_the_second_is_refused(
-    engine: Engine, start: Start, client: httpx.Client, schema: str, table: TableClient
+    engine: DuckDBClient, start: Start, client: httpx.Client, schema: str, table: TableClient
 ) -> None:
     other = start()
-    other.attach(Principal.create(client, *WRITE).token(), schema)
+    other.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     other.run("BEGIN")
     assert other.rows(schema) == []
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'first')")
@@ -166,10 +166,12 @@ def test_of_two_commits_of_one_version_the_second_is_refused(
     assert (version(table), other.rows(schema)) == (2, [(1, "first"), (2, "second")])
 
 
-def test_a_reader_reads_and_does_not_write(engine: Engine, client: httpx.Client, schema: str, table: TableClient) -> None:
+def test_a_reader_reads_and_does_not_write(
+    engine: DuckDBClient, client: httpx.Client, schema: str, table: TableClient
+) -> None:
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
     before, proposed = written(table.location)
-    reader = Principal.create(client, *READ)
+    reader = ClientPrincipal.create(client, *READ)
     engine.attach(reader.token(), schema)
     assert engine.rows(schema) == [(1, "a")]
     with pytest.raises(duckdb.TransactionException, match=rf"(?s)403.*{reader.name} needs MODIFY on ratify\.{schema}\.t"):
@@ -179,29 +181,29 @@ def test_a_reader_reads_and_does_not_write(engine: Engine, client: httpx.Client,
     # It is of version 2, was not ratified, and so stops nobody from making that version.
     assert [name.partition(".")[0] for name in left - proposed] == [f"{2:020d}"]
     assert engine.rows(schema) == [(1, "a")]
-    engine.attach(Principal.create(client, *WRITE).token(), schema)
+    engine.attach(ClientPrincipal.create(client, *WRITE).token(), schema)
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (3, 'c')")
     assert (version(table), engine.rows(schema)) == (2, [(1, "a"), (3, "c")])
 
 
-def test_who_may_not_read(engine: Engine, client: httpx.Client, schema: str) -> None:
+def test_who_may_not_read(engine: DuckDBClient, client: httpx.Client, schema: str) -> None:
     """What is not in a list is not there for this client; what is, the catalog refuses by the name of the privilege."""
-    engine.attach(Principal.create(client, "USE CATALOG", "USE SCHEMA", "SELECT").token(), schema)
+    engine.attach(ClientPrincipal.create(client, "USE CATALOG", "USE SCHEMA", "SELECT").token(), schema)
     with pytest.raises(duckdb.IOException, match=r"(?s)403.*needs EXTERNAL USE SCHEMA"):
         engine.rows(schema)
-    for privileges, said in (
+    for privileges, message in (
         (("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA"), "Table with name t does not exist"),
         (("USE CATALOG", "EXTERNAL USE SCHEMA", "SELECT"), f'schema "{schema}" does not exist'),
     ):
-        engine.attach(Principal.create(client, *privileges).token(), schema)
-        with pytest.raises(duckdb.CatalogException, match=said):
+        engine.attach(ClientPrincipal.create(client, *privileges).token(), schema)
+        with pytest.raises(duckdb.CatalogException, match=message):
             engine.rows(schema)
 
 
 def test_a_token_that_expires_in_a_transaction(
-    engine: Engine, client: httpx.Client, schema: str, table: TableClient
+    engine: DuckDBClient, client: httpx.Client, schema: str, table: TableClient
 ) -> None:
-    writer = Principal.create(client, *WRITE)
+    writer = ClientPrincipal.create(client, *WRITE)
     short = writer.token(3)
     engine.attach(short, schema)
     engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'a')")
@@ -224,21 +226,23 @@ def test_a_token_that_expires_in_a_transaction(
     assert (version(table), engine.rows(schema)) == (2, [(1, "a"), (4, "d")])
 
 
-def test_a_token_that_has_expired_before_the_first_look(engine: Engine, client: httpx.Client, schema: str) -> None:
-    short = Principal.create(client, *READ).token(1)
+def test_a_token_that_has_expired_before_the_first_look(engine: DuckDBClient, client: httpx.Client, schema: str) -> None:
+    short = ClientPrincipal.create(client, *READ).token(1)
     engine.attach(short, schema)
     outlive(client, short)
     with pytest.raises(duckdb.IOException, match=r"(?s)401.*expired or revoked"):
         engine.rows(schema)
 
 
-def test_what_is_not_there(engine: Engine, server: Server, client: httpx.Client, schema: str, table: TableClient) -> None:
-    for name, said in (
+def test_what_is_not_there(
+    engine: DuckDBClient, server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient
+) -> None:
+    for name, message in (
         (f"{schema}.nope", "Table with name nope does not exist"),
         ("nope.t", 'schema "nope" does not exist'),
     ):
         for sql in (f"SELECT * FROM uc.{name}", f"INSERT INTO uc.{name} VALUES (1, 'a')"):
-            with pytest.raises(duckdb.CatalogException, match=said):
+            with pytest.raises(duckdb.CatalogException, match=message):
                 engine.run(sql)
     assert engine.rows(schema) == []
     client.delete(table.path).raise_for_status()

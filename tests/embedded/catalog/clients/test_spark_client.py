@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.stack_state import StackState
-from tests.embedded.catalog.harness import READ, WRITE, Principal, client_of, delta, outlive, written
+from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_of, delta, outlive, written
 
 pytestmark = pytest.mark.stack
 
@@ -66,7 +66,7 @@ def table(spark: SparkSession) -> str:
 
 
 @pytest.fixture(scope="module")
-def kept(spark: SparkSession) -> str:
+def shared(spark: SparkSession) -> str:
     """For what must not change it."""
     return new_table(spark)
 
@@ -87,7 +87,7 @@ def state(admin: httpx.Client, table: str) -> tuple[int, set[str], set[str]]:
 
 
 def test_a_principal_creates_writes_alters_and_drops(admin: httpx.Client, connect: Connect, fresh_schema: str) -> None:
-    principal, table = Principal.create(admin, *WRITE), f"{fresh_schema}.own"
+    principal, table = ClientPrincipal.create(admin, *WRITE), f"{fresh_schema}.own"
     mine = connect(principal.token())
     mine.sql(f"CREATE SCHEMA {fresh_schema}")
     mine.sql(f"CREATE TABLE {table} (id BIGINT, v STRING) {PROPERTIES}")
@@ -109,17 +109,17 @@ def test_a_principal_creates_writes_alters_and_drops(admin: httpx.Client, connec
     assert admin.get(f"/schemas/ratify.{fresh_schema}").status_code == 404
 
 
-def test_what_is_there_already(admin: httpx.Client, spark: SparkSession, connect: Connect, kept: str) -> None:
-    other = connect(Principal.create(admin, *WRITE).token())
-    before = state(admin, kept)
+def test_what_is_there_already(admin: httpx.Client, spark: SparkSession, connect: Connect, shared: str) -> None:
+    other = connect(ClientPrincipal.create(admin, *WRITE).token())
+    before = state(admin, shared)
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
-        other.sql(f"CREATE TABLE {kept} (id INT) {PROPERTIES}")
+        other.sql(f"CREATE TABLE {shared} (id INT) {PROPERTIES}")
     with pytest.raises(AnalysisException, match="SCHEMA_ALREADY_EXISTS"):
-        other.sql(f"CREATE SCHEMA {kept.partition('.')[0]}")
+        other.sql(f"CREATE SCHEMA {shared.partition('.')[0]}")
     with pytest.raises(PySparkException, match="with tables; drop them"):
-        spark.sql(f"DROP SCHEMA {kept.partition('.')[0]}")
-    assert state(admin, kept) == before
-    assert rows(other, kept) == [(1, "a")]
+        spark.sql(f"DROP SCHEMA {shared.partition('.')[0]}")
+    assert state(admin, shared) == before
+    assert rows(other, shared) == [(1, "a")]
 
 
 @pytest.mark.long
@@ -127,7 +127,7 @@ def test_a_merge_that_another_commit_overtook(
     admin: httpx.Client, spark: SparkSession, connect: Connect, table: str
 ) -> None:
     """It read the table before the other's append, which it would have had to delete: nothing of it is in the table."""
-    other = connect(Principal.create(admin, *WRITE).token())
+    other = connect(ClientPrincipal.create(admin, *WRITE).token())
     assert rows(other, table) == [(1, "a")]
     slow, begun = SLOW.format(mark=table, ms=8000), f"SELECT reflect('java.lang.System', 'getProperty', '{table}')"
     merge = (
@@ -155,24 +155,24 @@ def test_a_merge_that_another_commit_overtook(
     assert (rows(spark, table), state(admin, table)[0]) == ([(1, "z")], 3)
 
 
-def test_a_reader_reads_and_does_not_write(admin: httpx.Client, connect: Connect, kept: str) -> None:
-    principal, full = Principal.create(admin, *READ), rf"ratify\.{kept}"
-    reader, before = connect(principal.token()), state(admin, kept)
-    assert rows(reader, kept) == [(1, "a")]
+def test_a_reader_reads_and_does_not_write(admin: httpx.Client, connect: Connect, shared: str) -> None:
+    principal, full = ClientPrincipal.create(admin, *READ), rf"ratify\.{shared}"
+    reader, before = connect(principal.token()), state(admin, shared)
+    assert rows(reader, shared) == [(1, "a")]
     for statement in (
-        f"INSERT INTO {kept} VALUES (2, 'b')",
-        f"INSERT OVERWRITE {kept} VALUES (2, 'b')",
-        f"UPDATE {kept} SET v = 'x'",
-        f"DELETE FROM {kept}",
-        f"MERGE INTO {kept} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        f"INSERT INTO {shared} VALUES (2, 'b')",
+        f"INSERT OVERWRITE {shared} VALUES (2, 'b')",
+        f"UPDATE {shared} SET v = 'x'",
+        f"DELETE FROM {shared}",
+        f"MERGE INTO {shared} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
     ):
         with pytest.raises(PySparkException, match=f"403.*{principal.name} needs MODIFY on {full}"):
             reader.sql(statement)
     with pytest.raises(PySparkException, match=f"403.*{principal.name} needs MODIFY on {full}"):
-        reader.range(1).selectExpr("id", "'b' v").write.mode("append").saveAsTable(kept)
-    schema = kept.partition(".")[0]
+        reader.range(1).selectExpr("id", "'b' v").write.mode("append").saveAsTable(shared)
+    schema = shared.partition(".")[0]
     for statement, privilege in (
-        (f"DROP TABLE {kept}", "OWNER"),
+        (f"DROP TABLE {shared}", "OWNER"),
         (f"CREATE TABLE {schema}.n (id INT) {PROPERTIES}", "CREATE TABLE"),
         (f"CREATE TABLE {schema}.n {PROPERTIES} AS SELECT 1 AS id", "CREATE TABLE"),
         (f"CREATE SCHEMA {schema}_n", "CREATE SCHEMA"),
@@ -181,13 +181,13 @@ def test_a_reader_reads_and_does_not_write(admin: httpx.Client, connect: Connect
     ):
         with pytest.raises(PySparkException, match=f"403.*{principal.name} needs {privilege} on "):
             reader.sql(statement)
-    assert state(admin, kept) == before
+    assert state(admin, shared) == before
     # These are refused when they commit: at once, and of their proposals no reader takes notice.
-    for statement in (f"ALTER TABLE {kept} ADD COLUMN w INT", f"ALTER TABLE {kept} SET TBLPROPERTIES ('a'='b')"):
+    for statement in (f"ALTER TABLE {shared} ADD COLUMN w INT", f"ALTER TABLE {shared} SET TBLPROPERTIES ('a'='b')"):
         with pytest.raises(PySparkException, match=f"403.*{principal.name} needs MODIFY on {full}"):
             reader.sql(statement)
-    assert state(admin, kept)[:2] == before[:2]
-    assert rows(reader, kept) == [(1, "a")]
+    assert state(admin, shared)[:2] == before[:2]
+    assert rows(reader, shared) == [(1, "a")]
     assert [row.tableName for row in reader.sql(f"SHOW TABLES IN {schema}").collect()] == ["t"]
 
 
@@ -201,16 +201,16 @@ def test_a_reader_reads_and_does_not_write(admin: httpx.Client, connect: Connect
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_who_may_not_read_what_another_session_has_loaded(
-    admin: httpx.Client, spark: SparkSession, connect: Connect, kept: str, privileges: tuple[str, ...], missing: str
+    admin: httpx.Client, spark: SparkSession, connect: Connect, shared: str, privileges: tuple[str, ...], missing: str
 ) -> None:
-    assert rows(spark, kept) == [(1, "a")]
-    principal = Principal.create(admin, *privileges)
-    with pytest.raises(PySparkException, match=rf"403.*{principal.name} needs {missing} on ratify\.{kept}"):
-        rows(connect(principal.token()), kept)
+    assert rows(spark, shared) == [(1, "a")]
+    principal = ClientPrincipal.create(admin, *privileges)
+    with pytest.raises(PySparkException, match=rf"403.*{principal.name} needs {missing} on ratify\.{shared}"):
+        rows(connect(principal.token()), shared)
 
 
 def test_a_token_that_expires_in_a_session_and_in_a_statement(admin: httpx.Client, connect: Connect, table: str) -> None:
-    principal, seconds = Principal.create(admin, *WRITE), 8
+    principal, seconds = ClientPrincipal.create(admin, *WRITE), 8
     fresh = connect(principal.token())
     assert rows(fresh, table) == [(1, "a")]
     short = principal.token(seconds)
@@ -261,7 +261,7 @@ def test_what_is_not_there(admin: httpx.Client, spark: SparkSession, connect: Co
     with pytest.raises(AnalysisException, match="DELTA_VERSION_NOT_FOUND"):
         spark.sql(f"SELECT * FROM {table} VERSION AS OF 99").collect()
     # Dropped by another between two statements of a session.
-    other = connect(Principal.create(admin, *READ).token())
+    other = connect(ClientPrincipal.create(admin, *READ).token())
     assert rows(other, table) == [(1, "a")]
     spark.sql(f"DROP TABLE {table}")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):

@@ -27,8 +27,8 @@ from tests.embedded.catalog.harness import (
     API,
     READ,
     WRITE,
-    Principal,
-    Server,
+    CatalogProcess,
+    ClientPrincipal,
     TableClient,
     create_body,
     outlive,
@@ -53,7 +53,7 @@ class Apis:
         return [item.name for item in (await self.tables.list_tables("ratify", schema)).tables or []]
 
 
-def use(server: Server, token: str, work: Callable[[Apis], Awaitable[Result]]) -> Result:
+def use(server: CatalogProcess, token: str, work: Callable[[Apis], Awaitable[Result]]) -> Result:
     """Run `work` with a client that has this token."""
 
     async def run() -> Result:
@@ -88,13 +88,13 @@ def message(error: ApiException) -> tuple[str, str]:
     return body["error_code"], body["message"]
 
 
-def test_catalogs_and_schemas_are_made_altered_and_dropped(server: Server, schema: str) -> None:
+def test_catalogs_and_schemas_are_made_altered_and_dropped(server: CatalogProcess, schema: str) -> None:
     async def work(apis: Apis) -> None:
         name = f"c_{schema}"
-        made = await apis.catalogs.create_catalog(uc.CreateCatalog(name=name, comment="first", properties={"a": "b"}))
-        assert (await apis.catalogs.get_catalog(name)) == made
+        created = await apis.catalogs.create_catalog(uc.CreateCatalog(name=name, comment="first", properties={"a": "b"}))
+        assert (await apis.catalogs.get_catalog(name)) == created
         altered = await apis.catalogs.update_catalog(name, uc.UpdateCatalog(new_name=f"{name}_2", comment="second"))
-        assert (altered.id, altered.name, altered.comment) == (made.id, f"{name}_2", "second")
+        assert (altered.id, altered.name, altered.comment) == (created.id, f"{name}_2", "second")
         name = f"{name}_2"
         assert name in [item.name for item in (await apis.catalogs.list_catalogs()).catalogs or []]
         await apis.schemas.create_schema(uc.CreateSchema(name="a", catalog_name=name, properties={"k": "v"}))
@@ -110,11 +110,11 @@ def test_catalogs_and_schemas_are_made_altered_and_dropped(server: Server, schem
     use(server, server.token, work)
 
 
-def test_an_external_table_is_registered_read_and_dropped(server: Server, schema: str, tmp_path: Path) -> None:
+def test_an_external_table_is_registered_read_and_dropped(server: CatalogProcess, schema: str, tmp_path: Path) -> None:
     async def work(apis: Apis) -> None:
-        made = await apis.tables.create_table(external(schema, tmp_path))
+        created = await apis.tables.create_table(external(schema, tmp_path))
         found = await apis.tables.get_table(f"ratify.{schema}.x")
-        assert found == made
+        assert found == created
         assert (found.storage_location, found.comment, found.properties) == (
             tmp_path.as_uri(),
             "outside",
@@ -143,9 +143,9 @@ def managed_properties(client: httpx.Client, schema: str, table_id: str) -> dict
 
 
 def test_a_principal_makes_a_managed_table_and_its_commits_are_refused_by_name(
-    server: Server, client: httpx.Client, schema: str
+    server: CatalogProcess, client: httpx.Client, schema: str
 ) -> None:
-    principal = Principal.create(client, *WRITE)
+    principal = ClientPrincipal.create(client, *WRITE)
 
     async def work(apis: Apis) -> None:
         staged = await apis.tables.create_staging_table(
@@ -159,8 +159,12 @@ def test_a_principal_makes_a_managed_table_and_its_commits_are_refused_by_name(
                 "properties": managed_properties(client, schema, str(staged.id)),
             }
         )
-        made = await apis.tables.create_table(request)
-        assert (made.table_id, made.owner, made.storage_location) == (staged.id, principal.name, staged.staging_location)
+        created = await apis.tables.create_table(request)
+        assert (created.table_id, created.owner, created.storage_location) == (
+            staged.id,
+            principal.name,
+            staged.staging_location,
+        )
         # The staging table is used up by the first.
         again = request.model_copy(update={"name": "m2"})
         with pytest.raises(BadRequestException) as used:
@@ -192,7 +196,7 @@ def test_a_principal_makes_a_managed_table_and_its_commits_are_refused_by_name(
     )
 
 
-def test_names_that_are_taken(server: Server, schema: str, tmp_path: Path) -> None:
+def test_names_that_are_taken(server: CatalogProcess, schema: str, tmp_path: Path) -> None:
     async def work(apis: Apis) -> None:
         first = await apis.tables.create_table(external(schema, tmp_path))
         await apis.schemas.create_schema(uc.CreateSchema(name=f"{schema}_2", catalog_name="ratify"))
@@ -221,9 +225,9 @@ def test_names_that_are_taken(server: Server, schema: str, tmp_path: Path) -> No
 
 
 def test_a_reader_reads_and_changes_nothing(
-    server: Server, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
+    server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient, tmp_path: Path
 ) -> None:
-    principal, before = Principal.create(client, *READ), table.load()
+    principal, before = ClientPrincipal.create(client, *READ), table.load()
 
     async def work(apis: Apis) -> None:
         full = f"ratify.{schema}"
@@ -251,17 +255,19 @@ def test_a_reader_reads_and_changes_nothing(
         ):
             with pytest.raises(ForbiddenException) as denied:
                 await refused
-            code, said = message(denied.value)
+            code, text = message(denied.value)
             assert code == "PERMISSION_DENIED"
-            assert said.startswith(f"{principal.name} needs {privilege} on ")
+            assert text.startswith(f"{principal.name} needs {privilege} on ")
         assert await apis.names(schema) == ["t"]
 
     use(server, principal.token(), work)
     assert table.load() == before
 
 
-def test_the_owner_grants_and_takes_back(server: Server, client: httpx.Client, schema: str, table: TableClient) -> None:
-    principal = Principal.create(client, "USE CATALOG", "USE SCHEMA")
+def test_the_owner_grants_and_takes_back(
+    server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient
+) -> None:
+    principal = ClientPrincipal.create(client, "USE CATALOG", "USE SCHEMA")
     full = f"ratify.{schema}.t"
 
     def change(add: list[uc.Privilege], remove: list[uc.Privilege]) -> list[uc.PrivilegeAssignment]:
@@ -287,8 +293,8 @@ def test_the_owner_grants_and_takes_back(server: Server, client: httpx.Client, s
         table_id()
 
 
-def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str, table: TableClient) -> None:
-    principal = Principal.create(client, *WRITE)
+def test_a_token_that_expires(server: CatalogProcess, client: httpx.Client, schema: str, table: TableClient) -> None:
+    principal = ClientPrincipal.create(client, *WRITE)
     short = principal.token(2)
 
     async def work(apis: Apis) -> None:
@@ -301,9 +307,9 @@ def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str,
         ):
             with pytest.raises(UnauthorizedException) as error:
                 await refused
-            code, said = message(error.value)
+            code, text = message(error.value)
             assert code == "UNAUTHENTICATED"
-            assert "expired or revoked" in said
+            assert "expired or revoked" in text
 
     use(server, short, work)
 
@@ -315,7 +321,7 @@ def test_a_token_that_expires(server: Server, client: httpx.Client, schema: str,
     use(server, principal.token(), after)
 
 
-def test_what_is_not_there(server: Server, schema: str, tmp_path: Path) -> None:
+def test_what_is_not_there(server: CatalogProcess, schema: str, tmp_path: Path) -> None:
     async def work(apis: Apis) -> None:
         nobody = uc.PermissionsChange(principal="nobody", add=[uc.Privilege.USE_SCHEMA], remove=[])
         for missing, code in (

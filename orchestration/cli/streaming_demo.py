@@ -1,4 +1,4 @@
-"""`ratify demo --streaming`: events of a tracker through Kafka, bronze, silver and gold, and an account of every one."""
+"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, and the count of every one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ from components.expectations.expectation_rules import Unique
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
-from orchestration.cli import cli_session
-from orchestration.cli.demo_command import Demo, show_checks, show_tables
+from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
+from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.flights_demo import Demo, show_checks, show_tables
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
+from orchestration.cli.terminal_output import err, out, show
 from orchestration.jobs import events_job
 from resources.duckdb.duckdb_engine import ALIAS
 from resources.kafka.kafka_client import Kafka
@@ -24,18 +26,18 @@ from resources.kafka.kafka_client import Kafka
 _BAD = 0.01
 _USERS = 100
 FATES = ("silver", "dropped", "quarantine", "duplicates", "late")
-"""What can become of a record; the names of `count_records`."""
+"""The possible results of a record; the names of `count_records`."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was sent, and by how much each number of `count_records` grew."""
+    """What was sent, and by how much each number of `count_records` increased."""
 
     sent: Sent
     grew: Mapping[str, int]
 
     def faults(self) -> list[str]:
-        """Return what did not come out as what was sent."""
+        """Return the numbers that differ from what was sent."""
         kinds = self.sent.kinds
         wanted = {
             "bronze": self.sent.records,
@@ -47,7 +49,7 @@ class Round:
             "late": kinds[EventKind.LATE],
         }
         return [
-            f"{name}: {self.grew[name]:,} records, but {count:,} such were sent"
+            f"{name}: {self.grew[name]:,} records, but {count:,} of that kind were sent"
             for name, count in wanted.items()
             if self.grew[name] != count
         ]
@@ -58,67 +60,67 @@ class Round:
 
 
 def run_streaming_demo(events: int) -> bool:
-    """Run the demo; return whether every record, step and check went as it should."""
+    """Run the demo; return whether every record is accounted for and every step and check passed."""
     kafka = Kafka()
-    with cli_session.engines() as engines, cli_session.dagster_instance() as instance:
-        cli_session.close_dead_runs(instance)
-        ensure_tables(engines.spark)
+    with engines() as opened, dagster_instance() as instance:
+        close_dead_runs(instance)
+        ensure_tables(opened.spark)
         demo = Demo(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
-        if kafka.offset_range([TOPIC]).behind(held_offsets(engines.spark, TRACKER_EVENTS_RAW)):
-            demo.run(events_job.name, "what was sent before", [asset_key(table) for table in FROM_KAFKA])
-        rounds = [_round(kafka, engines, demo, number, events) for number in (1, 2)]
-        _show_offsets(kafka, engines)
+        if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, TRACKER_EVENTS_RAW)):
+            demo.run(events_job.name, "the events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
+        rounds = [_round(kafka, opened, demo, number, events) for number in (1, 2)]
+        _show_offsets(kafka, opened)
         _show_expectations(demo)
-        show_tables(engines, (*FROM_KAFKA, STREAM_BATCHES))
+        show_tables(opened, (*FROM_KAFKA, STREAM_BATCHES))
         show_checks(demo)
     for number, each in enumerate(rounds, 1):
-        cli_session.out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
+        out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
     faults = [f"step failed: {step}" for step in demo.failed_steps]
     faults += [fault for each in rounds for fault in each.faults()]
     faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo).items()]
     for fault in faults:
-        cli_session.err.print(f"[red]{fault}[/red]", highlight=False)
+        err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
-        cli_session.out.print(
+        out.print(
             "[green]Every record is accounted for, and every step passed.[/green] See it in the Dagster UI: ratify dev",
             highlight=False,
         )
     return not faults
 
 
-def _round(kafka: Kafka, engines: cli_session.Engines, demo: Demo, number: int, events: int) -> Round:
-    before = _counts(engines)
+def _round(kafka: Kafka, opened: Engines, demo: Demo, number: int, events: int) -> Round:
+    before = _counts(opened)
     sent = send(kafka, Simulation(events, _USERS, _BAD, seed=number))
     faults = ", ".join(f"{count:,} {kind}" for kind, count in sent.kinds.items())
-    cli_session.out.print(
+    out.print(
         f"[bold]{number}. Sent {sent.records:,} records[/bold], {sent.records / sent.seconds:,.0f}/s: {faults}",
         highlight=False,
     )
     demo.run(events_job.name, "the events, bronze to gold", [asset_key(table) for table in FROM_KAFKA])
-    after = _counts(engines)
+    after = _counts(opened)
     return Round(sent, {name: after[name] - before[name] for name in after})
 
 
-def _counts(engines: cli_session.Engines) -> dict[str, int]:
+def _counts(opened: Engines) -> dict[str, int]:
     tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
-    with engines.duckdb.session() as opened:
-        opened.attach()
-        return count_records(opened, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+    with opened.duckdb.session() as session:
+        session.attach()
+        return count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
 
 
 def _failed_checks(demo: Demo) -> dict[str, dg.AssetCheckEvaluation]:
-    """Checks that failed, but for the expectations: that some records fail them is what the demo is to show."""
+    """Checks that failed, without the expectations, which some records fail on purpose."""
     expected = {rule.name for rule in EXPECTATIONS.all}
     return {
         f"{table}.{name}": found for (table, name), found in demo.checks.items() if not found.passed and name not in expected
     }
 
 
-def _show_offsets(kafka: Kafka, engines: cli_session.Engines) -> None:
-    raw = engines.spark.table(TRACKER_EVENTS_RAW)
-    held = engines.spark.rows(
-        engines.spark.sql(
+def _show_offsets(kafka: Kafka, opened: Engines) -> None:
+    raw = opened.spark.table(TRACKER_EVENTS_RAW)
+    held = opened.spark.rows(
+        opened.spark.sql(
             "SELECT topic, partition, count(*) AS records, min(offset) AS first, max(offset) AS last FROM {raw} "
             f"WHERE {IN_KAFKA} GROUP BY topic, partition ORDER BY topic, partition",
             raw=raw,
@@ -126,11 +128,11 @@ def _show_offsets(kafka: Kafka, engines: cli_session.Engines) -> None:
     )
     offset_range = kafka.offset_range(sorted({row["topic"] for row in held}))
     behind = [offset_range.latest[row["topic"]][row["partition"]] - row["last"] - 1 for row in held]
-    cli_session.show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
+    show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
 
 
 def _show_expectations(demo: Demo) -> None:
-    """The expectations with what they found in the second round."""
+    """Print the expectations and how many records of the second round fail them."""
     rows = list[dict[str, object]]()
     for rule in EXPECTATIONS.all:
         found = demo.checks.get((TRACKER_EVENTS.name, rule.name))
@@ -141,4 +143,4 @@ def _show_expectations(demo: Demo) -> None:
             rows.append(
                 {"expectation": rule.name, "action": rule.action.value, "failed": failed, "rate": rate, "predicate": text}
             )
-    cli_session.show("Expectations, on the second round's records", rows)
+    show("Expectations, on the second round's records", rows)

@@ -1,0 +1,216 @@
+"""The run of `ratify demo`: the main job on real data, through Dagster, and a report of it."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from assets.bronze.landed_sources import FLIGHTS_RAW
+from assets.silver.silver_flights import FLIGHTS
+from assets.table_checks import FROM_FILES
+from ingest.ledger.file_ledger import LANDED_FILES
+from orchestration.automation import automation_sensor
+from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
+from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
+from orchestration.cli.terminal_output import err, out, progress, show
+from orchestration.definitions import defs
+from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from resources.declarations import TableDeclaration
+from resources.landing.landing_zone import LandingZone
+from resources.settings import LAYERS, Settings
+
+
+@dataclass
+class Demo:
+    """One demo: the Dagster instance that it runs on, and the results of its runs."""
+
+    instance: dg.DagsterInstance
+    cursor: Any = None
+    failed_steps: list[str] = field(default_factory=list[str])
+    checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
+        default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
+    )
+
+    def automate(self) -> list[dg.AssetKey]:
+        """Evaluate the automation conditions as the daemon would, and return the assets that they request."""
+        evaluated = dg.evaluate_automation_conditions(
+            defs=defs, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
+        )
+        self.cursor = evaluated.cursor
+        keys = [spec.key for spec in defs.resolve_all_asset_specs() if spec.automation_condition]
+        return [key for key in keys if evaluated.get_num_requested(key)]
+
+    def sense(self) -> Sequence[dg.RunRequest]:
+        """Evaluate the sensor on its stored cursor, as the daemon would."""
+        name = f"ratify-demo/{landed_files_sensor.name}"
+        stored = self.instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=stored, resources={"landing": LandingZone()}, definitions=defs
+        )
+        tick = landed_files_sensor.evaluate_tick(context)
+        if tick.cursor:
+            self.instance.daemon_cursor_storage.set_cursor_values({name: tick.cursor})
+        progress(tick.skip_message or f"the sensor requests {len(tick.run_requests or [])} runs")
+        return tick.run_requests or []
+
+    def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
+        """Run a job for some assets, with their checks, and record which steps failed and what the checks found."""
+        progress(f"running {what}")
+        run = defs.resolve_job_def(job).execute_in_process(
+            run_config={**(request.run_config if request else {}), **QUIET},
+            asset_selection=list(keys),
+            tags={**(request.tags if request else {}), **process_tag()},
+            instance=self.instance,
+            raise_on_error=False,
+        )
+        self.failed_steps += [event.step_key or what for event in run.all_events if event.is_step_failure]
+        for check in run.get_asset_check_evaluations():
+            self.checks[check.asset_key.path[-1], check.check_name] = check
+
+    def bring_up_to_date(self) -> None:
+        """Load what the sensor finds, and carry it to gold by the automation conditions."""
+        for number, request in enumerate(self.sense(), 1):
+            self.run("ingest", f"load batch {number}", request.asset_selection or [], request)
+        # Evaluated again after each run, as the daemon does, because the condition has to see its request fulfilled.
+        while keys := self.automate():
+            self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
+            if self.failed_steps:
+                return
+
+
+def run_demo(days: int, more: int) -> bool:
+    """Run the demo; return whether every step and check passed."""
+    landing = Settings().landing
+    with engines() as opened, dagster_instance() as instance:
+        opened.catalog.ensure_schemas(LAYERS)
+        demo = Demo(instance)
+        close_dead_runs(instance)
+        demo.automate()
+        existing = len(landed_days(landing))
+        first = land_days(landing, days - existing)
+        earlier = f", after {existing} that an earlier demo landed" if existing else ""
+        out.print(f"[bold]1. Landed {_summary(first)}[/bold] in {landing}{earlier}", highlight=False)
+        demo.bring_up_to_date()
+        before = _rows(opened, FLIGHTS_RAW.table)[0]
+        second = land_days(landing, more)
+        repeated, broken = _repeat_a_day(landing), _land_broken(landing)
+        out.print(
+            f"[bold]2. Landed {_summary(second)}[/bold], {repeated} a second time, and {broken}, which is cut off",
+            highlight=False,
+        )
+        demo.bring_up_to_date()
+        after = _rows(opened, FLIGHTS_RAW.table)[0]
+        show_tables(opened, (*FROM_FILES, LANDED_FILES))
+        fates = _fates(opened, [path for path, _ in second], repeated, broken)
+        show("Files of the second landing", fates)
+        show_checks(demo)
+        wanted = ["loaded"] * len(second) + ["repeated", "quarantined"]
+        new_rows = sum(rows for _, rows in second)
+        faults = _faults(
+            demo,
+            files_as_wanted=[fate["status"] for fate in fates] == wanted,
+            rows_as_wanted=after - before == new_rows,
+            in_silver=_rows_in_silver(opened, [path for path, _ in second]) == new_rows,
+        )
+    for fault in faults:
+        err.print(f"[red]{fault}[/red]", highlight=False)
+    if not faults:
+        out.print("[green]Every step and check passed.[/green] See it in the Dagster UI: ratify dev", highlight=False)
+    return not faults
+
+
+def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
+    failed = [f"{table}.{name}: {check.description}" for (table, name), check in demo.checks.items() if not check.passed]
+    faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
+    if not files_as_wanted:
+        faults.append("the files of the second landing do not have the expected results")
+    if not rows_as_wanted:
+        faults.append("bronze did not grow by exactly the rows of the new files")
+    if not in_silver:
+        faults.append("the new files' flights are not all in silver")
+    return faults
+
+
+def _rows_in_silver(opened: Engines, paths: Sequence[str]) -> int:
+    silver = opened.spark.table(FLIGHTS)
+    return silver.where(silver["_source_file"].isin(list(paths))).count()
+
+
+def _summary(written: Sequence[tuple[str, int]]) -> str:
+    trips = [rows for path, rows in written if path.startswith("trips/")]
+    return f"{len(trips)} days ({sum(trips):,} flights)"
+
+
+def _repeat_a_day(landing: str) -> str:
+    day = landed_days(landing)[0]
+    zone = LandingZone(url=landing)
+    write(landing, day_path(day), zone.read(day_path(day)))
+    return day_path(day)
+
+
+def _land_broken(landing: str) -> str:
+    """Land the first half of the next day under another name; the whole day can still land later."""
+    day, content = next_day(landing)
+    path = day_path(day).replace(".csv", f"-cut-off-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}.csv")
+    write(landing, path, content[: len(content) // 2].rstrip(b"\n"))
+    return path
+
+
+def _rows(opened: Engines, *tables: TableDeclaration) -> list[int]:
+    with opened.duckdb.session() as duckdb:
+        return [duckdb.count(table) for table in tables]
+
+
+def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
+    """Print the tables' rows and versions, and which engines made their commits."""
+    shown = list[dict[str, Any]]()
+    for declaration, rows in zip(tables, _rows(opened, *tables), strict=True):
+        full_name = declaration.full_name(opened.catalog.connection.name)
+        commits = opened.spark.history(full_name)
+        by_engine = Counter(commit.engine.value for commit in commits)
+        shown.append(
+            {
+                "table": full_name,
+                "rows": rows,
+                "version": commits[0].version,
+                "commits": ", ".join(f"{engine} {count}" for engine, count in by_engine.most_common()),
+                "last commit": f"{commits[0].engine} {commits[0].operation}",
+            }
+        )
+    show("Tables", shown)
+
+
+def _fates(opened: Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
+    """The last ledger entry of each file of the second landing, in the given order."""
+    ledger = LANDED_FILES.full_name(opened.catalog.connection.name)
+    entries = opened.spark.rows(
+        opened.spark.sql(
+            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {ledger} GROUP BY path"
+        )
+    )
+    last = {entry["path"]: entry["last"] for entry in entries}
+    missing = {"status": "missing", "rows": 0, "reason": ""}
+    return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
+
+
+def show_checks(demo: Demo) -> None:
+    """Print how many checks passed."""
+    by_table: dict[str, list[dg.AssetCheckEvaluation]] = {}
+    for (table, _), check in demo.checks.items():
+        by_table.setdefault(table, []).append(check)
+    rows = [
+        {
+            "table": table,
+            "checks passed": f"{sum(check.passed for check in checks)} of {len(checks)}",
+            "of note": next((c.description or "" for c in checks if c.check_name in _OF_NOTE), ""),
+        }
+        for table, checks in by_table.items()
+    ]
+    show("Checks", rows)
+
+
+_OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}

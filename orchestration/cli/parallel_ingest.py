@@ -1,0 +1,172 @@
+"""Loading files into one bronze table by several processes.
+
+The processes share their commits (see `resources.duckdb.group_commit`). A batch is in the table as a whole or not at all, so
+the work may be stopped or killed at any time and repeated: loaded files are skipped.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from math import ceil
+from multiprocessing import connection
+
+import psutil
+
+from assets.bronze.landed_sources import SOURCES
+from ingest.file_source import Source
+from ingest.ledger.file_ledger import LANDED_FILES, EntryState, Status, known
+from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batches, load_batch
+from orchestration.cli.engine_session import engines
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import RatifyError, TerminalError
+from resources.landing.landing_zone import LandedFile
+from resources.landing.named_files import NamedFiles
+
+
+class NoSuchSource(TerminalError):
+    """No source is declared for a table of that name."""
+
+
+@dataclass(frozen=True)
+class FailedBatch:
+    """Why a batch was not loaded. It is passed between processes in place of the error, which may not be picklable."""
+
+    reason: str
+
+
+@dataclass
+class Tally:
+    """The results of the files so far."""
+
+    files: int
+    loaded: int = 0
+    rows: int = 0
+    skipped: int = 0
+    versions: set[int] = field(default_factory=set[int])
+    refused: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    failed: str = ""
+
+    @property
+    def settled(self) -> int:
+        """Files whose result is known."""
+        return self.loaded + self.skipped + len(self.refused)
+
+    def add(self, path: str, entry: EntryState, *, before: bool = False) -> None:
+        """Count a file; `before` is for one whose result the ledger had already."""
+        if entry.status is Status.QUARANTINED:
+            self.refused.append({"file": path, "reason": entry.reason})
+        elif before or entry.status is Status.REPEATED:
+            self.skipped += 1
+        else:
+            self.loaded += 1
+            self.rows += entry.rows
+
+    def add_batch(self, outcome: BatchOutcome | FailedBatch) -> bool:
+        """Count the files of a batch; return whether the batch failed. Only the first failure is recorded."""
+        if isinstance(outcome, FailedBatch):
+            self.failed = self.failed or outcome.reason
+            return True
+        for file in outcome.files:
+            self.add(file.path, EntryState(file.status, file.rows, file.reason))
+        if outcome.version is not None:
+            self.versions.add(outcome.version)
+        return False
+
+
+def find_source(table: str) -> Source:
+    """Return the source that is declared for a table.
+
+    Raises:
+        NoSuchSource: there is none.
+    """
+    names = {source.table_name: source for source in SOURCES}
+    if table not in names:
+        raise NoSuchSource(f"No source is declared for {table}; there are {', '.join(names)} (ingest/file_source.py).")
+    return names[table]
+
+
+def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFile], Tally]:
+    """Return the files that have no result in the ledger yet, and a tally that counts the others."""
+    with engines() as opened:
+        for declaration in (LANDED_FILES, source.table):
+            opened.spark.ensure_table(declaration)
+        zone = NamedFiles()
+        files = sorted({file for path in paths for file in zone.named(path)})
+        with opened.duckdb.session() as duckdb:
+            settled = known(duckdb, source, files)
+    tally = Tally(len(files))
+    for file, entry in settled.items():
+        tally.add(file.path, entry, before=True)
+    return [file for file in files if file not in settled], tally
+
+
+def load_files(
+    source: Source, files: Sequence[LandedFile], writers: int, stop: threading.Event
+) -> Iterator[BatchOutcome | FailedBatch]:
+    """Yield the outcome of each batch as it ends. After `stop` no batch is started; those in progress are finished."""
+    work = list(batches(files, min(MAX_FILES, ceil(len(files) / writers) or 1), MAX_BYTES))
+    writers = min(writers, len(work))
+    if writers <= 1:
+        # A process takes seconds to start, which a single batch does not repay.
+        yield from (_load(source, batch, writers) for batch in work)
+        return
+    pending = set[Future[BatchOutcome | FailedBatch]]()
+    # Spawned, because a fork would have the engines' locks but not their threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(writers, context, initializer=_end_with_parent) as pool:
+        for batch in work:
+            if stop.is_set():
+                break
+            with _interrupts_held():
+                pending.add(pool.submit(_load, source, batch, writers))
+            if len(pending) == writers:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+
+
+def _load(source: Source, files: Sequence[LandedFile], writers: int) -> BatchOutcome | FailedBatch:
+    """Load a batch, in a process of its own."""
+    try:
+        return load_batch(_engine(writers), NamedFiles(), source, files)
+    except RatifyError as error:
+        return FailedBatch(f"{type(error).__name__}: {error}")
+
+
+@cache
+def _engine(writers: int) -> DuckDB:
+    """Return this process's engine, with its share of the machine."""
+    threads = max(1, (os.cpu_count() or 1) // writers)
+    # All engines together get 80 %, which is DuckDB's own limit for one.
+    memory = psutil.virtual_memory().total * 4 // 5 // writers >> 20
+    return DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{memory}MiB")
+
+
+def _end_with_parent() -> None:
+    """End this process when the command is killed; it would wait for work forever."""
+
+    def watch() -> None:
+        if parent := multiprocessing.parent_process():
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _interrupts_held() -> Generator[None]:
+    """Block SIGINT while processes start: they inherit the mask, so that Ctrl-C does not reach them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

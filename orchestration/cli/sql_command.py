@@ -1,0 +1,51 @@
+"""`ratify sql`: one statement through Spark or DuckDB."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from orchestration.cli.terminal_output import Json, show
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="One statement. DuckDB knows the catalog as `uc`.")],
+    engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
+    as_json: Json = False,
+) -> None:
+    """Run a SQL statement through either engine."""
+    rows = _spark_rows(query) if engine == "spark" else _duckdb_rows(query)
+    show(f"{len(rows)} rows", rows, as_json=as_json)
+
+
+def _spark_rows(query: str) -> list[dict[str, Any]]:
+    from pyspark.errors import PySparkException
+
+    from resources.catalog.unity_catalog import UnityCatalog
+    from resources.errors import QueryFailed
+    from resources.spark.spark_engine import Spark
+
+    spark = Spark(catalog=UnityCatalog())
+    try:
+        return spark.rows(spark.sql(query))
+    except PySparkException as error:
+        # The server's stack trace says nothing about the query.
+        raise QueryFailed(str(error).partition("JVM stacktrace")[0].strip()) from error
+    finally:
+        spark.close()
+
+
+def _duckdb_rows(query: str) -> list[dict[str, Any]]:
+    import duckdb
+
+    from resources.catalog.unity_catalog import UnityCatalog
+    from resources.duckdb.duckdb_engine import DuckDB
+    from resources.errors import QueryFailed
+
+    engine = DuckDB(catalog=UnityCatalog())
+    try:
+        with engine.session() as session:
+            return session.records(query)
+    except duckdb.Error as error:
+        raise QueryFailed(str(error).strip()) from error
+    finally:
+        engine.close()

@@ -1,0 +1,134 @@
+"""What a commit changes, and the actions of Delta's log that express it (PROTOCOL.md, "Actions")."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
+from resources.distribution import distribution_version
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a commit changes.
+
+    Attributes:
+        adds: Files whose rows are added.
+        removes: Files of the snapshot whose rows are removed.
+        txns: Delta `txn` app ids, each with its new version.
+        operation: As DESCRIBE HISTORY shows it.
+        parameters: Likewise.
+        metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
+        metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
+    """
+
+    adds: Sequence[DataFile] = ()
+    removes: Sequence[LiveFile] = ()
+    txns: Mapping[str, int] = field(default_factory=dict[str, int])
+    operation: str = "WRITE"
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, int] = field(default_factory=dict[str, int])
+    metadata: tuple[Json, Sequence[Json]] | None = None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A ratified version, and the number of attempts that it took."""
+
+    version: int
+    attempts: int
+
+
+class NothingToCommit(Exception):
+    """Raised by a plan: the table already is in the wanted state."""
+
+
+def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json]:
+    """Return the actions of the commit that follows a snapshot; the first is its `commitInfo`.
+
+    Timestamps are milliseconds since 1970, and grow from version to version (PROTOCOL.md, "In-Commit Timestamps").
+    """
+    now = max(int(time.time() * 1000), snapshot.state.in_commit_timestamp + 1)
+    version, row_ids = snapshot.version + 1, snapshot.state.row_ids
+    tracked = "delta.feature.rowTracking" in snapshot.properties
+    info: Json = {
+        "timestamp": now,
+        "inCommitTimestamp": now,
+        "operation": proposal.operation,
+        "operationParameters": proposal.parameters,
+        "readVersion": snapshot.version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": not (proposal.removes or proposal.metadata),
+        "operationMetrics": {
+            "numFiles": str(len(proposal.adds)),
+            "numOutputRows": str(sum(file.rows for file in proposal.adds)),
+            "numOutputBytes": str(sum(file.size for file in proposal.adds)),
+            **({"numRemovedFiles": str(len(proposal.removes))} if proposal.removes else {}),
+            **{name: str(value) for name, value in proposal.metrics.items()},
+        },
+        "engineInfo": _engine_info(),
+        "txnId": txn_id,
+    }
+    actions: list[Json] = [{"commitInfo": info}]
+    if proposal.metadata:
+        actions.append({"metaData": proposal.metadata[0]})
+    actions += [{"txn": {"appId": id_, "version": v, "lastUpdated": now}} for id_, v in proposal.txns.items()]
+    actions += [_remove(file, now) for file in proposal.removes]
+    for file in proposal.adds:
+        add: Json = {
+            "path": file.path,
+            "partitionValues": {},
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": json.dumps(file.stats, separators=(",", ":")),
+        }
+        if tracked:
+            add |= {"baseRowId": row_ids + 1, "defaultRowCommitVersion": version}
+            row_ids += file.rows
+        actions.append({"add": add})
+    if tracked and proposal.adds:
+        mark = json.dumps({"rowIdHighWaterMark": row_ids})
+        actions.append({"domainMetadata": {"domain": ROW_TRACKING, "configuration": mark, "removed": False}})
+    return actions
+
+
+def catalog_update(
+    proposal: Proposal, snapshot: Snapshot, name: str, size: int, timestamp: int
+) -> tuple[list[Json], list[Json]]:
+    """Return the `requirements` and `updates` by which the catalog is asked to ratify a staged commit.
+
+    Args:
+        proposal: What the commit changes.
+        snapshot: The version that it follows.
+        name: Name of the file in `_delta_log/_staged_commits`.
+        size: Bytes of that file.
+        timestamp: The commit's time, milliseconds since 1970.
+    """
+    commit = {
+        "version": snapshot.version + 1,
+        "timestamp": timestamp,
+        "file-name": name,
+        "file-size": size,
+        "file-modification-timestamp": timestamp,
+    }
+    updates: list[Json] = [{"action": "add-commit", "commit": commit}]
+    if snapshot.version > 0:
+        updates.append({"action": "set-latest-backfilled-version", "latest-published-version": snapshot.version})
+    updates.extend(proposal.metadata[1] if proposal.metadata else ())
+    return [{"type": "assert-table-uuid", "uuid": snapshot.uuid}], updates
+
+
+def _remove(file: LiveFile, now: int) -> Json:
+    copied = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    values = {name: file.add[name] for name in copied if file.add.get(name) is not None}
+    return {"remove": {**values, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
+
+
+@cache
+def _engine_info() -> str:
+    from importlib.metadata import version
+
+    return f"DuckDB/{version('duckdb')} Ratify/{distribution_version()}"

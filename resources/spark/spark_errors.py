@@ -1,0 +1,94 @@
+"""Errors of PySpark, gRPC and Delta, and the error of ours that each becomes."""
+
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib import import_module
+
+from resources.errors import CatalogDenied, CatalogUnavailable, CommitConflict, RatifyError, SparkUnavailable
+
+# The server does not answer, or it was restarted and no longer knows the session.
+_UNREACHED = (
+    "UNAVAILABLE",
+    "SESSION_CLOSED",
+    "SESSION_NOT_FOUND",
+    "SESSION_CHANGED",
+    "OPERATION_NOT_FOUND",
+    "NO_ACTIVE_SESSION",
+    # Another thread that shares the session has closed it for that reason.
+    "Channel closed",
+    "Cannot invoke RPC",
+)
+NO_WORKER = "Python worker failed to connect back"
+"""Part of Spark's error when a Python process of the server did not answer it in time."""
+_NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
+CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
+"""Parts of the error texts of a write that met a concurrent commit; a failed stream has only the text."""
+
+
+@contextmanager
+def translating(translate: Callable[[Exception], Exception]) -> Generator[None]:
+    """Raise what `translate` returns for an error of PySpark or gRPC; the error itself if it returns that."""
+    from grpc import RpcError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except RatifyError:
+        raise
+    except (PySparkException, RpcError, ValueError) as error:
+        # gRPC raises a ValueError if its channel is closed.
+        if (ours := translate(error)) is error:
+            raise
+        raise ours from error
+
+
+def register_delta_exceptions(*, connect: bool) -> None:
+    """Let PySpark raise delta-spark's typed exceptions for commit conflicts, in both kinds of session."""
+    import_module("delta.connect.exceptions" if connect else "delta.exceptions")
+
+
+def _delta_conflicts() -> tuple[type[Exception], ...]:
+    from delta.exceptions import base
+
+    return (
+        base.ConcurrentAppendException,
+        base.ConcurrentDeleteDeleteException,
+        base.ConcurrentDeleteReadException,
+        base.ConcurrentTransactionException,
+        base.ConcurrentWriteException,
+        base.DeltaConcurrentModificationException,
+        base.MetadataChangedException,
+        base.ProtocolChangedException,
+    )
+
+
+def translated(error: Exception, remote: str) -> Exception:
+    """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
+    text = str(error)
+    if isinstance(error, _delta_conflicts()) or any(name in text for name in CONFLICTS):
+        return CommitConflict(f"Another writer committed first: {_first_line(text)}")
+    unreached = "failed to connect" in text.lower() and NO_WORKER not in text
+    if unreached or any(sign in text for sign in _UNREACHED):
+        return SparkUnavailable(
+            f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
+            "SPARK_REMOTE is right."
+        )
+    if any(sign in text for sign in ("HTTP 401", "HTTP 403", "NotAuthorized", "PermissionDenied", "PERMISSION_DENIED")):
+        return CatalogDenied(
+            f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
+        )
+    if no_token := _NO_TOKEN.search(text):
+        return CatalogDenied(
+            f"Unity Catalog gave Spark no token: {no_token.group()[:300]}. Check the OAuth client id and secret that the "
+            "Spark server was started with."
+        )
+    if "java.net.ConnectException" in text or "Connection refused" in text:
+        return CatalogUnavailable(
+            f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
+        )
+    return error
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300]
