@@ -192,8 +192,10 @@ def fill_store(state: Path, lake: Path, target: BenchServer, count: int) -> None
 def embedded(home: Path) -> Generator[BenchServer]:
     """The embedded catalog in a process of its own."""
     token = home / "token"
-    command = [sys.executable, "-m", "embedded.catalog", "--port", "0", "--exit-with-stdin", "--token-file", str(token)]
-    command += ["--state-dir", str(home / "state"), "--storage-root", str(home / "lake")]
+    paths = {"state_dir": home / "state", "storage_root": home / "lake", "token_file": token}
+    settings = {"port": 0, "exit_with_stdin": True} | {name: str(path) for name, path in paths.items()}
+    (home / "server.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "embedded.catalog", str(home / "server.json")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         ready = json.loads(process.stdout.readline() if process.stdout else "")
         yield BenchServer(ready["url"], token.read_text().strip(), ready["catalog"])

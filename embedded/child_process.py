@@ -1,14 +1,17 @@
-"""Child processes that end with their parent, and that are started again when they die."""
+"""Child processes: they end with their parent, and are started again when they die."""
 
 import contextlib
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from embedded.embedded_errors import PortTaken, ProcessFailed
 
@@ -20,10 +23,10 @@ PACKAGE_ROOT = Path(__file__).parents[1]
 
 
 class Child:
-    """A child process on a leash: it watches its standard input, whose other end only this process holds.
+    """A child process that watches its standard input, whose other end only this process holds.
 
     The end of that pipe is the one signal that reaches a child on every operating system when its parent is killed
-    with SIGKILL. It runs in a session of its own, so that Ctrl-C in a terminal reaches the parent only, which then
+    with SIGKILL. The child runs in its own session, so that Ctrl-C in a terminal reaches the parent only, which then
     stops its children in order. `environ` is added to this process's environment.
     """
 
@@ -57,7 +60,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Its exit code; None while it runs."""
         return self._process.poll()
 
     def wait_until(self, ready: Callable[[], T | None], timeout: float) -> T:
@@ -66,17 +69,20 @@ class Child:
         Raises:
             ProcessFailed: the process died before, or `timeout` seconds passed.
         """
-        deadline = time.monotonic() + timeout
-        while (answer := ready()) is None:
-            if self.exit_code is not None:
+
+        def check() -> T | None:
+            answer = ready()
+            if answer is None and self.exit_code is not None:
                 raise ProcessFailed(self.name, f"died at its start with exit code {self.exit_code}", self.log)
-            if time.monotonic() > deadline:
-                raise ProcessFailed(self.name, f"did not answer within {timeout:.0f} s", self.log)
-            time.sleep(0.05)
+            return answer
+
+        answer = wait_for(check, timeout)
+        if answer is None:
+            raise ProcessFailed(self.name, f"did not answer within {timeout:.0f} s", self.log)
         return answer
 
     def stop(self, grace: float = 10) -> None:
-        """End it: by SIGTERM, and when it is still there `grace` seconds later by SIGKILL."""
+        """End it by SIGTERM, or by SIGKILL if it still runs `grace` seconds later."""
         self._process.terminate()
         try:
             self._process.wait(grace)
@@ -100,7 +106,7 @@ class Restarts:
         return f"more than {self._limit} times within {self._window:.0f} s"
 
     def next_pause(self) -> float | None:
-        """Return the seconds to wait before the next start; None when there have been too many."""
+        """Return the seconds to wait before the next start; None when there were too many."""
         now = self._clock()
         while self._recent and now - self._recent[0] > self._window:
             self._recent.popleft()
@@ -108,6 +114,29 @@ class Restarts:
             return None
         self._recent.append(now)
         return 0.25 * 2 ** (len(self._recent) - 1)
+
+
+def wait_for(check: Callable[[], T | None], seconds: float, every: float = 0.05) -> T | None:
+    """Return the first result of `check` that is not None; None when there was none for `seconds`."""
+    retrying = Retrying(
+        retry=retry_if_result(lambda result: result is None),
+        stop=stop_after_delay(seconds),
+        wait=wait_fixed(every),
+        retry_error_callback=lambda _: None,
+    )
+    return retrying(check)
+
+
+def call_at_end_of_input(stop: Callable[[], None]) -> None:
+    """Call `stop`, in a thread, when the parent closes our standard input, which it also does by dying."""
+
+    def watch() -> None:
+        # Descriptor 0 itself: at exit the interpreter would wait for a lock that a reader of sys.stdin holds.
+        while os.read(0, 4096):
+            pass
+        stop()
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def answers(port: int) -> bool:
@@ -119,7 +148,7 @@ def answers(port: int) -> bool:
         return False
 
 
-def claim_port(port: int, what: str) -> int:
+def free_port(port: int, server: str) -> int:
     """Return `port` when it is free, or a free one when it is 0.
 
     Raises:
@@ -132,7 +161,7 @@ def claim_port(port: int, what: str) -> int:
             probe.bind((LOCALHOST, port))
         except OSError as error:
             raise PortTaken(
-                f"port {port}, asked for by the {what}, cannot be used ({error.strerror}). Choose another one, or 0 "
-                "for any that is free."
+                f"port {port}, asked for by the {server}, cannot be used ({error.strerror}). Choose another port, or 0 "
+                "for any free one."
             ) from error
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Our Scala, compiled by the compiler that Spark ships, into a jar beside the others."""
+"""Our Scala classes, compiled into a jar by the compiler that Spark ships."""
 
 import hashlib
 import subprocess
@@ -9,12 +9,13 @@ from importlib import metadata
 from pathlib import Path
 
 from embedded.embedded_errors import ConnectorBuildFailed
+from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
 from embedded.jvm_jars import pyspark_jars
-from embedded.private_files import Progress, exclusive
+from embedded.private_files import Progress
 
 _SOURCES = Path(__file__).parent / "connector"
-_SERVER = (_SOURCES / "Leashed.scala", _SOURCES / "WarmConnectServer.scala")
+_SERVER = (_SOURCES / "ParentWatch.scala", _SOURCES / "WarmConnectServer.scala")
 _AVRO = (_SOURCES / "AvroDataToCatalyst.scala",)
 _CATALOG = (_SOURCES / "UCSingleCatalog.scala", _SOURCES / "RefusedCommits.scala")
 # A zip entry's date is part of the jar's bytes: a fixed one makes equal sources give equal jars.
@@ -22,12 +23,12 @@ _EPOCH = (2000, 1, 1, 0, 0, 0)
 
 
 def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Progress, *, catalog: bool = True) -> Path:
-    """Return the jar of our classes, compiling it when these sources were never compiled against these jars.
+    """Return the jar of our classes, compiling it if these sources were never compiled against these jars.
 
-    `catalog=False` leaves the catalog's classes out, for use beside the published connector, which has one of that name.
+    `catalog=False` leaves out the catalog's classes, because the published connector has one of the same name.
 
     Raises:
-        ConnectorBuildFailed: the compiler refused the sources; the message carries what it said.
+        ConnectorBuildFailed: the compiler refused the sources; the message carries its output.
     """
     sources = (*_SERVER, *_AVRO, *_CATALOG) if catalog else (*_SERVER, *_AVRO)
     jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
@@ -63,7 +64,7 @@ def _compile(sources: Sequence[Path], delta_jars: Sequence[Path], jar: Path, jav
         if done.returncode != 0:
             raise ConnectorBuildFailed(
                 f"the Spark connector does not compile against the jars in {jar.parent}. This is a mismatch of "
-                f"versions: remove that directory to resolve them anew. The compiler said:\n{done.stdout[-4000:]}"
+                f"versions: remove that directory to resolve them again. The compiler's output:\n{done.stdout[-4000:]}"
             )
         partial = Path(scratch) / jar.name
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:

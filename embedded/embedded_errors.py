@@ -1,4 +1,4 @@
-"""What can go wrong on the one machine that runs everything: each error says what to do next."""
+"""Errors of the servers on one machine: each message names the next step."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ class EmbeddedError(Exception):
 
 
 class UnsuitableJava(EmbeddedError):
-    """The Java that was asked for is missing, is not a Java, or is of a release that Spark does not run on."""
+    """The configured Java is missing, does not run, or is a release that Spark does not support."""
 
 
 class JarsUnavailable(EmbeddedError):
@@ -20,7 +20,7 @@ class ConnectorBuildFailed(EmbeddedError):
 
 
 class PortTaken(EmbeddedError):
-    """The port that was asked for is in use by another process."""
+    """Another process uses the requested port."""
 
 
 class StackRunning(EmbeddedError):
@@ -28,13 +28,13 @@ class StackRunning(EmbeddedError):
 
 
 class StackFailed(EmbeddedError):
-    """The stack ended, or did not come up in time."""
+    """The stack ended, or did not start in time."""
 
 
 class ProcessFailed(EmbeddedError):
     """A child process died, or did not answer in time.
 
-    Carries the end of its log, because the reason stands there and nowhere else.
+    The message carries the end of its log, because only the log has the reason.
     """
 
     def __init__(self, name: str, what: str, log: Path) -> None:
@@ -43,7 +43,7 @@ class ProcessFailed(EmbeddedError):
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """Return the last lines of a log file; of one that does not exist, a sentence that says so."""
+    """Return the last lines of a log file, or a sentence for one that is missing or empty."""
     try:
         text = log.read_text(errors="replace")
     except FileNotFoundError:

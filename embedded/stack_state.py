@@ -1,27 +1,32 @@
-"""What a stack is asked to be, and what a running one says of itself in `<home>/stack.json`."""
+"""What a stack shall be (`StackConfig`), and what a running one publishes of itself in `<home>/stack.json`."""
 
 import contextlib
-import fcntl
-import os
-import time
+from collections.abc import Generator
 from pathlib import Path
-from typing import IO
+from typing import Any
 from urllib.parse import urlsplit
 
+from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from embedded.embedded_errors import StackRunning
+from embedded.file_locks import file_lock, lock_holder
 from embedded.private_files import write_private
+
+EXIT_RUNNING = 3
+"""The exit code of a supervisor that found the home held by another one."""
 
 
 class StackConfig(BaseModel):
     """One stack on this machine: a catalog server and a Spark Connect server, with all their state under `home`.
 
-    With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token that
-    `unity_token_file` holds, or as the OAuth client `unity_client_id`, whose secret `unity_secret_file` holds. Ports of
-    0 mean a free one. `jar_sets` names what Spark gets on its class path; any of the `s3_…` adds what it needs for S3.
-    `storage_root`, s3://bucket/prefix or a directory, is `<home>/lake` if not given. With `kafka` there is a broker too, and
-    Spark has what reads it; with `kafka_password_file` it lets in the user `ratify` only, with the password in that file.
+    With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token in
+    `unity_token_file`, or as the OAuth client `unity_client_id` with the secret in `unity_secret_file`. A port of 0 means
+    any free one. `jar_sets` names the jars on Spark's class path; any of the `s3_…` adds those for S3. `storage_root`,
+    s3://bucket/prefix or a directory, is `<home>/lake` by default. With `kafka` a broker runs too, and Spark has the jars
+    to read from it; with `kafka_password_file` it accepts the user `ratify` only, with the password in that file.
+
+    It names files of secrets and holds none: it is handed to the supervisor as a JSON file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +48,6 @@ class StackConfig(BaseModel):
     s3_endpoint: str | None = None
     s3_region: str | None = None
     s3_credential_seconds: int | None = None
-    heap_mb: int = 0
     spark: bool = True
     kafka: bool = False
     kafka_port: int = 0
@@ -55,16 +59,16 @@ class StackConfig(BaseModel):
         return (self.jars_dir or self.home / "jars").resolve()
 
     @property
-    def s3(self) -> dict[str, object]:
-        """The `s3_…` that are given; empty where S3 is not asked for."""
+    def s3(self) -> dict[str, Any]:
+        """The `s3_…` that are set; empty where S3 is not used."""
         return {name: value for name, value in self if name.startswith("s3_") and value is not None}
 
 
 class CatalogState(BaseModel):
     """The catalog server; `pid` is None when it is not ours.
 
-    `token_file` has the token that opens everything: the admin's, if the server is ours. `engine_token_file` has that
-    of the service principal as which DuckDB and Dagster then work, for which `token_file` does otherwise.
+    `token_file` holds the admin's token if the server is ours, and otherwise the one token that all engines use.
+    `engine_token_file` holds the token of the service principal as which DuckDB and Dagster work on our server.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -97,7 +101,7 @@ class SparkState(BaseModel):
 
 
 class KafkaState(BaseModel):
-    """The Kafka broker, and the address for KAFKA_BOOTSTRAP; `password_file` where it asks for a password."""
+    """The Kafka broker, and the address for KAFKA_BOOTSTRAP; `password_file` where it requires a password."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -140,44 +144,28 @@ def read_state(home: Path) -> StackState | None:
         return None
 
 
-def hold(home: Path) -> IO[str]:
-    """Take the home for this process, until the returned file is closed or the process ends.
+@contextlib.contextmanager
+def hold(home: Path) -> Generator[None]:
+    """Hold the home for this process, until the block or the process ends.
 
     Raises:
         StackRunning: another process holds it.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    lock = _lock_file(home).open("a+")
-    for _ in range(20):
-        # Several tries, because `holder` takes the lock for an instant whenever it looks.
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-            continue
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        return lock
-    lock.close()
-    raise StackRunning(f"a stack runs in {home} already (process {holder(home)}). Stop it first: ratify down")
+    lock = file_lock(_lock_file(home))
+    try:
+        # Longer than the instant for which `holder` takes the lock whenever it looks.
+        lock.acquire(timeout=1)
+    except Timeout as error:
+        raise StackRunning(f"a stack runs in {home} already (process {holder(home)}). Stop it first: ratify down") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def holder(home: Path) -> int | None:
-    """Return the process that holds `home`; None when nobody does.
-
-    The lock answers, not the file's content: the kernel frees it when the holder ends, so that neither a crash nor a
-    process id that was given to another process can look like a running stack.
-    """
-    try:
-        with _lock_file(home).open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(lock.read() or 0)
-            return None
-    except FileNotFoundError:
-        return None
+    """Return the process that holds `home`; None when nobody does."""
+    return lock_holder(_lock_file(home))
 
 
 def _lock_file(home: Path) -> Path:

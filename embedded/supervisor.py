@@ -1,22 +1,20 @@
-"""The process that holds a stack: it starts the servers, publishes where they are, and starts again those that die."""
+"""The supervisor of a stack: it starts the servers, publishes their addresses, and restarts those that die."""
 
 import json
-import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
 from embedded import kafka_broker, spark_server
-from embedded.child_process import Child, Restarts, answers, claim_port
+from embedded.catalog.server_settings import ServerSettings
+from embedded.child_process import Child, Restarts, answers, free_port, wait_for
 from embedded.embedded_errors import EmbeddedError, ProcessFailed, StackFailed
-from embedded.private_files import Progress
+from embedded.private_files import Progress, write_private
 from embedded.runtime_setup import Runtime, prepare
 from embedded.stack_state import (
     CatalogState,
@@ -34,20 +32,20 @@ _CATALOG_START_S = 60
 _SPARK_START_S = 180
 _KAFKA_START_S = 120
 
-# The engines' service principals and what they are granted on the catalog, when they are made: neither is the admin.
-# DuckDB's is Dagster's too, which makes the schemas, and the tables where Spark is a session in its own process.
+# The engines' service principals, and what a new one is granted on the catalog: neither is the admin. DuckDB's is also
+# Dagster's, which creates the schemas, and the tables where Spark is a session in its own process.
 SPARK, DUCKDB = "ratify-spark", "ratify-duckdb"
 _USE = ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "SELECT", "MODIFY", "CREATE_SCHEMA", "CREATE_TABLE")
 _ENGINES = {SPARK: (*_USE, "CREATE_EXTERNAL_TABLE"), DUCKDB: _USE}
 
 
 class Stopped(BaseException):
-    """A signal, or the end of standard input, asked for the stop. Not an error: nothing must swallow it."""
+    """A signal, or the end of standard input, asked for the stop. It is no error, and nothing must catch it on its way."""
 
 
 @dataclass
 class Server:
-    """One server of the stack: how to launch its process, and how to learn that it answers."""
+    """One server of the stack: how to launch its process, and how to wait until it answers."""
 
     name: str
     launch: Callable[[], Child]
@@ -95,15 +93,15 @@ class Supervisor:
         if config.unity_host:
             self._catalog = CatalogState(url=config.unity_host, name=config.catalog, token_file=_unity_token(config))
         else:
-            catalog_port = claim_port(config.catalog_port, "catalog server")
+            catalog_port = free_port(config.catalog_port, "catalog server")
             self._start(Server("catalog server", lambda: _launch_catalog(config, catalog_port), self._catalog_ready))
         if runtime and config.kafka:
             broker = kafka_broker.Broker(
                 runtime.java,
                 runtime.class_path,
                 config.home,
-                claim_port(config.kafka_port, "Kafka broker"),
-                claim_port(0, "controller of Kafka"),
+                free_port(config.kafka_port, "Kafka broker"),
+                free_port(0, "controller of Kafka"),
                 config.kafka_password_file,
             )
             kafka_broker.prepare(broker)
@@ -115,7 +113,7 @@ class Supervisor:
                 )
             )
         if runtime and config.spark:
-            server = self._spark_server(runtime, claim_port(config.spark_port, "Spark Connect server"))
+            server = self._spark_server(runtime, free_port(config.spark_port, "Spark Connect server"))
             log = config.home / "logs" / "spark-jvm.log"
             self._start(
                 Server(
@@ -144,7 +142,7 @@ class Supervisor:
                 pause = server.restarts.next_pause()
                 if pause is None:
                     raise StackFailed(
-                        f"the {server.name} keeps dying (exit code {code}): {server.restarts}. Its log says why: "
+                        f"the {server.name} keeps dying (exit code {code}): {server.restarts}. See its log: "
                         f"{server.child.log}"
                     )
                 self._progress(f"the {server.name} died (exit code {code}): starting it again in {pause:.2f} s")
@@ -158,7 +156,7 @@ class Supervisor:
                     server.child.stop()
 
     def _stop_all(self) -> None:
-        # Spark first: it may be in the middle of a commit that the catalog still has to answer.
+        # Spark first: it may be in the middle of a commit that the catalog has to answer.
         for server in reversed(self._servers):
             if server.child:
                 self._progress(f"stopping the {server.name}")
@@ -169,8 +167,8 @@ class Supervisor:
             write_state(self._config.home, StackState(pid=pid, catalog=self._catalog, spark=self._spark, kafka=self._kafka))
 
     def _catalog_ready(self, child: Child) -> None:
-        said = child.wait_until(lambda: _first_line(_ready_file(self._config)), _CATALOG_START_S)
-        ready: dict[str, str] = json.loads(said)
+        line = child.wait_until(lambda: _first_line(_ready_file(self._config)), _CATALOG_START_S)
+        ready: dict[str, str] = json.loads(line)
         self._catalog = CatalogState(
             url=ready["url"],
             name=ready["catalog"],
@@ -193,31 +191,11 @@ class Supervisor:
             raise EmbeddedError("Spark needs a catalog to attach: start the catalog server before it")
         attached = spark_server.CatalogEndpoint(catalog.name, catalog.url, **_credentials(config, catalog))
         s3 = spark_server.s3_conf(config.s3_endpoint, config.s3_region) if config.s3 else {}
-        return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), config.heap_mb, s3)
-
-
-def raise_stopped_on_signals(*, on_stdin_end: bool) -> None:
-    """YieldWindow SIGTERM and SIGINT, and when asked the end of standard input, into `Stopped` in the main thread."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise Stopped
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    if on_stdin_end:
-
-        def leash() -> None:
-            # Descriptor 0 itself: at exit the interpreter would wait for a lock that a reader of sys.stdin holds.
-            with open(0, "rb", buffering=0, closefd=False) as stdin:
-                while stdin.read(4096):
-                    pass
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        threading.Thread(target=leash, name="leash", daemon=True).start()
+        return spark_server.SparkServer(runtime.java, runtime.class_path, config.home, port, (attached,), s3)
 
 
 def _ignore_signals() -> None:
-    """From here on the stop is under way: a second Ctrl-C must not cut it short."""
+    """Do not let a second Ctrl-C interrupt the stop."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -227,19 +205,24 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
     ready = _ready_file(config)
     ready.parent.mkdir(parents=True, exist_ok=True)
     (home / "secrets").mkdir(mode=0o700, exist_ok=True)
-    command = [
-        *(sys.executable, "-m", "embedded.catalog", "--exit-with-stdin"),
-        *("--state-dir", str(home / "catalog"), "--storage-root", config.storage_root or str(home / "lake")),
-        *(f"--{name.replace('_', '-')}={value}" for name, value in config.s3.items()),
-        *("--port", str(port), "--catalog", config.catalog),
-        *("--token-file", str(_token_file(config, "catalog"))),
-        *(f"--principal={name}={','.join(privileges)}" for name, privileges in _ENGINES.items()),
-    ]
+    settings = ServerSettings(
+        state_dir=home / "catalog",
+        storage_root=config.storage_root or str(home / "lake"),
+        token_file=_token_file(config, "catalog"),
+        port=port,
+        catalog=config.catalog,
+        principals=_ENGINES,
+        exit_with_stdin=True,
+        **config.s3,
+    )
+    settings_file = home / "catalog" / "server.json"
+    write_private(settings_file, settings.model_dump_json(indent=2))
+    command = [sys.executable, "-m", "embedded.catalog", str(settings_file)]
     return Child("the catalog server", command, home / "logs" / "catalog.log", stdout=ready)
 
 
 def _token_file(config: StackConfig, name: str) -> Path:
-    """Where the catalog server keeps the token of the admin (`catalog`) or of a service principal."""
+    """Return the file of the token of the admin (`catalog`) or of a service principal."""
     return config.home / "secrets" / f"{name}.token"
 
 
@@ -254,12 +237,12 @@ def _first_line(file: Path) -> str | None:
 
 def _unity_token(config: StackConfig) -> Path:
     if config.unity_token_file is None:
-        raise StackFailed(f"{config.unity_host} needs a token: name the file that holds it by --unity-token-file")
+        raise StackFailed(f"{config.unity_host} needs a token: name the file that holds it by unity_token_file")
     return config.unity_token_file
 
 
 def _credentials(config: StackConfig, catalog: CatalogState) -> dict[str, str]:
-    """Those with which Spark comes to the catalog."""
+    """Return the credentials that Spark uses on the catalog."""
     if config.unity_client_id and config.unity_secret_file:
         return {"client_id": config.unity_client_id, "client_secret": config.unity_secret_file.read_text().strip()}
     token_file = _token_file(config, SPARK) if catalog.pid else catalog.token_file
@@ -267,7 +250,7 @@ def _credentials(config: StackConfig, catalog: CatalogState) -> dict[str, str]:
 
 
 def _await_leftovers(home: Path, progress: Progress) -> None:
-    """Let the servers of a supervisor that was killed end first: they notice within seconds, and may hold the ports."""
+    """Wait for the servers of a killed supervisor: they end within seconds, and may hold the ports until then."""
     stale = read_state(home)
     state_file(home).unlink(missing_ok=True)
     if stale is None:
@@ -276,6 +259,4 @@ def _await_leftovers(home: Path, progress: Progress) -> None:
     pids = [server.pid for server in servers if server and server.pid and psutil.pid_exists(server.pid)]
     if pids:
         progress("the last stack here was killed: waiting for its servers to end")
-    deadline = time.monotonic() + 10
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: None if any(map(psutil.pid_exists, pids)) else True, 10, every=0.1)

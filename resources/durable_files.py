@@ -1,4 +1,4 @@
-"""Files of our own: whole, there after a power failure, and locked while in use."""
+"""Files that survive a power failure whole, and files that processes of one machine lock."""
 
 import fcntl
 import os
@@ -7,9 +7,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file in one step, in a folder that is made if need be: it is on the disk, whole, when this returns."""
+    """Write a file in one step, creating its folder if needed: when this returns, the whole file is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
@@ -22,7 +24,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-    # The name is part of the folder, which is on the disk only when it is told to be.
+    # The name is part of the folder, which needs an fsync of its own.
     sync(path.parent)
 
 
@@ -37,25 +39,31 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def hold(lock: Path) -> Generator[bool]:
-    """Try to hold a lock, and say whether it is held; the file names its holder's process.
+    """Try to hold a lock, and yield whether it is held; the file names its holder's process.
 
-    The kernel frees it when its holder ends, however that happens.
+    The kernel releases it when its holder ends, however that happens, and the file is never deleted.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    # Where the file system has no flock, this fails: a lock that a killed holder leaves behind would block for ever.
+    file_lock = FileLock(lock, mode=0o600, fallback_to_soft=False, preserve_lock_file=True, on_acquired=_write_process_id)
+    try:
+        # Longer than the instant for which `holder` takes the lock.
+        file_lock.acquire(timeout=0.2)
+    except Timeout:
+        yield False
+        return
+    try:
         yield True
+    finally:
+        file_lock.release()
 
 
 def holder(lock: Path) -> int | None:
-    """Return the process that holds a lock; None where nobody does."""
+    """Return the process that holds a lock; None where nobody does.
+
+    A shared `flock`, which `filelock` does not have, lets several processes ask at once: with an exclusive one, each could
+    take the other for a holder.
+    """
     try:
         with lock.open() as file:
             try:
@@ -65,3 +73,8 @@ def holder(lock: Path) -> int | None:
     except FileNotFoundError:
         pass
     return None
+
+
+def _write_process_id(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -18,7 +18,7 @@ from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_output import FlinkRun
+from resources.flink.flink_run import FlinkRun
 from resources.flink.flink_sql import Insert
 from resources.spark.spark_engine import Spark
 

@@ -3,52 +3,33 @@
 import asyncio
 import errno
 import json
-import logging
 import os
 import signal
 import socket
-import sys
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
-from embedded.catalog.access_rules import ADMIN, Privilege, grantable
+from embedded.catalog.access_rules import ADMIN, grantable
 from embedded.catalog.api_errors import NoSuchCatalogError
 from embedded.catalog.api_models import CreateCatalog
 from embedded.catalog.bearer_auth import read_or_create_token
 from embedded.catalog.catalog_app import create_app
-from embedded.catalog.managed_storage import S3
 from embedded.catalog.object_names import storage_root
 from embedded.catalog.routes.purge import purge_dropped
 from embedded.catalog.server_metrics import Observed, log_access_to
+from embedded.catalog.server_settings import ServerSettings
 from embedded.catalog.store import grant_store, namespace_store, principal_store
 from embedded.catalog.store.catalog_database import Store
+from embedded.child_process import call_at_end_of_input
 
 HOST = "127.0.0.1"
-_log = logging.getLogger(__name__)
 
 
 class PortTakenError(Exception):
     """Another process listens on the port."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """How to start the server; see `__main__` for what each means."""
-
-    state_dir: Path
-    storage_root: str
-    port: int
-    catalog: str
-    token_file: Path
-    principals: Sequence[tuple[str, Sequence[Privilege]]]
-    access_token_seconds: int
-    s3: S3
-    exit_with_stdin: bool
 
 
 def serve(settings: ServerSettings) -> None:
@@ -60,7 +41,7 @@ def serve(settings: ServerSettings) -> None:
     listener = _listen(settings.port)
     token = read_or_create_token(settings.token_file)
     engine_tokens = {
-        read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name, _ in settings.principals
+        read_or_create_token(settings.token_file.with_name(f"{name}.token")): name for name in settings.principals
     }
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     log_access_to(settings.state_dir / "access.log")
@@ -75,7 +56,7 @@ def serve(settings: ServerSettings) -> None:
         server = uvicorn.Server(_config(store, token, engine_tokens))
         _end_on_signals(server)
         if settings.exit_with_stdin:
-            _end_with_parent(server)
+            call_at_end_of_input(lambda: setattr(server, "should_exit", True))
         asyncio.run(_run(server, listener, settings))
     finally:
         store.close()
@@ -94,7 +75,7 @@ def _listen(port: int) -> socket.socket:
         if error.errno != errno.EADDRINUSE:
             raise
         raise PortTakenError(
-            f"port {port} on {HOST} is taken ({error.strerror}); choose another with --port or use 0 for a free one"
+            f'port {port} on {HOST} is taken ({error.strerror}); choose another "port" in the settings, or 0 for a free one'
         ) from error
     return listener
 
@@ -115,7 +96,7 @@ def _prepare(store: Store, settings: ServerSettings) -> None:
             catalog = namespace_store.get_catalog(tx, settings.catalog)
         except NoSuchCatalogError:
             catalog = namespace_store.create_catalog(tx, CreateCatalog(name=settings.catalog), store.default_root, ADMIN)
-        for name, privileges in settings.principals:
+        for name, privileges in settings.initial_grants().items():
             # Given once: what the admin has changed since stays so.
             if not principal_store.is_principal(tx, name):
                 principal_store.create_principal(tx, name)
@@ -165,15 +146,3 @@ async def _run(server: uvicorn.Server, listener: socket.socket, settings: Server
         }
         print(json.dumps(ready), flush=True)
     await serving
-
-
-def _end_with_parent(server: uvicorn.Server) -> None:
-    """Stop when the parent closes our stdin, which it also does by dying."""
-
-    def watch() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
-        _log.info("stdin closed, stopping")
-        server.should_exit = True
-
-    threading.Thread(target=watch, name="stdin-watch", daemon=True).start()

@@ -50,7 +50,9 @@ class S3:
         if location.startswith("file:"):
             return None
         if not self.role_arn:
-            raise NotSupportedError(f"{location}: this server has no role for S3; name one by --s3-role-arn.")
+            raise NotSupportedError(
+                f"{location}: this server has no role for S3; name one by s3_role_arn (RATIFY_S3_ROLE_ARN)."
+            )
         try:
             from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
         except ImportError:

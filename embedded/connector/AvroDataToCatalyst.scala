@@ -14,8 +14,8 @@ import org.apache.spark.sql.types.{AbstractDataType, BinaryType, DataType, Struc
 /**
  * The class that the SQL function `from_avro` looks up by name.
  *
- * Spark ships the function, the schema's conversion and the deserializer, but this one class is in spark-avro, which the
- * registry does not have. As there, bytes that are no such record give a record of NULLs, or an error in mode FAILFAST.
+ * Spark ships the function, the conversion of schemas and the deserializer, but this class is in spark-avro, which the
+ * registry does not have. As in spark-avro, unreadable bytes give a record of NULLs, or an error in mode FAILFAST.
  */
 case class AvroDataToCatalyst(child: Expression, jsonFormatSchema: String, options: Map[String, String])
   extends UnaryExpression with ExpectsInputTypes with CodegenFallback {

@@ -11,11 +11,10 @@ import io.unitycatalog.client.ApiException
 /**
  * Delta's own client of the catalog, in which a commit that the catalog does not permit fails at once.
  *
- * Delta 4.4 takes every answer but 400, 404 and 409 for a lost connection: it repeats the request for eight minutes, and
- * that eleven times. A principal without MODIFY, or a token that expires while rows are written, would hang so for an
- * hour and a half.
+ * Delta 4.4 takes every answer but 400, 404 and 409 for a lost connection: it repeats the request for eight minutes,
+ * eleven times. A principal without MODIFY, or a token that expires during a write, would hang for an hour and a half.
  *
- * It is in this package because Delta keeps the place of its client (`ucClientFactory`) open to its own packages only.
+ * It is in this package because Delta lets only its own packages replace its client (`ucClientFactory`).
  */
 object RefusedCommits extends UCClientFactory {
   def install(): Unit = UCCommitCoordinatorBuilder.ucClientFactory = this

@@ -22,11 +22,11 @@ import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * A Spark catalog backed by a Unity Catalog server: Delta's own catalog, over the names that the server keeps.
+ * A Spark catalog backed by a Unity Catalog server: Delta's own catalog, over the names of that server.
  *
  * Delta carries the whole client of the server's `delta/v1` API (staging, load, commit, credentials), and uses it when
  * the Spark catalog's class has exactly this name and its delegate's class lives under `io.unitycatalog.`. What Delta
- * leaves to the delegate is the rest: schemas, listings, DROP, and the registration of external tables.
+ * leaves to the delegate is: schemas, listings, DROP, and the registration of external tables.
  *
  * Options are those that Delta itself reads under `spark.sql.catalog.<name>.`: `uri`, and `token` or `auth.*`.
  */
@@ -41,7 +41,7 @@ class UCSingleCatalog extends DeltaCatalog {
     super.initialize(name, options)
   }
 
-  /** Of a table that a statement writes to: who may only read it is refused here, before there are files in it. */
+  /** Loads a table that a statement writes to. A principal that may only read is refused here, before files are written. */
   override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table = {
     names.requireWrite(ident)
     loadTable(ident)
@@ -75,7 +75,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
 
   override def tableExists(ident: Identifier): Boolean = found(getTable(ident)).isDefined
 
-  /** Delta asks for credentials that write too, and makes do with those that read; on file: storage both are empty. */
+  /** Delta asks for write credentials and falls back to read credentials; on file: storage both are empty. */
   def requireWrite(ident: Identifier): Unit =
     try credentials.getTableCredentials(
       DeltaCredentialOperation.READ_WRITE, catalog, schemaOf(ident.namespace), ident.name)
@@ -106,11 +106,11 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
       .properties(UCNames.unreserved(properties))
     try tables.createTable(request)
     catch { case e: ApiException if e.getCode == 409 => throw new TableAlreadyExistsException(ident) }
-    // Delta loads the table itself right after; nothing reads this value.
+    // Delta loads the table itself right after: nothing reads this value.
     null
   }
 
-  /** Delta comes this way with tables of other formats only. */
+  /** Delta calls this for tables of other formats only. */
   override def createTable(
       ident: Identifier,
       schema: StructType,
@@ -119,7 +119,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
 
   private def refuse(ident: Identifier): Nothing =
     throw new UnsupportedOperationException(
-      s"${fullName(ident)} cannot be created: this connector makes managed Delta tables and, with LOCATION, external " +
+      s"${fullName(ident)} cannot be created: this connector creates managed Delta tables and, with LOCATION, external " +
         "Delta tables. Write USING DELTA.")
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table =
@@ -128,7 +128,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
   override def dropTable(ident: Identifier): Boolean = found(tables.deleteTable(fullName(ident))).isDefined
 
   override def renameTable(from: Identifier, to: Identifier): Unit =
-    throw new UnsupportedOperationException("Unity Catalog has no call that renames a table: create it anew by CTAS")
+    throw new UnsupportedOperationException("Unity Catalog has no call that renames a table: copy it with CREATE TABLE AS SELECT")
 
   private def getTable(ident: Identifier) = tables.getTable(fullName(ident), null, null)
 
@@ -160,7 +160,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
       .properties(UCNames.unreserved(metadata))
     try schemas.createSchema(request)
     catch {
-      // Spark asks no question before: IF NOT EXISTS is this exception, swallowed. The reference server answers 400.
+      // Spark does not ask first: for IF NOT EXISTS it catches this exception. The reference server answers 400.
       case e: ApiException if e.getCode == 409 || String.valueOf(e.getResponseBody).contains("ALREADY_EXISTS") =>
         throw new NamespaceAlreadyExistsException(namespace)
     }
@@ -181,7 +181,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
   override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean =
     found(schemas.deleteSchema(s"$catalog.${schemaOf(namespace)}", cascade)).isDefined
 
-  // ---- functions: none here, but Spark asks the current catalog for any name that is not built in
+  // ---- functions: none, but Spark asks the current catalog for any name that is not built in
 
   override def listFunctions(namespace: Array[String]): Array[Identifier] = Array.empty
 
@@ -211,7 +211,7 @@ private[spark] class UCNames(catalog: String, options: util.Map[String, String])
 }
 
 private[spark] object UCNames {
-  /** What Spark passes beside the user's own properties, and what the catalog holds in fields of their own. */
+  /** Spark passes these beside the user's properties; the catalog has a field for each. */
   private val reserved = Set(
     TableCatalog.PROP_COMMENT, TableCatalog.PROP_COLLATION, TableCatalog.PROP_LOCATION, TableCatalog.PROP_PROVIDER,
     TableCatalog.PROP_EXTERNAL, TableCatalog.PROP_OWNER, TableCatalog.PROP_IS_MANAGED_LOCATION)

@@ -9,7 +9,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connect.service.SparkConnectServer
 
 /**
- * Spark's Connect server, which spends its first idle seconds on a throw-away Delta table.
+ * Spark's Connect server, which warms up on a temporary Delta table in its first idle seconds.
  *
  * A first CREATE costs 7 s in a cold JVM, most of it class loading and compilation; after this it costs 2 s. The table
  * lies in the JVM's temporary directory and in no catalog.

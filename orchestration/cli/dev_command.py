@@ -27,19 +27,19 @@ def _run_dev(port: int, *, kafka: bool) -> int:
     Raises:
         PortTaken: another process listens on the port.
     """
-    from embedded.child_process import LOCALHOST, Child, answers, claim_port
+    from embedded.child_process import LOCALHOST, Child, answers, free_port
     from orchestration.cli.dagster_session import dagster_home
     from orchestration.cli.stack_session import stack_for_this_process
     from resources.settings import Settings
 
     settings = Settings()
-    claim_port(port, "Dagster UI")
+    free_port(port, "Dagster UI")
     with stack_for_this_process(kafka=kafka):
         os.environ.update({"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(dagster_home(settings))})
         target = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]
         log = settings.home / "logs" / "dagster.log"
         dagster = [sys.executable, "-m", "dagster", "dev", *target, "-h", LOCALHOST, "-p", str(port)]
-        child = Child("Dagster UI", [sys.executable, "-m", "embedded.leash", *dagster], log)
+        child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)
         try:
             child.wait_until(lambda: answers(port) or None, timeout=120)
             out.print(f"Dagster UI on http://{LOCALHOST}:{port} (log: {log}). Ctrl-C stops everything.", highlight=False)

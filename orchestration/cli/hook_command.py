@@ -16,7 +16,7 @@ def hook(
     """Receive S3 notifications over HTTP on 127.0.0.1, until Ctrl-C. docs/discovery.md has their format."""
     import uvicorn
 
-    from embedded.child_process import LOCALHOST, claim_port
+    from embedded.child_process import LOCALHOST, free_port
     from ingest.discovery.notifications import FolderQueue
     from orchestration.cli.notification_hook import hook_app
     from resources.errors import NotConfigured
@@ -25,7 +25,7 @@ def hook(
     settings = Settings()
     if "://" in settings.queue:
         raise NotConfigured(f"DISCOVERY_QUEUE is {settings.queue}: the hook needs a folder there, to write messages to.")
-    port = claim_port(port, "notification hook")
+    port = free_port(port, "notification hook")
     token_file = settings.home / "secrets" / "hook.token"
     app = hook_app(FolderQueue(Path(settings.queue)), _token(token_file))
     out.print(

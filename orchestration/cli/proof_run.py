@@ -11,7 +11,7 @@ import dagster as dg
 from assets.cross_engine.proof_assets import COMMITS, cross_engine_assets
 from assets.cross_engine.proof_report import UNAVAILABLE
 from assets.cross_engine.proof_steps import GROUP, KEYS, Step
-from embedded.private_files import exclusive
+from embedded.file_locks import exclusive
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.stack_session import stack_for_this_process
 from orchestration.cli.terminal_output import err, out, progress, show
@@ -89,7 +89,7 @@ class ProofProgress:
 def run_proof(engines: Sequence[str], *, setup: bool, cleanup: bool, scale_factor: float) -> bool:
     """Run the proof for some engines, print the results, and return whether it passed."""
     steps = steps_of(engines, setup=setup, cleanup=cleanup)
-    lock = exclusive(Settings().home / GROUP / "lock", progress, "a proof, which drops and creates the same tables")
+    lock = exclusive(Settings().home / GROUP / "lock", progress, "the tables of the proof")
     with lock, stack_for_this_process():
         proof = _run(steps, scale_factor)
     results = _results(steps, proof)

@@ -32,6 +32,10 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0, *, kafka: bool = Fa
         s3_region=settings.ratify_s3_region,
         s3_credential_seconds=settings.ratify_s3_credential_seconds,
     )
+    if kafka and settings.kafka_password:
+        password_file = settings.home / "secrets" / "kafka.password"
+        write_private(password_file, settings.kafka_password.get_secret_value())
+        config = config.model_copy(update={"kafka_password_file": password_file})
     return config.model_copy(update=_external_catalog(settings)) if settings.unity_host else config
 
 

@@ -1,8 +1,7 @@
-"""Apache Flink: jobs of its SQL client, on a cluster of their own that lives for as long as they do.
+"""Apache Flink: jobs of its SQL client, each on a cluster that lives for as long as the job.
 
-The client and its cluster are one JVM in a process of its own.
-Secrets are in the SQL alone, which goes to it through a pipe: they are in no file, in no list of processes, and in nothing
-that is logged or raised.
+The client and its clusters are one JVM, in a child process. Secrets are in the SQL only, which goes there through a pipe:
+they are in no file, in no list of processes, and in nothing that is logged or raised.
 """
 
 import logging
@@ -12,9 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,15 +22,15 @@ from pydantic import Field
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import FlinkFailed, FlinkUnavailable
-from resources.flink.flink_jars import ADVICE, check_whole, listed
-from resources.flink.flink_output import FlinkRun, understood
+from resources.flink.flink_jars import ADVICE, check_complete, listed
+from resources.flink.flink_run import FlinkRun, read_run
 from resources.flink.flink_sql import Insert, job_text, unity_catalog
 from resources.redaction import redacted
 from resources.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# What the leash gives Ctrl-C and SIGTERM before it kills (see embedded.leash), and a little more.
+# How long embedded.parent_watch waits after SIGINT and SIGTERM before it kills, and a little more.
 _GRACE_S = 20
 _TAIL = 2000
 
@@ -42,15 +40,15 @@ class Flink(dg.ConfigurableResource[Any]):
 
     catalog: dg.ResourceDependency[UnityCatalog]
     checkpoint_seconds: float = Field(default=2, gt=0, description="Time between two checkpoints, which are commits")
-    restarts: int = Field(default=20, ge=0, description="How often a job that failed begins again at its last checkpoint")
+    restarts: int = Field(default=20, ge=0, description="How often a failed job restarts at its last checkpoint")
     restart_seconds: float = Field(default=1, ge=0, description="Pause before that")
     timeout_seconds: float = Field(default=900, gt=0, description="How long all jobs of a run may take together")
 
     def connector(self) -> tuple[Path, ...]:
-        """Return the jars of Delta's connector, all of them.
+        """Return the jars of Delta's connector, a complete set.
 
         Raises:
-            FlinkUnavailable: it was not given, cannot be downloaded, or is not whole.
+            FlinkUnavailable: it was not configured, cannot be downloaded, or is incomplete.
         """
         settings = Settings()
         if settings.flink_delta_jars:
@@ -58,47 +56,50 @@ class Flink(dg.ConfigurableResource[Any]):
         elif settings.flink_delta_package:
             found, where = self._downloaded(settings.flink_delta_package), f"{settings.flink_delta_package}"
         else:
-            raise FlinkUnavailable(f"Delta's connector for Flink was not given. {ADVICE}", ("delta-flink",))
-        check_whole(found, where)
+            raise FlinkUnavailable(f"Delta's connector for Flink is not configured. {ADVICE}", ("delta-flink",))
+        check_complete(found, where)
         return found
 
     def insert(self, inserts: Sequence[Insert]) -> FlinkRun:
-        """Append generated rows to tables that are there, each by a job of its own, one after the other.
+        """Append generated rows to existing tables, by one job a table, one after the other.
 
         Raises:
-            FlinkUnavailable: Flink or Delta's connector is not there, or not whole; nothing was started.
+            FlinkUnavailable: Flink or Delta's connector is missing or incomplete; nothing was started.
             FlinkFailed: a job failed.
-            CatalogUnavailable, CatalogDenied: no token could be had.
+            CatalogUnavailable, CatalogDenied: the catalog gave no token.
         """
         jars = self.connector()
         to, token = self.catalog.connection, self.catalog.bearer_token()
         target = unity_catalog(to.name, inserts[0].table.layer, to.host, token, jars)
-        # Beside other writers a job fails on conflicts now and then: it goes on at its last checkpoint, and comes out exact.
+        # Beside other writers a job fails on conflicts now and then: it resumes at its last checkpoint, with exact rows.
         settings = {
             "execution.checkpointing.interval": _milliseconds(self.checkpoint_seconds),
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": str(self.restarts),
             "restart-strategy.fixed-delay.delay": _milliseconds(self.restart_seconds),
         }
-        return self.execute(job_text(target, inserts, settings), secrets=[token])
+        run = self.execute(job_text(target, inserts, settings), secrets=[token])
+        if len(run.jobs) != len(inserts):
+            raise FlinkFailed(f"Flink reported the end of {len(run.jobs)} of {len(inserts)} jobs.")
+        return run
 
     def execute(self, sql: str, secrets: Sequence[str] = ()) -> FlinkRun:
-        """Run statements until they are done, or one of them is not.
+        """Run statements until all are done, or one fails.
 
         Args:
             sql: Statements of Flink's SQL client, each with a semicolon.
-            secrets: What is in it that nobody is to read.
+            secrets: Texts in it that must not appear in logs and errors.
 
         Raises:
-            FlinkUnavailable: Flink is not installed, or there is no Java for it.
+            FlinkUnavailable: Flink is not installed, or no suitable Java was found.
             FlinkFailed: a statement or a job failed, or all took too long.
         """
         with tempfile.TemporaryDirectory(prefix="ratify-flink-") as folder:
             pipe = Path(folder) / "job.sql"
             os.mkfifo(pipe, 0o600)
-            said, log, code = self._run(["run", str(pipe)], pipe, sql)
-        said, log = redacted(said, secrets), redacted(log, secrets)
-        run = understood(said, log)
+            output, log, code = self._run(["run", str(pipe)], pipe, sql)
+            run = read_run(Path(folder) / "archive", output, secrets)
+        output, log = redacted(output, secrets), redacted(log, secrets)
         if code == os.EX_UNAVAILABLE:
             raise FlinkUnavailable(log.strip())
         for job in run.jobs:
@@ -111,14 +112,14 @@ class Flink(dg.ConfigurableResource[Any]):
         if run.error:
             raise FlinkFailed(f"Flink could not run a statement: {run.error}")
         if code:
-            raise FlinkFailed(f"Flink's SQL client ended with {code}: {(log or said).strip()[-_TAIL:]}")
+            raise FlinkFailed(f"Flink's SQL client ended with {code}: {(log or output).strip()[-_TAIL:]}")
         return run
 
     def _downloaded(self, coordinates: str) -> tuple[Path, ...]:
-        said, log, code = self._run(["connector", coordinates])
+        output, log, code = self._run(["connector", coordinates])
         if code:
-            raise FlinkUnavailable(f"Delta's connector for Flink could not be had: {log.strip()[-_TAIL:]} {ADVICE}")
-        return tuple(map(Path, said.splitlines()))
+            raise FlinkUnavailable(f"Delta's connector for Flink could not be downloaded: {log.strip()[-_TAIL:]} {ADVICE}")
+        return tuple(map(Path, output.splitlines()))
 
     def _run(self, arguments: Sequence[str], pipe: Path | None = None, sql: str = "") -> tuple[str, str, int]:
         """Run the command; return what it wrote to its output and to its log, and its exit code."""
@@ -131,8 +132,8 @@ class Flink(dg.ConfigurableResource[Any]):
             *java,
             *arguments,
         ]
-        # A session of its own: Ctrl-C in a terminal reaches this process only, which then ends it. Its standard input is
-        # the leash that it ends by, should this process be killed.
+        # In its own session, so that Ctrl-C in a terminal reaches this process only, which then ends it. Should this process
+        # be killed, it ends with its standard input.
         with (
             ThreadPoolExecutor(3) as threads,
             subprocess.Popen(
@@ -146,7 +147,7 @@ class Flink(dg.ConfigurableResource[Any]):
             ) as process,
         ):
             fed = threads.submit(_feed, pipe, sql) if pipe else None
-            said, log = (threads.submit(stream.read) for stream in (process.stdout, process.stderr) if stream)
+            output, log = (threads.submit(stream.read) for stream in (process.stdout, process.stderr) if stream)
             try:
                 code = process.wait(self.timeout_seconds)
             except subprocess.TimeoutExpired as error:
@@ -154,12 +155,12 @@ class Flink(dg.ConfigurableResource[Any]):
             finally:
                 _stop(process)
                 if pipe and fed:
-                    _let_go(pipe, fed)
-            return said.result(), log.result(), code
+                    _release(pipe, fed)
+            return output.result(), log.result(), code
 
 
 def _flink_command(name: str) -> str:
-    # A command that pip installed beside this Python is found also where the environment was not activated.
+    # Also finds a command that pip installed beside this Python when the environment is not activated.
     found = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
     if not found:
         raise FlinkUnavailable(
@@ -170,16 +171,16 @@ def _flink_command(name: str) -> str:
 
 
 def _feed(pipe: Path, sql: str) -> None:
-    # Where the client ends before it has read all, it says why itself.
+    # A client that ends before it has read everything reports the reason itself.
     with suppress(BrokenPipeError):
         pipe.write_text(sql)
 
 
-def _let_go(pipe: Path, fed: "Future[None]") -> None:
-    """End the wait for a reader, where there will be none any more."""
+def _release(pipe: Path, fed: "Future[None]") -> None:
+    """End the wait for a reader that will not come any more."""
     while not fed.done():
         os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
-        time.sleep(0.01)
+        wait((fed,), timeout=0.01)
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

@@ -1,8 +1,8 @@
-"""The jars of Delta's connector for Flink, and whether they are all there.
+"""The jars of Delta's connector for Flink, and a check that the set is complete.
 
-A jar that is missing is not always an error in Flink: without jts-core jobs end well, and their commits are empty. So the
-set is looked through before a job runs: each artifact is known by a class of it, for a file may have any name, and one file
-may hold them all.
+A missing jar is not always an error in Flink: without jts-core jobs finish, and their commits are empty. So the set is
+checked before a job runs. Each artifact is known by one of its classes, because a file may have any name, and one file may
+hold them all.
 """
 
 import os
@@ -38,11 +38,11 @@ NEEDED: Mapping[str, str] = {
     "caffeine": "com/github/benmanes/caffeine/cache/Caffeine",
     "failsafe": "dev/failsafe/Failsafe",
 }
-"""Artifacts by a class that each has."""
+"""Each artifact, with one of its classes."""
 
 ADVICE = (
-    "Set FLINK_DELTA_JARS to a folder (or a list) of io.delta:delta-flink with all that it needs at run time, or "
-    "FLINK_DELTA_PACKAGE to its coordinates, where a registry has it: docs/flink.md says how."
+    "Set FLINK_DELTA_JARS to a folder (or a list) of io.delta:delta-flink and its runtime dependencies, or "
+    "FLINK_DELTA_PACKAGE to its coordinates, if a registry has it: see docs/flink.md."
 )
 
 
@@ -50,22 +50,22 @@ def listed(setting: str) -> tuple[Path, ...]:
     """Return the jars that FLINK_DELTA_JARS names: those in a folder, or a list with commas or the system's path separator.
 
     Raises:
-        FlinkUnavailable: a file or a folder of them is not there.
+        FlinkUnavailable: one of the files or folders does not exist.
     """
     found = list[Path]()
     for part in filter(None, re.split(f"[,{re.escape(os.pathsep)}]", setting)):
         path = Path(part.strip()).expanduser().absolute()
         if not path.exists():
-            raise FlinkUnavailable(f"FLINK_DELTA_JARS names {path}, which is not there. {ADVICE}")
+            raise FlinkUnavailable(f"FLINK_DELTA_JARS names {path}, which does not exist. {ADVICE}")
         found += sorted(path.glob("*.jar")) if path.is_dir() else [path]
     return tuple(found)
 
 
-def check_whole(jars: Iterable[Path], where: str) -> None:
-    """Look whether everything that the connector needs is in these jars.
+def check_complete(jars: Iterable[Path], where: str) -> None:
+    """Check that these jars hold everything that the connector needs.
 
     Raises:
-        FlinkUnavailable: something is not; it names each of them, and `where` they were looked for.
+        FlinkUnavailable: something is missing; the error names each artifact, and `where` the jars came from.
     """
     classes = set[str]()
     for jar in jars:
@@ -77,7 +77,7 @@ def check_whole(jars: Iterable[Path], where: str) -> None:
     missing = tuple(name for name, known_by in NEEDED.items() if f"{known_by}.class" not in classes)
     if missing:
         raise FlinkUnavailable(
-            f"Delta's connector for Flink is not whole in {where}: it lacks {', '.join(missing)}. No job was started, for "
-            f"it could lose rows without an error. {ADVICE}",
+            f"Delta's connector for Flink is incomplete in {where}: it lacks {', '.join(missing)}. No job was started, "
+            f"because it could lose rows without an error. {ADVICE}",
             missing,
         )

@@ -1,9 +1,9 @@
 """The text of a Flink job: generated rows into tables of the catalog, by Delta's sink.
 
-What Delta's connector asks for (delta-flink 4.4): Flink's catalog has the name of Unity Catalog's, the catalog and each sink
-want the endpoint and a bearer token, and a sink that is to be restored from a checkpoint wants a `uid` that stays the same,
-which only a table that is declared here can have. Columns are known by position. Flink's TIMESTAMP becomes TIMESTAMP_NTZ,
-which hides a whole schema from DuckDB: a timestamp is TIMESTAMP_LTZ here.
+Delta's connector (delta-flink 4.4) requires: Flink's catalog has the name of Unity Catalog's; the catalog and each sink have
+the endpoint and a bearer token; a sink that a checkpoint can restore has a fixed `uid`, which only a table that is declared
+here can have. Columns are matched by position. Flink's TIMESTAMP becomes TIMESTAMP_NTZ, which hides a whole schema from
+DuckDB: a timestamp is TIMESTAMP_LTZ here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from resources.sql.duckdb_sql import literal
 
 @dataclass(frozen=True)
 class Insert:
-    """Rows that Flink makes and appends to a table.
+    """Rows that Flink generates and appends to a table.
 
     Attributes:
-        uid: Of the sink, the same in every run.
+        uid: The sink's, the same in every run.
         rows: How many, numbered `seq` from 1 on.
-        rows_per_second: As the source gives them.
+        rows_per_second: The rate of the source.
         columns: The table's columns in its order, as Flink's SQL over `seq`.
     """
 
@@ -35,14 +35,14 @@ class Insert:
 
 @dataclass(frozen=True)
 class FlinkTarget:
-    """Where the tables are.
+    """The catalog of the tables.
 
     Attributes:
         catalog: Its name, in Unity Catalog and in Flink.
         database: The schema that the catalog is opened with.
-        catalog_options: What CREATE CATALOG is given, as it is for a catalog of any type.
-        sink_options: What a sink is given, by its uid.
-        jars: What to load before.
+        catalog_options: The options of CREATE CATALOG.
+        sink_options: The options of a sink, by its uid.
+        jars: The jars to load before.
     """
 
     catalog: str
@@ -53,7 +53,7 @@ class FlinkTarget:
 
 
 def unity_catalog(name: str, database: str, endpoint: str, token: str, jars: Sequence[Path]) -> FlinkTarget:
-    """Return a Unity Catalog as Delta's connector comes to it; OAuth has no place in Flink's SQL but as a bearer token."""
+    """Return a Unity Catalog for Delta's connector; Flink's SQL has no OAuth, only a bearer token."""
     to = {"endpoint": endpoint.rstrip("/") + "/", "token": token}
     return FlinkTarget(
         name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid}, jars
@@ -75,7 +75,7 @@ def job_text(target: FlinkTarget, inserts: Sequence[Insert], settings: Mapping[s
 
 _SETTINGS = {
     "execution.runtime-mode": "streaming",
-    # The client waits for each job, and stops at the first that fails.
+    # The client waits for each job, and stops at the first failure.
     "table.dml-sync": "true",
     "table.local-time-zone": "UTC",
 }
@@ -96,7 +96,7 @@ def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
         "fields.seq.start": "1",
         "fields.seq.end": str(insert.rows),
     }
-    # Where the generator is in its sequence is part of a checkpoint, as is what the sink has committed.
+    # A checkpoint holds the generator's position in its sequence, and what the sink has committed.
     return [
         f"SET 'pipeline.name' = {literal(f'{table.layer}.{table.name}')}",
         f"CREATE TEMPORARY TABLE default_catalog.default_database.{source} (seq BIGINT) WITH ({_options(generated)})",
@@ -106,7 +106,7 @@ def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
 
 
 def flink_type(spark: str) -> str:
-    """Return a type that is given in Spark SQL's words, in Flink's."""
+    """Return the Flink type of a Spark SQL type."""
     return sql_type(spark).flink
 
 

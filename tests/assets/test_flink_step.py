@@ -15,7 +15,7 @@ from assets.cross_engine.spark_steps import name_of
 from components.table_asset import asset_key
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_jars import NEEDED
-from resources.flink.flink_output import FlinkJob, FlinkRun
+from resources.flink.flink_run import FlinkJob, FlinkRun
 from resources.flink.flink_sql import Insert
 from resources.settings import TPCH
 from resources.spark.spark_engine import Spark

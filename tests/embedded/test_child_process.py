@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.child_process import Child, Restarts, claim_port
+from embedded.child_process import Child, Restarts, free_port
 from embedded.embedded_errors import PortTaken, ProcessFailed
 
 
@@ -41,8 +41,8 @@ def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PortTaken, match=rf"port {port}, asked for by the catalog server, cannot be used"):
-            claim_port(port, "catalog server")
-    assert claim_port(port, "catalog server") == port
+            free_port(port, "catalog server")
+    assert free_port(port, "catalog server") == port
 
 
 def test_restarts_slow_down_then_end_and_recover_with_time() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor: reuse, crashes by any signal, stale state, and what the caller is told."""
+"""The supervisor: reuse, crashes by any signal, stale state, and what it reports to the caller."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from embedded.embedded_errors import StackFailed, StackRunning, UnsuitableJava
-from embedded.embedded_stack import _arguments, _parse, down, running, status, up
+from embedded.embedded_stack import down, running, status, up
 from embedded.stack_state import (
     CatalogState,
     SparkState,
@@ -48,7 +48,7 @@ def eventually(check: Callable[[], bool], seconds: float = 15) -> bool:
     return check()
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -76,9 +76,16 @@ def test_state_of_a_process_that_never_held_the_home_is_stale(tmp_path: Path) ->
     assert down(tmp_path) is False
 
 
-def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> None:
+def config_file(config: StackConfig) -> str:
+    """Write the file of a configuration as `up` does, beside the home."""
+    file = config.home.with_name("stack-config.json")
+    file.write_text(config.model_dump_json())
+    return str(file)
+
+
+def test_the_file_carries_the_whole_configuration(tmp_path: Path) -> None:
     config = StackConfig(
-        home=tmp_path,
+        home=tmp_path / "home",
         jars_dir=tmp_path / "jars",
         catalog="lake",
         catalog_port=1,
@@ -95,32 +102,31 @@ def test_the_command_line_carries_the_whole_configuration(tmp_path: Path) -> Non
         s3_endpoint="http://127.0.0.1:1",
         s3_region="eu-west-1",
         s3_credential_seconds=900,
-        heap_mb=2048,
         spark=False,
         kafka=True,
         kafka_port=3,
         kafka_password_file=tmp_path / "password",
     )
-    assert _parse(_arguments(config)) == (config, False)
+    assert StackConfig.model_validate_json(Path(config_file(config)).read_text()) == config
 
 
 def test_up_reuses_what_runs_and_down_ends_it(config: StackConfig) -> None:
-    said: list[str] = []
-    state = up(config, detached=True, progress=said.append)
+    reported: list[str] = []
+    state = up(config, detached=True, progress=reported.append)
     assert status(config.home) == state
-    assert any("the catalog server is up" in line for line in said)
+    assert any("the catalog server is up" in line for line in reported)
     assert up(config, detached=False, progress=say) == state
     assert down(config.home) is True
     assert status(config.home) is None
     assert state.catalog.pid is not None
-    assert gone(state.catalog.pid)
+    assert has_ended(state.catalog.pid)
     assert down(config.home) is False
 
 
-def test_a_second_supervisor_is_told_of_the_first(config: StackConfig) -> None:
+def test_a_second_supervisor_reports_the_first(config: StackConfig) -> None:
     state = up(config, detached=True, progress=say)
     second = subprocess.run(
-        [sys.executable, "-m", "embedded.embedded_stack", *_arguments(config)],
+        [sys.executable, "-m", "embedded.stack_process", config_file(config)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -137,22 +143,23 @@ def test_a_stack_of_another_catalog_is_not_reused(config: StackConfig) -> None:
             up(config.model_copy(update=other), detached=True, progress=say)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, sent: signal.Signals) -> None:
-    supervisor = subprocess.Popen([sys.executable, "-m", "embedded.embedded_stack", *_arguments(config)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, number: signal.Signals) -> None:
+    supervisor = subprocess.Popen([sys.executable, "-m", "embedded.stack_process", config_file(config)])
     assert eventually(lambda: status(config.home) is not None)
-    supervisor.send_signal(sent)
+    supervisor.send_signal(number)
     assert supervisor.wait(20) == 0
     assert not state_file(config.home).exists()
 
 
 def test_a_detached_stack_survives_its_caller_and_another_does_not(config: StackConfig) -> None:
     caller = (
-        "import sys; from embedded.embedded_stack import *; from embedded.embedded_stack import _parse; "
-        "up(_parse(sys.argv[2:])[0], detached=sys.argv[1] == 'detached', progress=print)"
+        "import sys; from embedded.embedded_stack import StackConfig, up; "
+        "config = StackConfig.model_validate_json(open(sys.argv[2]).read()); "
+        "up(config, detached=sys.argv[1] == 'detached', progress=print)"
     )
     for mode in ("detached", "attached"):
-        subprocess.run([sys.executable, "-c", caller, mode, *_arguments(config)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", caller, mode, config_file(config)], check=True, timeout=60)
         if mode == "detached":
             assert status(config.home) is not None
             down(config.home)
@@ -197,7 +204,7 @@ def test_an_unsuitable_java_is_reported_to_the_caller(config: StackConfig, tmp_p
 
 
 def test_an_external_catalog_needs_a_token(config: StackConfig) -> None:
-    with pytest.raises(StackFailed, match="--unity-token-file"):
+    with pytest.raises(StackFailed, match="unity_token_file"):
         up(config.model_copy(update={"unity_host": "http://127.0.0.1:1"}), detached=True, progress=say)
 
 
@@ -214,7 +221,7 @@ def test_spark_runs_on_the_wheels_java_alone(config: StackConfig, monkeypatch: p
             assert session.sql("SELECT 6 * 7").first() == (42,)
         finally:
             session.stop()
-    assert gone(state.spark.pid)
+    assert has_ended(state.spark.pid)
 
 
 @pytest.mark.stack
@@ -225,7 +232,7 @@ def test_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None
     assert state.catalog.pid is not None
     os.kill(state.pid, signal.SIGKILL)
     spark_pid, catalog_pid = state.spark.pid, state.catalog.pid
-    assert eventually(lambda: gone(spark_pid) and gone(catalog_pid), 10)
+    assert eventually(lambda: has_ended(spark_pid) and has_ended(catalog_pid), 10)
     assert status(config.home) is None
     assert not state_file(config.home).exists()
 

@@ -14,7 +14,7 @@ FakeJava = Callable[[str], Path]
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> FakeJava:
-    """Make the home of a Java that says it has the given version."""
+    """Create the home of a Java that reports the given version."""
 
     def make(version: str) -> Path:
         launcher = tmp_path / f"java-{version}" / "bin" / "java"
@@ -27,7 +27,7 @@ def fake_java(tmp_path: Path) -> FakeJava:
 
 
 @pytest.mark.parametrize(("version", "release"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("21", 21)])
-def test_release_is_read_from_what_java_says(fake_java: FakeJava, version: str, release: int) -> None:
+def test_release_is_read_from_the_output_of_java(fake_java: FakeJava, version: str, release: int) -> None:
     assert java_release(fake_java(version)) == release
 
 

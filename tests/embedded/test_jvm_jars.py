@@ -1,4 +1,4 @@
-"""The jars: what a stamp is worth, what Ivy's complaints become, and that a second process waits for the first."""
+"""The jars: stamps, the errors of Ivy, and that a second process waits for the first."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ from embedded.embedded_errors import JarsUnavailable
 from embedded.java_runtime import Java, choose_java
 
 IVY_FAKE = """#!/bin/sh
-# Stands for `java … org.apache.ivy.Main … -retrieve <pattern>`: makes one jar, and counts its runs.
+# Stands for `java … org.apache.ivy.Main … -retrieve <pattern>`: creates one jar, and counts its runs.
 for last; do :; done
 directory=$(dirname "$last")
 mkdir -p "$directory"
@@ -43,14 +43,14 @@ def fake(tmp_path: Path, ending: str = "exit 0") -> tuple[Java, Path]:
     return Java(tmp_path / "fake", 17, "test"), runs
 
 
-def test_a_set_is_resolved_once_and_says_what_it_does(tmp_path: Path) -> None:
+def test_a_set_is_resolved_once_and_reports_its_progress(tmp_path: Path) -> None:
     java, runs = fake(tmp_path)
-    said: list[str] = []
-    first = jvm_jars.resolve(("spark",), tmp_path / "jars", java, said.append)
-    assert first == jvm_jars.resolve(("spark",), tmp_path / "jars", java, said.append)
+    reported: list[str] = []
+    first = jvm_jars.resolve(("spark",), tmp_path / "jars", java, reported.append)
+    assert first == jvm_jars.resolve(("spark",), tmp_path / "jars", java, reported.append)
     assert [jar.name for jar in first] == ["delta-1.0.jar"]
     assert runs.read_text() == "run\n"
-    assert "spark jars: 1 downloaded, delta.jar" in said
+    assert "spark jars: 1 downloaded, delta.jar" in reported
 
 
 @pytest.mark.parametrize("damage", ["cut", "lost", "no stamp", "broken stamp"])
@@ -128,7 +128,7 @@ def test_coordinates_of_another_form_are_refused() -> None:
 
 
 @pytest.mark.stack
-def test_offline_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
     java = choose_java(None, os.environ)
     with pytest.raises(JarsUnavailable, match=r"could not download io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"):

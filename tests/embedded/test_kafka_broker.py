@@ -1,4 +1,4 @@
-"""The broker: it keeps what it has said to have, and lives for as long as its supervisor."""
+"""The broker: it keeps every acknowledged record, and lives for as long as its supervisor."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from embedded.kafka_broker import Broker, prepare, settings
 from embedded.stack_state import StackConfig
 from resources.kafka.kafka_client import Kafka
 from tests.conftest import say
-from tests.embedded.test_embedded_stack import eventually, gone
+from tests.embedded.test_embedded_stack import eventually, has_ended
 
 
 def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_password_is_in_a_private_file_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.stack
-def test_a_broker_that_is_killed_comes_back_with_all_that_it_had(tmp_path: Path, jars_dir: Path) -> None:
+def test_a_broker_that_is_killed_comes_back_with_all_its_records(tmp_path: Path, jars_dir: Path) -> None:
     config = StackConfig(home=tmp_path, jars_dir=jars_dir, spark=False, kafka=True)
     with running(config, say) as before:
         assert before.kafka is not None
@@ -55,5 +55,5 @@ def test_a_broker_that_is_killed_comes_back_with_all_that_it_had(tmp_path: Path,
         assert state.kafka is not None
         assert state.kafka.bootstrap == before.kafka.bootstrap
         os.kill(state.pid, signal.SIGKILL)
-        assert eventually(lambda: gone(state.kafka.pid))  # type: ignore[union-attr]
+        assert eventually(lambda: has_ended(state.kafka.pid))  # type: ignore[union-attr]
         assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "kafka") in (p.info["cmdline"] or [])]

@@ -1,4 +1,4 @@
-"""Spark and DuckDB on storage on S3, with what the catalog vends and nothing else: moto's S3 refuses all that AWS would."""
+"""Spark and DuckDB on storage on S3, with vended credentials only: moto's S3 refuses what AWS would refuse."""
 
 import time
 from collections.abc import Generator
@@ -37,10 +37,10 @@ def stack_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Pat
     with running(config, say) as state:
         yield state
     assert not (home / "lake").exists()
-    # The home has what a client needs, and no key: neither the catalog's nor one that was vended.
-    kept = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
+    # The home has what a client needs, and no key: neither the catalog's nor a vended one.
+    contents = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
     keys = [b"catalog-secret-key", *(session.secret_access_key.encode() for session in s3.sessions)]
-    assert not [key for key in keys if any(key in content for content in kept)]
+    assert not [key for key in keys if any(key in content for content in contents)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
     assert s3.objects() == []
 
 
-def test_duckdb_appends_to_what_spark_has_made(
+def test_duckdb_appends_to_a_table_that_spark_created(
     stack_s3: StackState, spark_s3: SparkSession, s3: MotoS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -77,7 +77,7 @@ def test_duckdb_appends_to_what_spark_has_made(
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
     catalog = another_catalog(stack_s3)
-    # Two spools: the second writer knows of the first one's commits by the catalog alone.
+    # Two spools: the second writer knows the first one's commits from the catalog only.
     duckdb, far = DuckDB(catalog=catalog), DuckDB(catalog=catalog)
     table = pairs(properties={"delta.checkpointInterval": "3"})
     catalog.ensure_schemas((table.layer,))

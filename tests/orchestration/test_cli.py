@@ -48,7 +48,7 @@ def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
     """A Unity Catalog server of another owner: known by its URL and token alone."""
-    server = CatalogProcess.start(tmp_path, "--catalog", "main")
+    server = CatalogProcess.start(tmp_path, catalog="main")
     yield server
     server.stop()
 

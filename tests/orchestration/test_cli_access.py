@@ -16,7 +16,7 @@ from tests.embedded.catalog.harness import API, CatalogProcess
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"), "--principal", "engine=USE_CATALOG,SELECT")
+    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"), principals={"engine": ["USE_CATALOG", "SELECT"]})
     yield started
     assert started.stop() == 0
 

@@ -30,7 +30,7 @@ CREATE TABLE {0}.s.parted (id INT, day DATE) USING DELTA PARTITIONED BY (day)
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[CatalogProcess]:
     """A second catalog server, with nothing in its catalog `moved`."""
-    started = CatalogProcess.start(tmp_path / "other", "--catalog", "moved")
+    started = CatalogProcess.start(tmp_path / "other", catalog="moved")
     yield started
     assert started.stop() == 0
 

@@ -167,7 +167,7 @@ def test_a_wrong_token(lake: Lakehouse, table: TableDeclaration) -> None:
 
 
 def test_an_engine_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = CatalogProcess.start(tmp_path, "--access-token-seconds", "3")
+    server = CatalogProcess.start(tmp_path, access_token_seconds=3)
     with server.client() as admin:
         admin.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         TableClient.create_readable(admin, "s", "t")

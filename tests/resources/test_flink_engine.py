@@ -1,6 +1,7 @@
 """Flink's SQL client and its cluster, for real, up to Delta's connector, which the registries here do not have."""
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -8,8 +9,9 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,26 +23,36 @@ from embedded.jvm_jars import pyspark_jars, read_stamp
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_jars import NEEDED, check_whole, listed
-from resources.flink.flink_output import FlinkJob, FlinkRun, understood
+from resources.flink.flink_jars import NEEDED, check_complete, listed
+from resources.flink.flink_run import FlinkJob, FlinkRun, read_run
 from resources.flink.flink_sql import FlinkTarget, Insert, flink_type, job_text, unity_catalog
 from resources.redaction import redacted
 
 TOKEN = "dapi'0123456789abcdef"  # with a quote, as a literal has to have it
 ROOT = Path(__file__).parents[2]
 
-LOG = """\
-2026-11-21T14:46:14,423 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state CREATED to RUNNING.
-2026-11-21T14:46:15,566 INFO  CheckpointCoordinator: Completed checkpoint 1 for job 3204b563b92dd714ab83e5f8b8da94f1 (1331 bytes, checkpointDuration=372 ms, finalizationTime=8 ms).
-2026-11-21T14:46:16,246 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RUNNING to RESTARTING.
+JOB = "3204b563b92dd714ab83e5f8b8da94f1"
+FAILURE = """\
 org.apache.flink.util.FlinkException: Global failure triggered by OperatorCoordinator
 	at org.apache.flink.runtime.Coordinator.fail(Coordinator.java:1)
 Caused by: io.delta.kernel.exceptions.CommitFailedException: version 7 is taken
 	... 1 more
-2026-11-21T14:46:16,458 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RESTARTING to RUNNING.
-2026-11-21T14:46:17,690 INFO  CheckpointCoordinator: Completed checkpoint 2 for job 3204b563b92dd714ab83e5f8b8da94f1 (976 bytes).
-2026-11-21T14:46:18,819 INFO  ExecutionGraph: Job tpch.orders (3204b563b92dd714ab83e5f8b8da94f1) switched from state RUNNING to FINISHED.
-"""  # noqa: E501 as Flink writes it
+"""
+
+
+def archived(
+    folder: Path, status: str, failures: Sequence[str], id_: str = JOB, started: int = 1, name: str = "tpch.orders"
+) -> Path:
+    """Write the archive of a job that ended, with the answers of Flink's REST API that are read."""
+    answers = {
+        f"/jobs/{id_}": {"jid": id_, "name": name, "state": status, "start-time": started},
+        f"/jobs/{id_}/checkpoints": {"counts": {"restored": 1, "total": 3, "in_progress": 0, "completed": 2, "failed": 1}},
+        f"/jobs/{id_}/exceptions": {"exceptionHistory": {"entries": [{"stacktrace": text} for text in failures]}},
+    }
+    path = folder / ("0" * 32) / "applications" / id_ / "jobs" / id_
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"archive": [{"path": at, "json": json.dumps(answer)} for at, answer in answers.items()]}))
+    return path
 
 
 @pytest.fixture
@@ -92,24 +104,51 @@ def test_types_by_flink_s_names(spark: str, flink: str) -> None:
     assert flink_type(spark) == flink
 
 
-def test_a_log_tells_of_restarts_and_of_what_they_were_for() -> None:
+def test_an_archive_has_the_restarts_and_their_reason(tmp_path: Path) -> None:
     job = FlinkJob(
         name="tpch.orders",
-        id="3204b563b92dd714ab83e5f8b8da94f1",
+        id=JOB,
         status="FINISHED",
         checkpoints=2,
         restarts=1,
         error="io.delta.kernel.exceptions.CommitFailedException: version 7 is taken",
     )
-    run = understood("", LOG)
+    archived(tmp_path / "finished", "FINISHED", [FAILURE])
+    run = read_run(tmp_path / "finished", "")
     assert run == FlinkRun((job,))
     assert run.succeeded
-    assert not understood("", LOG.rsplit("\n", 2)[0]).succeeded
+    archived(tmp_path / "failed", "FAILED", [FAILURE, FAILURE])
+    failed = read_run(tmp_path / "failed", "")
+    assert failed == FlinkRun((replace(job, status="FAILED"),))
+    assert not failed.succeeded
+
+
+def test_jobs_are_in_the_order_of_their_starts_and_a_cut_archive_is_none(tmp_path: Path) -> None:
+    for at, letter in ((2, "a"), (1, "b"), (3, "c")):
+        path = archived(tmp_path, "FINISHED", [], id_=letter * 32, started=at, name=f"tpch.{letter}")
+    path.write_text(path.read_text()[:100])
+    assert [(job.name, job.error) for job in read_run(tmp_path, "").jobs] == [("tpch.b", ""), ("tpch.a", "")]
+
+
+def test_secrets_are_in_no_error_of_a_run(tmp_path: Path) -> None:
+    archived(tmp_path, "FAILED", [f"java.io.IOException: refused {TOKEN}\n\tat a.b(c.java:1)"])
+    run = read_run(tmp_path, f"[ERROR] Could not execute SQL statement. Reason:\na.b.SqlException: near {TOKEN}\n", [TOKEN])
+    assert run.jobs[0].error == "java.io.IOException: refused ***"
+    assert run.error == "a.b.SqlException: near ***"
+
+
+def test_a_job_without_an_end_is_a_failure(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flink, "connector", lambda _: ())
+    monkeypatch.setattr(
+        Flink, "execute", lambda _, sql, secrets: FlinkRun((FlinkJob("tpch.orders", JOB, "FINISHED", 1, 0),))
+    )
+    with pytest.raises(FlinkFailed, match="the end of 1 of 2 jobs"):
+        flink.insert([OWN, SHARED])
 
 
 def test_secrets_are_taken_out_as_they_are_and_as_sql_has_them() -> None:
-    said = redacted(f"token {TOKEN}, 'token' = 'dapi''0123456789abcdef'", [TOKEN, ""])
-    assert said == "token ***, 'token' = '***'"
+    text = redacted(f"token {TOKEN}, 'token' = 'dapi''0123456789abcdef'", [TOKEN, ""])
+    assert text == "token ***, 'token' = '***'"
 
 
 # The jars.
@@ -124,16 +163,16 @@ def jar(path: Path, *artifacts: str) -> Path:
     return path
 
 
-def test_a_whole_set_is_taken_however_its_files_are_cut(tmp_path: Path) -> None:
-    check_whole([jar(tmp_path / f"{number}.jar", name) for number, name in enumerate(NEEDED)], "here")
-    check_whole([jar(tmp_path / "assembly.jar", *NEEDED)], "here")
+def test_a_complete_set_is_accepted_in_any_files(tmp_path: Path) -> None:
+    check_complete([jar(tmp_path / f"{number}.jar", name) for number, name in enumerate(NEEDED)], "here")
+    check_complete([jar(tmp_path / "assembly.jar", *NEEDED)], "here")
 
 
 @pytest.mark.parametrize("lost", [["jts-core"], ["delta-flink", "caffeine"], list(NEEDED)])
 def test_every_missing_artifact_is_named(tmp_path: Path, lost: list[str]) -> None:
     jars = [jar(tmp_path / f"{name}.jar", name) for name in NEEDED if name not in lost]
     with pytest.raises(FlinkUnavailable) as error:
-        check_whole(jars, "FLINK_DELTA_JARS (there)")
+        check_complete(jars, "FLINK_DELTA_JARS (there)")
     assert error.value.missing == tuple(lost)
     assert f"FLINK_DELTA_JARS (there): it lacks {', '.join(lost)}. No job was started" in str(error.value)
     assert "docs/flink.md" in str(error.value)
@@ -143,7 +182,7 @@ def test_real_jars_are_known_by_their_classes(jars_dir: Path) -> None:
     """What Spark has of them, and pyspark: all that the registries here can give."""
     spark = next(found for stamp in jars_dir.glob("*/spark.json") if (found := read_stamp(stamp.parent, "spark")))
     with pytest.raises(FlinkUnavailable) as error:
-        check_whole([*spark, *pyspark_jars().glob("*.jar")], "there")
+        check_complete([*spark, *pyspark_jars().glob("*.jar")], "there")
     assert error.value.missing == ("delta-flink", "caffeine", "failsafe")
 
 
@@ -152,7 +191,7 @@ def test_jars_are_taken_from_folders_and_from_lists(tmp_path: Path) -> None:
     three = jar(tmp_path / "3.jar")
     assert listed(str(tmp_path / "a")) == (one, two)
     assert listed(f"{three}, {one}") == listed(f"{three}{os.pathsep}{one}") == (three, one)
-    with pytest.raises(FlinkUnavailable, match=r"names .*/nowhere, which is not there"):
+    with pytest.raises(FlinkUnavailable, match=r"names .*/nowhere, which does not exist"):
         listed(f"{one},{tmp_path / 'nowhere'}")
 
 
@@ -160,11 +199,11 @@ def test_a_cut_jar_is_named(tmp_path: Path) -> None:
     whole = jar(tmp_path / "cut.jar", *NEEDED)
     whole.write_bytes(whole.read_bytes()[:100])
     with pytest.raises(FlinkUnavailable, match=r"cut\.jar cannot be read as a jar .*download it again"):
-        check_whole([whole], "there")
+        check_complete([whole], "there")
 
 
 def test_without_a_connector_nothing_is_started(flink: Flink) -> None:
-    with pytest.raises(FlinkUnavailable, match=r"was not given\. Set FLINK_DELTA_JARS") as error:
+    with pytest.raises(FlinkUnavailable, match=r"is not configured\. Set FLINK_DELTA_JARS") as error:
         flink.insert([OWN, SHARED])
     assert error.value.missing == ("delta-flink",)
 
@@ -212,7 +251,7 @@ def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink
 
 
 @pytest.mark.long
-def test_a_job_that_fails_is_told_in_flink_s_own_words(flink: Flink) -> None:
+def test_a_job_that_fails_is_reported_in_flink_s_own_words(flink: Flink) -> None:
     broken = Insert(OWN.table, OWN.uid, 10, 100, ("1 / (seq - 5)", *OWN.columns[1:]))
     restarts = {
         "restart-strategy.type": "fixed-delay",
@@ -297,9 +336,9 @@ def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: sign
             time.sleep(1)
             parent.send_signal(how)
             parent.wait(30)
-            gone, alive = psutil.wait_procs(family, timeout=30)
+            ended, alive = psutil.wait_procs(family, timeout=30)
             assert alive == []
-            assert len(gone) == len(family) == 2
+            assert len(ended) == len(family) == 2
         finally:
             parent.kill()
     if how is signal.SIGINT:

@@ -150,7 +150,7 @@ def test_an_expired_token_is_told_as_such_by_every_engine(
 
 def test_a_job_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two seconds; a DuckDB session, our commits, and a statement of Spark that goes on for longer."""
-    server = CatalogProcess.start(tmp_path, "--access-token-seconds", "2")
+    server = CatalogProcess.start(tmp_path, access_token_seconds=2)
     with server.client() as admin:
         principal = ClientPrincipal.create(admin, *WRITE)
         monkeypatch.setenv("UNITY_CLIENT_ID", principal.client_id)

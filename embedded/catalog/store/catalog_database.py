@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
 
 from embedded.catalog.managed_storage import S3
+from embedded.catalog.server_settings import ACCESS_TOKEN_SECONDS
 from embedded.catalog.store import database_schema
 from embedded.catalog.store.migrations import migrate
 
 MAX_UNPUBLISHED_COMMITS = 100
-ACCESS_TOKEN_SECONDS = 3600
 
 
 class Store:

@@ -26,6 +26,15 @@ COLUMNS = {
 }
 
 
+def write_settings(home: Path, **changes: Any) -> str:
+    """Write a server's settings into a directory, and return the file's path."""
+    home.mkdir(parents=True, exist_ok=True)
+    paths = {"state_dir": "state", "storage_root": "lake", "token_file": "token"}
+    settings = {"port": 0} | {name: str(home / path) for name, path in paths.items()} | changes
+    (home / "server.json").write_text(json.dumps(settings))
+    return str(home / "server.json")
+
+
 @dataclass
 class CatalogProcess:
     """A running server; `stop` and `kill` end it, and `start` over the same directory brings it back."""
@@ -35,10 +44,9 @@ class CatalogProcess:
     token: str
 
     @classmethod
-    def start(cls, home: Path, *extra: str) -> "CatalogProcess":
-        command = [sys.executable, "-m", "embedded.catalog", "--state-dir", str(home / "state"), "--port", "0"]
-        command += ["--storage-root", str(home / "lake"), "--token-file", str(home / "token"), "--exit-with-stdin"]
-        process = subprocess.Popen([*command, *extra], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def start(cls, home: Path, **changes: Any) -> "CatalogProcess":
+        command = [sys.executable, "-m", "embedded.catalog", write_settings(home, exit_with_stdin=True, **changes)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready = json.loads(process.stdout.readline())
         return cls(process, ready["url"], (home / "token").read_text().strip())
 

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -25,6 +26,7 @@ from tests.embedded.catalog.harness import (
     delta,
     error_of,
     published,
+    write_settings,
 )
 
 pytestmark = pytest.mark.server
@@ -98,9 +100,8 @@ def test_a_bug_answers_500_without_its_trace(tmp_path: Path) -> None:
     assert error_of(asyncio.run(get(f"{delta('s')}/tables/t"))) == (500, "InternalServerErrorException")
 
 
-def _refused_start(tmp_path: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "embedded.catalog", "--state-dir", str(tmp_path), "--storage-root", str(tmp_path)]
-    command += ["--token-file", str(tmp_path / "token"), *options]
+def _refused_start(tmp_path: Path, **changes: Any) -> str:
+    command = [sys.executable, "-m", "embedded.catalog", write_settings(tmp_path, **changes)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     return ended.stderr
@@ -109,21 +110,21 @@ def _refused_start(tmp_path: Path, *options: str) -> str:
 @pytest.mark.parametrize("root", ["s3://Bad_Bucket/x", "s3://bucket/../x", "s3:///x", "100%/lake", "__unitystorage"])
 def test_a_storage_root_that_cannot_be_one_is_said(tmp_path: Path, root: str) -> None:
     root = root if root.startswith("s3:") else str(tmp_path / root)
-    output = _refused_start(tmp_path, "--port", "0", "--storage-root", root)
+    output = _refused_start(tmp_path, storage_root=root)
     assert not Path(root).exists()
     assert "Location" in output
     assert "Traceback" not in output
 
 
 def test_a_taken_port_is_said(server: CatalogProcess, tmp_path: Path) -> None:
-    port = str(httpx.URL(server.url).port)
-    stderr = _refused_start(tmp_path, "--port", port)
+    port = httpx.URL(server.url).port
+    stderr = _refused_start(tmp_path, port=port)
     assert f"port {port} on 127.0.0.1 is taken" in stderr
-    assert "--port" in stderr
+    assert '"port"' in stderr
 
 
 def test_sigterm_stops_it(tmp_path: Path) -> None:
-    started = CatalogProcess.start(tmp_path, "--catalog", "mine")
+    started = CatalogProcess.start(tmp_path, catalog="mine")
     with started.client() as client:
         assert [item["name"] for item in client.get("/catalogs").json()["catalogs"]] == ["mine"]
     started.process.send_signal(signal.SIGTERM)

@@ -36,8 +36,8 @@ class Chaos:
     def __post_init__(self) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.port = str(probe.getsockname()[1])
-        self.server = CatalogProcess.start(self.home, "--port", self.port)
+            self.port = probe.getsockname()[1]
+        self.server = CatalogProcess.start(self.home, port=self.port)
 
     def kill_and_restart(self, progress: Callable[[], float]) -> None:
         """Kill at random points of the work: moments of its own choice, not of the clock's, so that each kill meets work."""
@@ -46,7 +46,7 @@ class Chaos:
             while progress() < moment:
                 time.sleep(0.001)
             self.server.kill()
-            self.server = CatalogProcess.start(self.home, "--port", self.port)
+            self.server = CatalogProcess.start(self.home, port=self.port)
 
     def acknowledge(self, version: int, file_name: str) -> None:
         with self.lock:

@@ -136,7 +136,7 @@ def test_what_the_token_endpoint_refuses(
 @pytest.fixture
 def short_lived(tmp_path: Path) -> Iterator[CatalogProcess]:
     started = CatalogProcess.start(
-        tmp_path, "--access-token-seconds", "1", "--principal", "etl=USE_CATALOG,SELECT,CREATE_CATALOG"
+        tmp_path, access_token_seconds=1, principals={"etl": ["USE_CATALOG", "SELECT", "CREATE_CATALOG"]}
     )
     yield started
     assert started.stop() == 0
@@ -158,7 +158,7 @@ def test_access_tokens_expire_and_are_renewed(short_lived: CatalogProcess) -> No
     assert [item.name for item in client.catalogs.list()] == ["ratify"]
 
 
-def test_principals_of_the_command_line_keep_what_the_admin_changed(short_lived: CatalogProcess, tmp_path: Path) -> None:
+def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: CatalogProcess, tmp_path: Path) -> None:
     token_file = tmp_path / "etl.token"
     assert token_file.stat().st_mode & 0o777 == 0o600
     admin = WorkspaceClient(host=short_lived.url, token=short_lived.token, auth_type="pat")
@@ -170,7 +170,7 @@ def test_principals_of_the_command_line_keep_what_the_admin_changed(short_lived:
         assert (assigned.principal, assigned.privileges) == ("etl", privileges)
     admin.grants.update("catalog", "ratify", changes=[PermissionsChange(principal="etl", remove=[Privilege.SELECT])])
     assert short_lived.stop() == 0
-    again = CatalogProcess.start(tmp_path, "--principal", "etl=USE_CATALOG,SELECT")
+    again = CatalogProcess.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
     etl = WorkspaceClient(host=again.url, token=token_file.read_text().strip(), auth_type="pat")
     [assigned] = etl.grants.get("catalog", "ratify").privilege_assignments
     assert assigned.privileges == [Privilege.USE_CATALOG]

@@ -312,7 +312,7 @@ OPEN = {
 
 @pytest.mark.parametrize(("file", "who", "examples"), SHORT + LONG)
 def test_every_answer_is_within_the_specification(tmp_path: Path, file: str, who: str, examples: int) -> None:
-    server = CatalogProcess.start(tmp_path, "--principal", "nobody=")
+    server = CatalogProcess.start(tmp_path, principals={"nobody": []})
     spec = published(file)
     with server.client() as client:
         show(spec, create_examples(client))

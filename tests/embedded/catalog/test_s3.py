@@ -27,7 +27,7 @@ def s3() -> Iterator[MotoS3]:
 
 @pytest.fixture(scope="module")
 def server(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    started = CatalogProcess.start(tmp_path_factory.mktemp("s3"), f"--s3-role-arn={ROLE}", f"--s3-endpoint={s3.url}")
+    started = CatalogProcess.start(tmp_path_factory.mktemp("s3"), s3_role_arn=ROLE, s3_endpoint=s3.url)
     yield started
     assert started.stop() == 0
 
@@ -169,10 +169,10 @@ def test_a_drop_deletes_what_is_under_the_prefix_and_nothing_beside_it(
 
 
 def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
-    """`--storage-root s3://…`; and what a failed deletion left is deleted by the next start."""
+    """A storage root on S3; and what a failed deletion left is deleted by the next start."""
     home = tmp_path / "home"
-    options = [f"--s3-role-arn={ROLE}", f"--s3-endpoint={s3.url}", f"--storage-root=s3://{BUCKET}/whole"]
-    server = CatalogProcess.start(home, *options)
+    settings = {"s3_role_arn": ROLE, "s3_endpoint": s3.url, "storage_root": f"s3://{BUCKET}/whole"}
+    server = CatalogProcess.start(home, **settings)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         table = TableClient.create(client, "s", "t")
@@ -180,12 +180,12 @@ def test_a_catalog_on_s3(s3: MotoS3, tmp_path: Path) -> None:
         assert table.update(add_commit(1)).status_code == 200
     server.stop()
     s3.client().put_object(Bucket=BUCKET, Key=f"{_key(table.location)}/a", Body=b"")
-    unable = CatalogProcess.start(home, f"--storage-root=s3://{BUCKET}/whole")
+    unable = CatalogProcess.start(home, storage_root=f"s3://{BUCKET}/whole")
     with unable.client() as client:
         assert client.delete("/tables/ratify.s.t").status_code == 200
         assert s3.objects("whole/") == [f"{_key(table.location)}/a"]
     unable.stop()
-    assert CatalogProcess.start(home, *options).stop() == 0
+    assert CatalogProcess.start(home, **settings).stop() == 0
     assert s3.objects("whole/") == []
 
 
@@ -210,19 +210,19 @@ def test_secrets_are_not_shown(s3: MotoS3) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("options", "status", "message"),
+    ("settings", "status", "message"),
     [
-        ([], 501, "--s3-role-arn"),
-        ([f"--s3-role-arn={ROLE}", "--s3-endpoint=http://127.0.0.1:9"], 500, "STS gave no credentials"),
+        ({}, 501, "s3_role_arn"),
+        ({"s3_role_arn": ROLE, "s3_endpoint": "http://127.0.0.1:9"}, 500, "STS gave no credentials"),
     ],
     ids=["no role", "no STS"],
 )
-def test_failures_have_a_clear_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], status: int, message: str
+def test_what_fails_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], status: int, message: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    server = CatalogProcess.start(tmp_path, *options)
+    server = CatalogProcess.start(tmp_path, **settings)
     with server.client() as client:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify", "storage_root": ROOT}).raise_for_status()
         answer = client.post(f"{delta('s')}/staging-tables", json={"name": "t"})

@@ -6,11 +6,11 @@ package ratify
  * The supervisor holds the other end of that pipe, so the JVM cannot outlive it, whatever signal ended it and whatever
  * the operating system. The first argument is the class; the others are its arguments.
  */
-object Leashed {
+object ParentWatch {
   def main(args: Array[String]): Unit = {
-    daemon("leash") {
+    daemon("parent-watch") {
       while (System.in.read() >= 0) {}
-      daemon("leash-halt") {
+      daemon("parent-watch-halt") {
         // Shutdown hooks may wait for ever on a peer that has died with the supervisor.
         Thread.sleep(5000)
         Runtime.getRuntime.halt(143)

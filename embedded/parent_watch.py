@@ -1,6 +1,6 @@
-"""Run any program on a leash: it ends, with all that it started, when this process's standard input does.
+"""Run any program so that it ends, with all that it started, when this process's standard input does.
 
-`python -m embedded.leash COMMAND [ARGUMENT …]`, started as a `Child`, is for programs that do not watch their own input.
+`python -m embedded.parent_watch COMMAND [ARGUMENT …]`, started as a `Child`, is for programs that do not watch their input.
 """
 
 import contextlib
@@ -9,30 +9,31 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 
 import psutil
 
-# Ctrl-C first, which programs take as "stop what you started, then yourself"; then what cannot be left unheard.
+from embedded.child_process import call_at_end_of_input
+
+# Ctrl-C first, which programs take as "stop what you started, then yourself"; then what they cannot ignore.
 _ENDINGS = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 0.0))
 
 
 def main() -> int:
-    """Return the program's exit code; 0 where it was told to stop."""
-    told = threading.Event()
+    """Return the program's exit code; 0 where it was stopped."""
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: told.set())
+        signal.signal(number, lambda _number, _frame: stopped.set())
     process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-    threading.Thread(target=_at_end_of_input, args=(told.set,), daemon=True).start()
-    while process.poll() is None and not told.is_set():
-        told.wait(0.2)
+    call_at_end_of_input(stopped.set)
+    while process.poll() is None and not stopped.wait(0.2):
+        pass
     code = process.poll()
     _end_group()
     return 0 if code is None else code
 
 
 def _end_group() -> None:
-    """End all that is left of this process's group, which holds the program and what it started."""
+    """End the other processes of this one's group: the program and what it started."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     group = os.getpgid(0)
@@ -51,11 +52,6 @@ def _is_other(process: psutil.Process, group: int) -> bool:
         return process.pid != os.getpid() and os.getpgid(process.pid) == group
     except (ProcessLookupError, PermissionError):
         return False
-
-
-def _at_end_of_input(stop: Callable[[], None]) -> None:
-    sys.stdin.buffer.read()
-    stop()
 
 
 if __name__ == "__main__":
