@@ -117,12 +117,15 @@ def test_those_who_wait_share_a_version(queue: CommitQueue, log: Log, tmp_path: 
     assert log.commits[1] == list("abcd")
 
 
-def test_a_commit_has_bounds_and_the_oldest_go_first(tmp_path: Path, log: Log) -> None:
-    by_loads = CommitQueue(tmp_path / "queue", max_loads=2)
-    answers = together(by_loads, log, [staged(tmp_path, name) for name in "abcde"])
+def test_a_commit_has_bounds_and_the_oldest_go_first(
+    queue: CommitQueue, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_LOADS", 2)
+    answers = together(queue, log, [staged(tmp_path, name) for name in "abcde"])
     assert [answer.version for answer in answers] == [2, 2, 3, 3, 4]  # type: ignore[union-attr]
-    by_bytes = CommitQueue(tmp_path / "queue", max_bytes=100)
-    answers = together(by_bytes, log, [staged(tmp_path, f"{name}2", size=60) for name in "abc"])
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_LOADS", 2_000)
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_BYTES", 100)
+    answers = together(queue, log, [staged(tmp_path, f"{name}2", size=60) for name in "abc"])
     assert [answer.version for answer in answers] == [6, 7, 8]  # type: ignore[union-attr]
 
 
