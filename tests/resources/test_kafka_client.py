@@ -88,7 +88,7 @@ def test_how_far_a_reader_is_behind_counts_what_is_still_there() -> None:
     assert offset_range.behind({"t": {0: 10, 1: 4, 2: 7}}) == 0
 
 
-def test_a_broker_that_is_down_is_said_soon_and_by_name(nowhere: None) -> None:
+def test_a_broker_that_is_down_is_reported_soon_and_by_name(nowhere: None) -> None:
     began = time.monotonic()
     kafka = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1)
     for ask in (lambda: kafka.offset_range(["t"]), lambda: kafka.show_progress("g", {"t": {0: 1}})):
@@ -148,8 +148,8 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(
     assert time.monotonic() - began < 8
     with pytest.raises(BrokerDenied):
         kafka.progress("g", ["t"])
-    said = capfd.readouterr()
-    assert "not-the-s3cret" not in f"{refused.value}{caplog.text}{said.out}{said.err}"
+    shown = capfd.readouterr()
+    assert "not-the-s3cret" not in f"{refused.value}{caplog.text}{shown.out}{shown.err}"
 
 
 @pytest.mark.stack
