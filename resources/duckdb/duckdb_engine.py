@@ -64,7 +64,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
     threads: int = Field(default=0, description="0: one for each core")
     attempts: int = Field(default=50, description="How often a commit is proposed in all, if other writers commit first")
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
-    aws_region: str = Field(default="", description="Of the object store; empty: RATIFY_S3_REGION, or us-east-1")
 
     _con: Any = PrivateAttr(default=None)
     _extended: bool = PrivateAttr(default=False)
@@ -97,7 +96,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
     @property
     def region(self) -> str:
         """Region of the object store behind the catalog."""
-        return self.aws_region or Settings().ratify_s3_region or "us-east-1"
+        return Settings().ratify_s3_region or "us-east-1"
 
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""

@@ -31,7 +31,9 @@ from resources.errors import AlreadyLoaded, CatalogError, RatifyError
 logger = logging.getLogger(__name__)
 
 MAX_LOADS = 2_000
+"""The most loads of one commit, apart from those of a single append."""
 MAX_BYTES = 1 << 30
+"""The most bytes of Parquet of one commit, apart from those of a single append."""
 _UNLOCKED_S = 60
 # Longer than any writer waits for the catalog.
 _STAGED_S = 86_400
@@ -127,14 +129,9 @@ OpenYieldWindow = Callable[[YieldWindow], YieldWindow]
 class CommitQueue:
     """The requests for one table on this machine."""
 
-    def __init__(self, folder: Path, max_loads: int = MAX_LOADS, max_bytes: int = MAX_BYTES) -> None:
-        """`folder` is on a local disk, shared by all processes that append to the table, and used for no other table.
-
-        A commit takes requests until it has `max_loads` loads or `max_bytes` bytes of Parquet, and at least one.
-        """
+    def __init__(self, folder: Path) -> None:
+        """`folder` is on a local disk, shared by all processes that append to the table, and used for no other table."""
         self._folder = folder
-        self._max_loads = max_loads
-        self._max_bytes = max_bytes
         folder.mkdir(parents=True, exist_ok=True)
 
     def commit(self, staged: Staged, append: Append, open_yield_window: OpenYieldWindow | None = None) -> Ratified:
@@ -198,7 +195,7 @@ class CommitQueue:
         for path in sorted(self._folder.glob("*.request")):
             staged = Staged.from_json(path.read_text().splitlines()[0])
             size += staged.size
-            if group and (len(seen) + len(staged.loads) > self._max_loads or size > self._max_bytes):
+            if group and (len(seen) + len(staged.loads) > MAX_LOADS or size > MAX_BYTES):
                 break
             # Of two with the same load the second waits, and then gets AlreadyLoaded.
             if seen.isdisjoint(staged.loads):

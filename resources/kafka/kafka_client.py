@@ -119,14 +119,6 @@ class Kafka(dg.ConfigurableResource[Any]):
                 return True
         return False
 
-    def delete_records(self, before: Offsets) -> None:
-        """Delete the records before the given offsets, as retention does when they have expired."""
-        from confluent_kafka import TopicPartition
-
-        with self._admin() as (admin, ask):
-            until = [TopicPartition(*at) for at in _flat(before)]
-            ask(partial(admin.delete_records, until, request_timeout=self.timeout_seconds))
-
     @contextmanager
     def producer(self, **settings: Any) -> "Generator[Producer]":
         """A producer that writes each record once, in order; all have arrived after the block.

@@ -23,6 +23,7 @@ from resources.settings import Settings
 from resources.spark.streaming_query import Batch, StreamOptions, StreamRun, batch_of, failure, offsets
 from tests.ingest.topic_streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
+from tests.resources.topic_retention import delete_records
 
 
 class Bronze:
@@ -189,7 +190,7 @@ def test_an_expired_topic_is_an_error_or_a_gap_that_is_told(bronze: Bronze) -> N
     bronze.send(300)
     bronze.ingest()
     bronze.send(300)
-    bronze.kafka.delete_records({bronze.topic: {0: 150, 1: 100}})
+    delete_records(bronze.kafka, {bronze.topic: {0: 150, 1: 100}})
     with pytest.raises(OffsetsExpired, match=f"{bronze.topic}/0: 100 to 149.*on_data_loss"):
         bronze.ingest()
     assert bronze.held() == dict.fromkeys(range(3), (100, 0, 99))
@@ -199,7 +200,7 @@ def test_an_expired_topic_is_an_error_or_a_gap_that_is_told(bronze: Bronze) -> N
     # The same with the checkpoint lost.
     bronze.forget_checkpoint()
     bronze.send(30)
-    bronze.kafka.delete_records({bronze.topic: {2: 210}})
+    delete_records(bronze.kafka, {bronze.topic: {2: 210}})
     with pytest.raises(OffsetsExpired, match=f"{bronze.topic}/2: 200 to 209"):
         bronze.ingest()
     assert bronze.ingest(on_data_loss="continue").gaps == (Gap(bronze.topic, 2, 200, 209),)
@@ -210,7 +211,7 @@ def test_an_expired_topic_is_an_error_or_a_gap_that_is_told(bronze: Bronze) -> N
 def test_a_full_refresh_is_refused_unless_forced(bronze: Bronze) -> None:
     bronze.send(300)
     bronze.ingest()
-    bronze.kafka.delete_records({bronze.topic: {0: 60}})
+    delete_records(bronze.kafka, {bronze.topic: {0: 60}})
     with pytest.raises(ResetRefused, match=f"60 offsets.*{bronze.topic}/0: the table holds 0 to 99, the topic begins at 60"):
         bronze.ingest(full_refresh=True)
     assert sum(rows for rows, _, _ in bronze.held().values()) == 300

@@ -47,7 +47,7 @@ def lost_replies(url: str) -> Generator[LostReplies]:
             do_GET = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Be silent: what fails is told by the test."""
+                """Log nothing: the test reports failures."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
             state.url = f"http://127.0.0.1:{server.server_port}"

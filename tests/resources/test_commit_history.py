@@ -47,12 +47,12 @@ def test_a_row_of_spark() -> None:
     assert commit.rows_added == 12
 
 
-def test_a_row_of_duckdb_says_nothing_of_rows() -> None:
+def test_a_row_of_duckdb_has_no_number_of_rows() -> None:
     commit = commit_from_row(row(engineInfo="DuckDB", operation="UNKNOWN", operationMetrics=None, userMetadata=None))
     assert (commit.engine, commit.metrics, commit.rows_added, commit.user_metadata) == (Engine.DUCKDB, {}, None, None)
 
 
-def test_a_merge_says_what_it_inserted() -> None:
+def test_a_merge_reports_inserted_rows() -> None:
     commit = commit_from_row(row(operationMetrics={"numTargetRowsInserted": "4", "numTargetRowsDeleted": "1"}))
     assert commit.rows_added == 4
 

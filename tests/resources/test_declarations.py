@@ -50,7 +50,7 @@ def test_types_that_every_engine_knows(type_: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "said"),
+    ("type_", "message"),
     [
         ("timestamp_ntz", "TIMESTAMP_NTZ"),
         ("TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ"),
@@ -83,8 +83,8 @@ def test_types_that_every_engine_knows(type_: str) -> None:
         ("", "Spark, DuckDB and Delta"),
     ],
 )
-def test_types_that_are_refused(type_: str, said: str) -> None:
-    with pytest.raises(UnsafeDeclaration, match=said) as refused:
+def test_types_that_are_refused(type_: str, message: str) -> None:
+    with pytest.raises(UnsafeDeclaration, match=message) as refused:
         of_type(type_)
     assert "bronze.t, column 'c'" in str(refused.value)
 
@@ -98,7 +98,7 @@ def test_names_that_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"layer": "platinum"}, "no layer 'platinum'"),
         ({"columns": ()}, "without columns"),
@@ -112,8 +112,8 @@ def test_names_that_are_refused(name: str) -> None:
         ({"properties": {"delta.identity.start": "1"}}, "delta.identity.start"),
     ],
 )
-def test_declarations_that_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsafeDeclaration, match=said):
+def test_declarations_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsafeDeclaration, match=message):
         declare(**changes)
 
 

@@ -32,7 +32,7 @@ def files(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
     return sorted(log.files(log.refresh()), key=lambda file: file.path)
 
 
-def told(found: list[LiveFile]) -> list[tuple[object, ...]]:
+def summary(found: list[LiveFile]) -> list[tuple[object, ...]]:
     return [(file.key, file.rows, file.version, file.add["size"]) for file in found]
 
 
@@ -70,12 +70,14 @@ def test_files_by_commits_and_checkpoints_and_deletion_vectors(lake: Lakehouse, 
         session.con.execute(f"CALL unity_catalog_checkpoint_table('uc.bronze.{table.name}')")
     assert any(name.startswith(f"{4:020d}.checkpoint") for name in storage.names("_delta_log"))
     after = files(lake, table)
-    assert told(after) == told(before)
+    assert summary(after) == summary(before)
     lake.run(f"UPDATE {lake.full(table)} SET v = 'new' WHERE id = 10")
     assert len(agree_with_spark(lake, table)) == 3
 
 
-def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lakehouse, table: TableDeclaration) -> None:
+def test_a_removed_file_is_removed_for_every_engine_and_described_in_the_log(
+    lake: Lakehouse, table: TableDeclaration
+) -> None:
     for number in range(2):
         append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
@@ -83,8 +85,8 @@ def test_what_is_removed_is_gone_for_all_and_the_log_says_what_it_was(lake: Lake
     (deleted,) = [file for file in log.files(log.refresh()) if file.has_deletion_vector]
     made = log.commit(lambda snapshot: Proposal(removes=[deleted], operation="WRITE"))
     (remove,) = [action["remove"] for action in lake.commit(table, made.version) if "remove" in action]
-    said = {key: value for key, value in remove.items() if key not in {"deletionTimestamp", "deletionVector"}}
-    assert said == {
+    fields = {key: value for key, value in remove.items() if key not in {"deletionTimestamp", "deletionVector"}}
+    assert fields == {
         "path": deleted.add["path"],
         "partitionValues": {},
         "size": deleted.add["size"],
@@ -125,11 +127,11 @@ def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp
         storage.write(path, (tmp_path / "made.parquet").read_bytes())
 
     def add(file: LiveFile) -> str:
-        said = {
+        values = {
             key: literal(str(file.add[key])) for key in ("path", "stats", "size", "baseRowId", "defaultRowCommitVersion")
         }
         fields = ", ".join(
-            f"{key} := {value if key in {'path', 'stats'} else value + '::BIGINT'}" for key, value in said.items()
+            f"{key} := {value if key in {'path', 'stats'} else value + '::BIGINT'}" for key, value in values.items()
         )
         return f"SELECT struct_pack({fields}, partitionValues := MAP {{}}::MAP(VARCHAR, VARCHAR)) AS add"
 
@@ -151,13 +153,13 @@ def test_checkpoints_of_every_kind(lake: Lakehouse, table: TableDeclaration, tmp
                 parquet(f"{name}.{uuid4()}.parquet", f"SELECT struct_pack(path := unnest({sidecars})) AS sidecar")
     for version in range(2):
         storage.remove(f"_delta_log/{version:020d}.json")
-    assert told(files(lake, table)) == told(before)
+    assert summary(files(lake, table)) == summary(before)
     assert sorted(file.version or 0 for file in before) == [1, 2]
     append(lake.duckdb, table, "SELECT 20, 'r'", "2")
     assert len(files(lake, table)) == 3
 
 
-def test_a_version_that_another_lost_is_seen_and_its_turn_awaited(lake: Lakehouse, table: TableDeclaration) -> None:
+def test_a_version_that_another_lost_is_found_and_its_commit_awaited(lake: Lakehouse, table: TableDeclaration) -> None:
     first = append(lake.duckdb, table, "SELECT 1, 'x'", "1").version
     log = lake.duckdb.log(lake.full(table))
     assert newest_lost_version(log, -1) == -1

@@ -88,7 +88,7 @@ def test_concurrent_writers_lose_and_double_nothing(lake: Lakehouse, table: Tabl
     assert [commit.version for commit in history] == list(range(lake.version(table), -1, -1))
     assert lake.rows(table) == [(w * 100 + n, f"w{w}") for w in range(writers) for n in range(appends)]
     for result in results:
-        # The version that the writer was told is the one whose commit carries its load.
+        # The version that the writer got is the one whose commit carries its load.
         actions = lake.commit(table, result.version)
         assert {*result.loads} < {"", *(action["txn"]["appId"] for action in actions if "txn" in action)}
 
@@ -110,7 +110,7 @@ def test_two_writers_of_one_load(lake: Lakehouse, table: TableDeclaration) -> No
 
 
 @pytest.mark.parametrize(
-    ("columns", "more", "said"),
+    ("columns", "more", "message"),
     [
         ("id BIGINT, v STRING", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "column mapping"),
         ("id BIGINT", "", "column v: string is to be written, but the table has no such column"),
@@ -121,15 +121,15 @@ def test_two_writers_of_one_load(lake: Lakehouse, table: TableDeclaration) -> No
     ],
     ids=["column mapping", "one less", "other type", "one more", "partitioned", "generated"],
 )
-def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, columns: str, more: str, said: str) -> None:
+def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, columns: str, more: str, message: str) -> None:
     table = pairs()
     lake.catalog.ensure_schemas(("bronze",))
     safe = "" if "mode" in more else "TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
     lake.run(f"CREATE TABLE {lake.full(table)} ({columns}) USING DELTA {more} {safe}")
-    with pytest.raises(UnsafeTable, match=said):
+    with pytest.raises(UnsafeTable, match=message):
         append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
     assert (lake.version(table), lake.spark.count(table)) == (0, 0)
-    if said == "column mapping":
+    if message == "column mapping":
         lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
         append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
         assert lake.rows(table) == [(1, "a")]
@@ -202,7 +202,7 @@ def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDecl
         ("IO Error: failed with 409: Commit version already taken", CommitConflict),
     ],
 )
-def test_errors_are_told_apart_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
+def test_errors_are_distinguished_by_the_status_and_not_by_digits_in_an_address(text: str, kind: type[Exception]) -> None:
     with pytest.raises(kind), translating("test"):
         raise IOException(text)
 
@@ -224,7 +224,7 @@ def test_a_refusal_after_a_lost_reply_takes_nothing_back(
     with monkeypatch.context() as patch:
         patch.setattr(UnityCatalog, "update_table", accepted_unheard)
         if then is CommitConflict:
-            # The log itself tells whose the version is.
+            # The log itself shows whose version it is.
             assert append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one").version == 1
         else:
             with pytest.raises(CommitOutcomeUnknown, match="cannot be written twice"):

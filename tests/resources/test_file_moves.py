@@ -55,8 +55,8 @@ def test_a_dead_letter_has_its_reason_beside_it(zone: LandingZone) -> None:
     assert dead_letter(zone, PATH, version, "_dead_letter", "no header") is Moved.DONE
     found = there(zone)
     assert sorted(found) == [f"_dead_letter/{PATH}", f"_dead_letter/{PATH}.reason.json"]
-    said = json.loads(found[f"_dead_letter/{PATH}.reason.json"])
-    assert said == {"path": PATH, "bytes": len(PATH), "fingerprint": version, "reason": "no header"}
+    reason = json.loads(found[f"_dead_letter/{PATH}.reason.json"])
+    assert reason == {"path": PATH, "bytes": len(PATH), "fingerprint": version, "reason": "no header"}
     assert zone.files() == []
 
 
@@ -72,7 +72,7 @@ def test_only_the_version_that_is_meant_is_touched(zone: LandingZone) -> None:
     assert there(zone) == {PATH: b"something else"}
 
 
-def test_what_is_gone_is_told(zone: LandingZone) -> None:
+def test_a_missing_file_is_reported(zone: LandingZone) -> None:
     version = mark(zone)
     assert delete(zone, PATH, version) is Moved.DONE
     assert {archive(zone, PATH, version, "_archive"), delete(zone, PATH, version)} == {Moved.MISSING}

@@ -117,16 +117,19 @@ def test_those_who_wait_share_a_version(queue: CommitQueue, log: Log, tmp_path: 
     assert log.commits[1] == list("abcd")
 
 
-def test_a_commit_has_bounds_and_the_oldest_go_first(tmp_path: Path, log: Log) -> None:
-    by_loads = CommitQueue(tmp_path / "queue", max_loads=2)
-    answers = together(by_loads, log, [staged(tmp_path, name) for name in "abcde"])
+def test_a_commit_has_bounds_and_the_oldest_go_first(
+    queue: CommitQueue, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_LOADS", 2)
+    answers = together(queue, log, [staged(tmp_path, name) for name in "abcde"])
     assert [answer.version for answer in answers] == [2, 2, 3, 3, 4]  # type: ignore[union-attr]
-    by_bytes = CommitQueue(tmp_path / "queue", max_bytes=100)
-    answers = together(by_bytes, log, [staged(tmp_path, f"{name}2", size=60) for name in "abc"])
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_LOADS", 2_000)
+    monkeypatch.setattr("resources.duckdb.group_commit.MAX_BYTES", 100)
+    answers = together(queue, log, [staged(tmp_path, f"{name}2", size=60) for name in "abc"])
     assert [answer.version for answer in answers] == [6, 7, 8]  # type: ignore[union-attr]
 
 
-def test_of_two_with_the_same_load_one_is_told_so(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
+def test_of_two_with_the_same_load_one_gets_already_loaded(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
     first, second, other = together(
         queue, log, [staged(tmp_path, "a", "same"), staged(tmp_path, "b", "same"), staged(tmp_path, "c")]
     )
@@ -158,7 +161,7 @@ def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Lo
     assert fine == Ratified(3, 1, ("fine",))
 
 
-def test_all_hear_that_the_catalog_is_gone(queue: CommitQueue, tmp_path: Path) -> None:
+def test_all_writers_get_the_error_of_the_catalog(queue: CommitQueue, tmp_path: Path) -> None:
     class Gone(Log):
         def append(self, group: Sequence[Staged]) -> tuple[int, int]:
             if any(one.loads[0] in "ab" for one in group):
@@ -204,7 +207,7 @@ def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue
         process.join(60)
         assert process.exitcode == 0
     assert sorted(log.loads) == sorted(f"{name}{number}" for name in names for number in range(count))
-    # What was left behind is cleared away, but for a request that was being made: only later can it be told from a new one.
+    # Files of dead writers are removed, except a request that was being written: it looks like a new one for a while.
     for left in (tmp_path / "queue").glob("*.making"):
         os.utime(left, (0, 0))
     queue.commit(staged(tmp_path, "last"), log.append)

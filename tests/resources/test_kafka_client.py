@@ -17,6 +17,7 @@ from resources.errors import BrokerDenied, BrokerUnavailable, NotConfigured, Str
 from resources.kafka.kafka_client import Kafka, OffsetRange
 from resources.settings import Settings
 from tests.conftest import TestBroker
+from tests.resources.topic_retention import delete_records
 
 # What is left of a client that was refused is collected while its thread gives up what it was asked.
 REFUSED = """
@@ -87,7 +88,7 @@ def test_how_far_a_reader_is_behind_counts_what_is_still_there() -> None:
     assert offset_range.behind({"t": {0: 10, 1: 4, 2: 7}}) == 0
 
 
-def test_a_broker_that_is_down_is_said_soon_and_by_name(nowhere: None) -> None:
+def test_a_broker_that_is_down_is_reported_soon_and_by_name(nowhere: None) -> None:
     began = time.monotonic()
     kafka = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1)
     for ask in (lambda: kafka.offset_range(["t"]), lambda: kafka.show_progress("g", {"t": {0: 1}})):
@@ -105,11 +106,11 @@ def test_topics_offsets_and_groups(kafka: Kafka, fresh_topic: str) -> None:
     with kafka.producer() as producer:
         for number in range(300):
             producer.produce(fresh_topic, value=b"x", partition=number % 3)
-    kafka.delete_records({fresh_topic: {1: 40}})
+    delete_records(kafka, {fresh_topic: {1: 40}})
     offset_range = kafka.offset_range([fresh_topic])
     assert offset_range == OffsetRange({fresh_topic: {0: 0, 1: 40, 2: 0}}, {fresh_topic: {0: 100, 1: 100, 2: 100}})
     with pytest.raises(StreamError, match="out of range"):
-        kafka.delete_records({fresh_topic: {1: 101}})
+        delete_records(kafka, {fresh_topic: {1: 101}})
     assert kafka.progress("shown", [fresh_topic]) == {fresh_topic: {}}
     kafka.show_progress("shown", {fresh_topic: {0: 7, 2: 100}})
     assert kafka.progress("shown", [fresh_topic]) == {fresh_topic: {0: 7, 2: 100}}
@@ -147,8 +148,8 @@ def test_a_wrong_password_is_refused_at_once_and_never_shown(
     assert time.monotonic() - began < 8
     with pytest.raises(BrokerDenied):
         kafka.progress("g", ["t"])
-    said = capfd.readouterr()
-    assert "not-the-s3cret" not in f"{refused.value}{caplog.text}{said.out}{said.err}"
+    shown = capfd.readouterr()
+    assert "not-the-s3cret" not in f"{refused.value}{caplog.text}{shown.out}{shown.err}"
 
 
 @pytest.mark.stack

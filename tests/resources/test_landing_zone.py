@@ -79,7 +79,7 @@ def test_fetch_hashes_the_bytes_that_it_copies(root: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", ["trips/gone.csv", "gone/gone.csv"])
-def test_a_file_that_is_gone(root: str, tmp_path: Path, path: str) -> None:
+def test_a_missing_file(root: str, tmp_path: Path, path: str) -> None:
     put(root, "trips/1.csv")
     with pytest.raises(LandingUnavailable, match="Check LANDING_URL"):
         LandingZone(url=root).fetch(path, tmp_path)

@@ -100,7 +100,7 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
     with refused(needs), spark._translating():
         frame.write.mode("append").saveAsTable(full)
     assert (lake.version(table), written(location)[0]) == before
-    # A stream is told when it commits, and leaves files of which no reader takes notice.
+    # A stream is refused when it commits, and leaves files that no reader sees.
     with refused(needs), spark._translating():
         rate = spark.session.readStream.format("rate").load().selectExpr("value AS id", "'s' AS v")
         options = {"checkpointLocation": str(tmp_path / "checkpoint")}
@@ -116,7 +116,7 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
     assert [commit.version for commit in spark.history(full)] == [1, 0]
 
 
-def test_an_expired_token_is_told_as_such_by_every_engine(
+def test_every_engine_reports_an_expired_token(
     lake: Lakehouse, admin: httpx.Client, as_: As, table: TableDeclaration
 ) -> None:
     token = ClientPrincipal.create(admin, *WRITE).token(10)
@@ -124,18 +124,18 @@ def test_an_expired_token_is_told_as_such_by_every_engine(
     with duckdb.session() as attached:
         assert attached.count(table) == 1
         outlive(admin, token)
-        said = []
+        raised = []
         # It is attached, and what it reads it has read before: only what it writes is asked for.
         with refused("expired or revoked", "Check UNITY_TOKEN") as error:
             attached.rows(f"INSERT INTO uc.{table.layer}.{table.name} VALUES (2, 'b')")
-        said.append(error)
+        raised.append(error)
         with refused("expired or revoked", "Check UNITY_TOKEN") as error:
             attached.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
-        said.append(error)
+        raised.append(error)
     with refused("expired or revoked", "Check UNITY_TOKEN") as error, duckdb.session() as fresh:
         fresh.attach()
         fresh.count(table)
-    said.append(error)
+    raised.append(error)
     for work in (
         lambda: spark.count(table),
         lambda: spark.sql(f"INSERT INTO {lake.full(table)} VALUES (2, 'b')"),
@@ -143,8 +143,8 @@ def test_an_expired_token_is_told_as_such_by_every_engine(
     ):
         with refused("expired or revoked", "Check ") as error:
             work()
-        said.append(error)
-    assert not [error for error in said if token in str(error.value)]
+        raised.append(error)
+    assert not [error for error in raised if token in str(error.value)]
     assert lake.rows(table) == [(1, "a")]
 
 

@@ -61,7 +61,7 @@ def test_the_rows_of_one_file_are_replaced_wherever_they_are(lake: Lakehouse) ->
     lake.run(f"INSERT INTO {lake.full(table)} VALUES (5, TIMESTAMP '2013-01-01 05:00:00Z', NULL)")
     made = replaced(lake, table, "a", "content:1", "content:2", 11, 12, 13)
     # The first attempt was made on what this log knew last, before Spark's commit.
-    assert made == Replaced(4, rows=3, gone=2, attempts=2)
+    assert made == Replaced(4, rows=3, removed=2, attempts=2)
     wanted = [(3, "b"), (4, "c"), (5, None), (11, "a"), (12, "a"), (13, "a")]
     assert sorted(rows(lake, table), key=lambda row: row[0]) == wanted
     actions = lake.commit(table, 4)
@@ -103,7 +103,7 @@ def test_two_replacements_of_one_file_are_not_mixed(lake: Lakehouse) -> None:
     (won,) = [number for number, end in ends.items() if end == "won"]
     assert sum("content:0, whose rows were to be replaced" in end for end in ends.values()) == 2
     assert rows(lake, table) == [(2, "b"), (won, "a")]
-    # What the losers wrote is gone; what the first version named stays, for those who read it.
+    # The losers' files are removed; those of the first version stay, for its readers.
     assert len(on_disk(lake, table)) == 3
 
 
@@ -122,18 +122,18 @@ def test_appends_beside_it_lose_and_double_nothing(lake: Lakehouse, monkeypatch:
 
     monkeypatch.setattr(DeltaLog, "_propose", after_an_append)
     made = replaced(lake, table, "a", "content:1", "content:2", 11, duckdb=replacing)
-    assert made == Replaced(4, rows=1, gone=3, attempts=3)
+    assert made == Replaced(4, rows=1, removed=3, attempts=3)
     assert rows(lake, table) == [(2, "b"), (11, "a"), (30, "b"), (40, "b")]
 
 
 @pytest.mark.parametrize(
-    ("property_", "said"), [("delta_appendOnly", "append-only"), ("delta_enableChangeDataFeed", "change data feed")]
+    ("property_", "message"), [("delta_appendOnly", "append-only"), ("delta_enableChangeDataFeed", "change data feed")]
 )
-def test_where_rows_may_not_be_removed(lake: Lakehouse, property_: str, said: str) -> None:
+def test_where_rows_may_not_be_removed(lake: Lakehouse, property_: str, message: str) -> None:
     table = new_table(lake, **{property_: "true"})
     append(lake.duckdb, table, f"{select('a', 1)} UNION ALL {select('b', 2)}", "content:1", "path:a")
     before = on_disk(lake, table)
-    with pytest.raises(UnsafeTable, match=said):
+    with pytest.raises(UnsafeTable, match=message):
         replaced(lake, table, "a", "content:1", "content:2", 11)
     assert (lake.version(table), on_disk(lake, table)) == (1, before)
 

@@ -1,4 +1,4 @@
-"""Settings: the environment beats the running stack, and what is missing is said with what to do."""
+"""Settings: the environment beats the running stack, and an error for a missing one names the next step."""
 
 import json
 from pathlib import Path

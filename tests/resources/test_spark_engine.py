@@ -1,4 +1,4 @@
-"""Spark: tables made once, MERGE and its counts, no version where nothing changed, and what it says when it is gone."""
+"""Spark: tables made once, MERGE and its counts, no version if nothing changed, and errors of a stopped server."""
 
 import datetime as dt
 import socket
@@ -47,7 +47,7 @@ def test_mirror_inserts_updates_and_deletes(lake: Lakehouse, table: TableDeclara
 
 
 @pytest.mark.stack
-def test_history_tells_every_commit(lake: Lakehouse, table: TableDeclaration) -> None:
+def test_history_has_every_commit(lake: Lakehouse, table: TableDeclaration) -> None:
     mirror(lake, table, "(1L, 'a')")
     with lake.duckdb.session() as session:
         session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])

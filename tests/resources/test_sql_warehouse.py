@@ -49,13 +49,13 @@ def test_statements_run_one_after_the_other_by_one_token(workspace: FakeWorkspac
     assert (set(workspace.callers), len(workspace.tokens), workspace.cancelled) == ({CLIENT_ID}, 1, [])
 
 
-def test_a_failure_says_which_statement_and_what_the_workspace_said(workspace: FakeWorkspace) -> None:
-    said = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `samples`.`tpch`.`part` cannot be found."
-    workspace.courses = {"part": [state("RUNNING"), failed(said, sql_state="42P01")]}
+def test_a_failure_names_the_statement_and_the_error_of_the_workspace(workspace: FakeWorkspace) -> None:
+    message = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `samples`.`tpch`.`part` cannot be found."
+    workspace.courses = {"part": [state("RUNNING"), failed(message, sql_state="42P01")]}
     with pytest.raises(StatementFailed) as error:
         warehouse().run(["SELECT 1", "CREATE TABLE part\nAS SELECT 1", "SELECT 3"])
     assert str(error.value) == (
-        f"The workspace could not run statement 2 of 3 (CREATE TABLE part): {said} (BAD_REQUEST, SQLSTATE 42P01)"
+        f"The workspace could not run statement 2 of 3 (CREATE TABLE part): {message} (BAD_REQUEST, SQLSTATE 42P01)"
     )
     assert len(workspace.statements) == 2
 
@@ -114,8 +114,8 @@ def test_a_token_that_is_refused_while_a_statement_runs(workspace: FakeWorkspace
 
 def test_a_wrong_secret(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNITY_CLIENT_SECRET", "wr0ng")
-    said = r"gave no token to begin statement 1 of 1 .*invalid_client.*Check UNITY_CLIENT_ID and UNITY_CLIENT_SECRET"
-    with pytest.raises(CatalogDenied, match=said) as error:
+    message = r"gave no token to begin statement 1 of 1 .*invalid_client.*Check UNITY_CLIENT_ID and UNITY_CLIENT_SECRET"
+    with pytest.raises(CatalogDenied, match=message) as error:
         warehouse().run(["SELECT 1"])
     assert "wr0ng" not in str(error.value)
     assert workspace.statements == []

@@ -1,4 +1,4 @@
-"""Tables whose files are gone, by another's hand: found, made readable again, and loaded again exactly once."""
+"""Tables with missing files: found, repaired, and loaded again exactly once."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +84,7 @@ def test_a_file_that_duckdb_deleted_for_it_did_not_hear_of_its_commit(lake: Lake
     readable(lake, table, [(1, "a"), (2, "b"), (3, "c")])
 
 
-def test_loads_whose_file_is_gone_can_be_loaded_again_once(lake: Lakehouse, table: TableDeclaration) -> None:
+def test_loads_with_a_missing_file_can_be_loaded_again_once(lake: Lakehouse, table: TableDeclaration) -> None:
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
     append(lake.duckdb, table, "SELECT * FROM (VALUES (2::BIGINT, 'b'), (3, 'c'))", "two", "three")
     path = lose(lake, table, 2)
@@ -142,14 +142,14 @@ def test_what_spark_wrote_is_lost_and_its_count_of_batches_is_left_alone(lake: L
 
 
 @pytest.mark.parametrize(
-    ("property_", "said"), [("delta.appendOnly", "append-only"), ("delta.enableChangeDataFeed", "change data feed")]
+    ("property_", "message"), [("delta.appendOnly", "append-only"), ("delta.enableChangeDataFeed", "change data feed")]
 )
-def test_where_removing_is_not_allowed(lake: Lakehouse, property_: str, said: str) -> None:
+def test_where_removing_is_not_allowed(lake: Lakehouse, property_: str, message: str) -> None:
     table = pairs(properties={property_: "true"})
     lake.spark.ensure_table(table)
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
     path = lose(lake, table, 1)
-    with pytest.raises(UnsafeTable, match=said):
+    with pytest.raises(UnsafeTable, match=message):
         repair(log_of(lake, table))
     planned = planned_repair(log_of(lake, table))
     assert planned is not None
@@ -163,7 +163,7 @@ def test_where_removing_is_not_allowed(lake: Lakehouse, property_: str, said: st
 def test_repairs_beside_each_other_and_beside_appends(
     lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append(lake.duckdb, table, "SELECT 0::BIGINT, 'r'", "gone")
+    append(lake.duckdb, table, "SELECT 0::BIGINT, 'r'", "removed")
     lose(lake, table, 1)
     propose = DeltaLog._propose
     late = log_of(lake, table)
@@ -176,7 +176,7 @@ def test_repairs_beside_each_other_and_beside_appends(
     monkeypatch.setattr(DeltaLog, "_propose", after_an_append)
     repaired = repair(late)
     assert repaired is not None
-    assert (repaired.version, repaired.loads) == (3, ("gone",))
+    assert (repaired.version, repaired.loads) == (3, ("removed",))
     readable(lake, table, [(1, "r")])
 
     lose(lake, table, 2)

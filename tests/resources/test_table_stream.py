@@ -137,7 +137,7 @@ def test_changed_rows_are_passed_over_where_that_is_asked_for(copy: Copy) -> Non
 
 
 @pytest.mark.stack
-def test_the_change_feed_tells_what_was_done(lake: Lakehouse, tmp_path: Path) -> None:
+def test_the_change_feed_has_every_change(lake: Lakehouse, tmp_path: Path) -> None:
     source = pairs(Engine.SPARK, properties={"delta.enableChangeDataFeed": "true"})
     target = pairs(Engine.SPARK)
     for table in (source, target):

@@ -107,10 +107,10 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
     catalog.default_schema()
     server.kill()
     server.process.stdin.close()
-    said = r"did not answer .*Check that it runs \(`ratify status`\) and that UNITY_HOST is right"
-    with pytest.raises(CatalogUnavailable, match=said):
+    message = r"did not answer .*Check that it runs \(`ratify status`\) and that UNITY_HOST is right"
+    with pytest.raises(CatalogUnavailable, match=message):
         catalog.version("ratify.bronze.t")
-    with pytest.raises(CatalogUnavailable, match=said):
+    with pytest.raises(CatalogUnavailable, match=message):
         UnityCatalog(host=server.url, token=server.token, retry_seconds=1).default_schema()
 
 

@@ -1,6 +1,6 @@
 """A local HTTP server that speaks the endpoints of a Databricks workspace that we use, in the shape of its API reference.
 
-It gives and checks OAuth tokens, and runs no SQL: how each statement goes is told beforehand.
+It gives and checks OAuth tokens, and runs no SQL: the outcome of each statement is set beforehand.
 """
 
 import base64
@@ -97,8 +97,8 @@ class FakeWorkspace:
         form = parse_qs((await request.body()).decode())
         expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         if request.headers.get("authorization") != f"Basic {expected}":
-            said = {"error": "invalid_client", "error_description": "Client authentication failed"}
-            return JSONResponse(said, 401)
+            refusal = {"error": "invalid_client", "error_description": "Client authentication failed"}
+            return JSONResponse(refusal, 401)
         assert (form["grant_type"], form["scope"]) == (["client_credentials"], ["all-apis"])
         value = uuid4().hex
         self.tokens[value] = time.monotonic()
@@ -118,8 +118,8 @@ class FakeWorkspace:
     async def begin(self, request: Request) -> JSONResponse:
         caller, body = self._caller(request), await request.json()
         if body["warehouse_id"] != WAREHOUSE:
-            said = {"error_code": "NOT_FOUND", "message": f"SQL warehouse {body['warehouse_id']} does not exist."}
-            return JSONResponse(said, 404)
+            refusal = {"error_code": "NOT_FOUND", "message": f"SQL warehouse {body['warehouse_id']} does not exist."}
+            return JSONResponse(refusal, 404)
         assert body["wait_timeout"] == "0s"
         statement, id_ = body["statement"], str(uuid4())
         options = next((answers for words, answers in self.courses.items() if words in statement), [SUCCEEDED])

@@ -36,6 +36,7 @@ from resources.errors import BadCorrection, ExpectationFailed, ResetRefused
 from resources.kafka.kafka_client import Kafka
 from resources.spark import stream_checkpoints
 from tests.resources.lakehouse import Lakehouse
+from tests.resources.topic_retention import delete_records
 from tests.sample.tracker_records import (
     EVENT,
     NOON,
@@ -221,7 +222,7 @@ class Feed:
 
     def expire(self) -> None:
         """Delete all records of the topic."""
-        self.kafka.delete_records(self.kafka.offset_range([self.topic]).latest)
+        delete_records(self.kafka, self.kafka.offset_range([self.topic]).latest)
 
 
 @pytest.fixture
