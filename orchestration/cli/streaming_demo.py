@@ -1,4 +1,4 @@
-"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, and the count of every one."""
+"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, all accounted for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
