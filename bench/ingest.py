@@ -2,7 +2,7 @@
 
     python -m bench.ingest [--files 160] [--rows 100] [--writers 1 2 4 8 16] [--big-mb 100] [--growth] [--quick]
 
-On the same CSV files, each measure on a table of its own, one file a commit where nothing else is said:
+On the same CSV files, each measure on a table of its own, one file a commit unless noted:
 
 - ours: the package's writers in 1 to 16 processes of one machine, in 8 processes that share only the catalog, as on
   8 machines, and one process with all files in one load batch;

@@ -68,7 +68,7 @@ def run_streaming_demo(events: int) -> bool:
         demo = Demo(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
         if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, TRACKER_EVENTS_RAW)):
-            demo.run(events_job.name, "the events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
+            demo.run(events_job.name, "events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
         rounds = [_round(kafka, opened, demo, number, events) for number in (1, 2)]
         _show_offsets(kafka, opened)
         _show_expectations(demo)

@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
 def test_shares() -> None:
     assert (share("1%"), share("0.25"), share("100%")) == (0.01, 0.25, 1)
     for wrong in ("101%", "-1", "many"):
-        with pytest.raises(typer.BadParameter, match="no share"):
+        with pytest.raises(typer.BadParameter, match="not a share"):
             share(wrong)
 
 
