@@ -62,6 +62,7 @@ lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/dg check defs
 
 bench: setup ## The benchmarks; each prints ratios
+	$(BIN)/python -m bench.command_start --spark
 	$(BIN)/python -m bench.orchestration
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.ingest

@@ -52,7 +52,7 @@ class BenchServer:
         return f"/delta/v1/catalogs/{self.catalog}/schemas/{self.schema}"
 
 
-class Client:
+class CatalogClient:
     """One connection, kept open."""
 
     def __init__(self, target: BenchServer) -> None:
@@ -79,7 +79,7 @@ class ManagedTable:
     """A managed table that one client loads and commits to."""
 
     def __init__(self, target: BenchServer) -> None:
-        self.client = Client(target)
+        self.client = CatalogClient(target)
         name = f"t_{uuid.uuid4().hex[:12]}"
         staged = self.client.ask("POST", f"{target.tables}/staging-tables", {"name": name})
         body = {
@@ -118,7 +118,7 @@ class ManagedTable:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Latencies:
     """Latencies of one kind of request, in ms, and requests a second of all clients together."""
 
     p50: float
@@ -126,7 +126,7 @@ class Measured:
     rate: float
 
 
-def measure(calls: Sequence[Callable[[], None]], requests: int) -> Measured:
+def measure(calls: Sequence[Callable[[], None]], requests: int) -> Latencies:
     """Let each client call as often as the others, all at once, `requests` times in all."""
     each = max(1, requests // len(calls))
 
@@ -143,10 +143,10 @@ def measure(calls: Sequence[Callable[[], None]], requests: int) -> Measured:
         taken = [ms for client in pool.map(run, calls) for ms in client]
         wall = time.perf_counter() - start
     cuts = statistics.quantiles(taken, n=100)
-    return Measured(cuts[49], cuts[98], len(taken) / wall)
+    return Latencies(cuts[49], cuts[98], len(taken) / wall)
 
 
-def measure_all(tables: Sequence[ManagedTable], requests: int) -> dict[tuple[str, int], Measured]:
+def measure_all(tables: Sequence[ManagedTable], requests: int) -> dict[tuple[str, int], Latencies]:
     """Measure loads and commits at each number of clients."""
     for table in tables:
         table.client.close()
@@ -235,22 +235,22 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-Figures = dict[str, dict[tuple[str, int], Measured]]
+Figures = dict[str, dict[tuple[str, int], Latencies]]
 
 
 def _run(
     target: BenchServer, sizes: Sequence[int], requests: int, commits: int, fill: Callable[[int], None]
-) -> tuple[Figures, Measured, Measured]:
+) -> tuple[Figures, Latencies, Latencies]:
     """Return the figures by what stood in the way, and those of one client's commits before and after many."""
-    Client(target).ask("POST", "/schemas", {"name": target.schema, "catalog_name": target.catalog})
+    CatalogClient(target).ask("POST", "/schemas", {"name": target.schema, "catalog_name": target.catalog})
     tables = [ManagedTable(target) for _ in range(max(CLIENTS))]
     measure_all(tables, requests // 4)
     figures: Figures = {"its own tables": measure_all(tables, requests)}
-    there = len(tables)
+    existing = len(tables)
     for size in sizes:
         console.print(f"filling up to {size:,} tables", style="dim")
-        fill(max(0, size - there))
-        there = max(there, size)
+        fill(max(0, size - existing))
+        existing = max(existing, size)
         figures[f"{size:,} tables"] = measure_all(tables, requests)
     console.print(f"making {commits:,} commits on one table", style="dim")
     one = ManagedTable(target)
@@ -264,7 +264,7 @@ def _fill_over_http(target: BenchServer, count: int) -> None:
         ManagedTable(target)
 
 
-def _report(figures: Figures, before: Measured, after: Measured) -> int:
+def _report(figures: Figures, before: Latencies, after: Latencies) -> int:
     table = Table("with", "request", "clients", "p50 ms", "p99 ms", "requests/s")
     for what, measured in figures.items():
         for (kind, clients), m in measured.items():

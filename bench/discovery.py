@@ -33,7 +33,7 @@ GROWTH_AIM = 11.0
 _FOLDER = 1000
 
 
-class Times(NamedTuple):
+class DiscoveryTimes(NamedTuple):
     """Seconds of the first look, and medians of a later one and of the plain walk."""
 
     first: float
@@ -65,7 +65,7 @@ def look(index: FileIndex, zone: Path) -> None:
     discover(index, LandingZone(url=str(zone)), Discovery(), patterns, None, zone / "bad_messages", 0, seconds=3600)
 
 
-class Zone:
+class LandingFolder:
     """A landing zone on the local disk, and its index."""
 
     def __init__(self, files: int, closing: ExitStack) -> None:
@@ -84,15 +84,15 @@ class Zone:
         self.walk.append(timed(lambda: walk(self.folder)))
 
     @property
-    def times(self) -> Times:
+    def times(self) -> DiscoveryTimes:
         """What the rounds gave."""
-        return Times(self.first, statistics.median(self.later), statistics.median(self.walk))
+        return DiscoveryTimes(self.first, statistics.median(self.later), statistics.median(self.walk))
 
 
-def measure(sizes: Sequence[int], rounds: int) -> list[Times]:
+def measure(sizes: Sequence[int], rounds: int) -> list[DiscoveryTimes]:
     """Measure landing zones of so many files, in turns."""
     with ExitStack() as closing:
-        zones = [Zone(files, closing) for files in sizes]
+        zones = [LandingFolder(files, closing) for files in sizes]
         for _ in range(rounds):
             for zone in zones:
                 zone.measure()

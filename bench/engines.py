@@ -156,7 +156,7 @@ def catalog_name(spark: Spark) -> str:
 
 
 def table_of(spark: Spark, name: str) -> TableDeclaration:
-    """A table like lineitem, made."""
+    """Create a table like lineitem."""
     table = replace(LINEITEM, name=name)
     spark.ensure_table(table)
     return table
@@ -206,7 +206,7 @@ def measure(sides: SparkSides | DuckDBSides, files: dict[int, Path], rounds: int
     for rows, file in files.items():
         count = big_rounds if rows > AIM_ROWS else rounds
         through, by_path = partial(sides.append_catalog, file), partial(sides.append_path, file)
-        # The first of each size pays for what is kept afterwards, on both sides.
+        # The first of each size fills the caches, on both sides.
         in_turns(sides.name, "append", rows, 1, through, by_path)
         measures.append(in_turns(sides.name, "append", rows, count, through, by_path))
         appended += rows * (count + 1)
@@ -234,14 +234,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="counted appends of each small size (default 15)")
     parser.add_argument("--big-rounds", type=int, default=3, help="counted appends of all rows, and scans (default 3)")
     parser.add_argument("--quick", action="store_true", help="scale factor 0.02 and 3 rounds, to see that it runs")
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.scale_factor, asked.rounds, asked.big_rounds = 0.02, 3, 3
+    options = parser.parse_args()
+    if options.quick:
+        options.scale_factor, options.rounds, options.big_rounds = 0.02, 3, 3
     jars = Settings().home / "jars"
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         with running(StackConfig(home=Path(home), jars_dir=jars), lambda message: console.print(message, style="dim")):
-            return 0 if run(asked.scale_factor, asked.rounds, asked.big_rounds) else 1
+            return 0 if run(options.scale_factor, options.rounds, options.big_rounds) else 1
 
 
 if __name__ == "__main__":

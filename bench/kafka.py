@@ -59,7 +59,7 @@ WARM_S = 5
 FIRST = 1_000
 """Events of the run before the one that is measured."""
 DRAINS = 3
-"""Rounds of the drain for each that is asked for: it is short, and its rounds differ more than those of silver."""
+"""Rounds of the drain for each that is requested: it is short, and its rounds differ more than those of silver."""
 _SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -79,13 +79,13 @@ class KafkaBench:
     spark: Spark
     kafka: Kafka
     folder: Path
-    made: int = 0
+    tables: int = 0
 
     def table(self) -> TableDeclaration:
-        """A new table of records, made."""
-        self.made += 1
+        """Create a new table of records."""
+        self.tables += 1
         table = TableDeclaration(
-            "bronze", f"bench_{self.made}", RECORD, "of a benchmark", Engine.SPARK, frozenset({"STREAMING UPDATE"})
+            "bronze", f"bench_{self.tables}", RECORD, "of a benchmark", Engine.SPARK, frozenset({"STREAMING UPDATE"})
         )
         self.spark.ensure_table(table)
         return table
@@ -97,11 +97,11 @@ class KafkaBench:
 
     def path(self) -> Path:
         """A new folder."""
-        self.made += 1
-        return self.folder / f"path_{self.made}"
+        self.tables += 1
+        return self.folder / f"path_{self.tables}"
 
 
-class Ours:
+class PackageStream:
     """The package's bronze stream."""
 
     name = "ours"
@@ -150,7 +150,7 @@ class BareSpark:
         return self._path
 
 
-class Python:
+class PythonConsumer:
     """A consumer that appends with deltalake."""
 
     name = "Python with deltalake"
@@ -171,17 +171,17 @@ class Python:
             }
         )
         consumer.subscribe([self._topic])
-        left, gathered, begun = sum(latest.values()) - self._read, list[Any](), time.monotonic()
+        left, gathered, started = sum(latest.values()) - self._read, list[Any](), time.monotonic()
         while not stop.is_set() if stop else left > 0:
             messages = consumer.consume(10_000, timeout=0.1)
             gathered += messages
             left -= len(messages)
             self._read += len(messages)
-            full = len(gathered) >= BATCH or (stop and time.monotonic() - begun >= TRIGGER_S)
+            full = len(gathered) >= BATCH or (stop and time.monotonic() - started >= TRIGGER_S)
             if gathered and (full or (not stop and left <= 0)):
                 self._append(gathered)
                 consumer.commit(asynchronous=False)
-                gathered, begun = [], time.monotonic()
+                gathered, started = [], time.monotonic()
         consumer.close()
         return self._path
 
@@ -197,7 +197,7 @@ class Python:
         write_deltalake(self._path, pa.table(columns, schema=_SCHEMA), mode="append")
 
 
-WAYS = (Ours, BareSpark, Python)
+WAYS = (PackageStream, BareSpark, PythonConsumer)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Latency:
 
 
 def latency(table: Path) -> Latency:
-    """Return what a table's log and files tell."""
+    """Return the latencies, from a table's log and files."""
     committed = dict[str, float]()
     for log in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in log.read_text().splitlines()]
@@ -261,7 +261,7 @@ def rows_in(table: Path) -> int:
     return sum(json.loads(line["add"]["stats"])["numRecords"] for line in lines if "add" in line)
 
 
-def live(bench: KafkaBench, way: type[Ours | BareSpark | Python], rate: int, seconds: int) -> Latency:
+def live(bench: KafkaBench, way: type[PackageStream | BareSpark | PythonConsumer], rate: int, seconds: int) -> Latency:
     """The latency of events that come at a rate."""
     topic = f"live-{way.__name__.lower()}-{rate}"
     bench.kafka.ensure_topic(topic, PARTITIONS)
@@ -326,9 +326,9 @@ def main() -> int:
         "--rounds", type=int, default=3, help="counted rounds of silver; of the drain thrice that (default 3)"
     )
     parser.add_argument("--quick", action="store_true", help="few events, to see that it runs")
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.events, asked.rates, asked.seconds, asked.rounds = 20_000, [1_000], 10, 1
+    options = parser.parse_args()
+    if options.quick:
+        options.events, options.rates, options.seconds, options.rounds = 20_000, [1_000], 10, 1
     jars = Settings().home / "jars"
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
@@ -337,7 +337,7 @@ def main() -> int:
             spark = Spark(catalog=UnityCatalog())
             try:
                 bench = KafkaBench(spark, Kafka(), Path(home) / "paths")
-                return 0 if run(bench, asked.events, asked.rates, asked.seconds, asked.rounds) else 1
+                return 0 if run(bench, options.events, options.rates, options.seconds, options.rounds) else 1
             finally:
                 spark.close()
 

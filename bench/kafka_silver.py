@@ -58,7 +58,7 @@ def silver(spark: Spark, kafka: Kafka, checkpoint: Path, sizes: Sequence[int]) -
 
 @contextmanager
 def without_expectations() -> Generator[None]:
-    """The package's stream with no more of them than it takes to have each event once, and late ones apart."""
+    """The package's stream with only the expectations that deduplicate events and separate late ones."""
     keyed = Expectation("keyed", "typed AND user_id <> '' AND time IS NOT NULL", Action.DROP)
     late = next(rule for rule in EXPECTATIONS.rules if rule.name == ON_TIME)
     with patch.object(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=(keyed, late))):

@@ -54,10 +54,10 @@ def script(spark: Spark) -> None:
 
     def merge(declaration: TableDeclaration, frame: DataFrame) -> None:
         session.sql(declaration.ddl(catalog)).collect()
-        kept = frame.persist()
-        kept.createOrReplaceTempView("ratify_merge_source")
+        cached = frame.persist()
+        cached.createOrReplaceTempView("ratify_merge_source")
         session.sql(merge_sql(declaration, declaration.full_name(catalog))).collect()
-        kept.unpersist()
+        cached.unpersist()
 
     inputs = {"flights_raw": FLIGHTS_RAW.table, "airports": AIRPORTS.table}
     frames = {name: session.table(table.full_name(catalog)) for name, table in inputs.items()}
@@ -117,7 +117,7 @@ def _measure(days: int, rounds: int, home: Path, state: StackState, *, checks: b
                 by_dagster.append(timed(lambda: through_dagster(instance, resources, checks=checks)))
             _drop(spark)
     finally:
-        # Before the server: a client whose server is gone asks for it for ten minutes.
+        # Before the server: a client whose server has stopped retries for ten minutes.
         spark.close()
         duckdb.close()
     return by_script[1:], by_dagster[1:]

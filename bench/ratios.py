@@ -1,4 +1,4 @@
-"""What benchmarks share: where they print, how work is timed, and how a ratio is validated."""
+"""What benchmarks share: the console, the timing of work, and the check of ratios against their aims."""
 
 import statistics
 import time
@@ -10,26 +10,26 @@ from rich.table import Table
 console = Console(width=120)
 
 UNCOUNTED = 2
-"""Rounds before those that count: they pay for what is compiled."""
+"""Rounds before those that count, in which JVMs and caches warm up."""
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return the seconds that it takes."""
+    """Return the seconds that the work takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def paired(sides: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median of the ratios of rounds: what disturbs a round disturbs both of its sides."""
+    """Return the median of the ratios of rounds; what disturbs a round disturbs both of its sides."""
     return statistics.median(side / other for side, other in zip(sides, others, strict=True))
 
 
 def within_bounds(ratios: Sequence[tuple[str, float, float | None, bool]]) -> bool:
-    """Print each ratio with its aim, and say whether all are met.
+    """Print each ratio with its aim, and return whether all aims are met.
 
     Args:
-        ratios: Name, ratio, aim (None: it is only told), and whether the aim is the least that is good rather than the most.
+        ratios: Name, ratio, aim (None: no aim, only shown), and whether the aim is a minimum rather than a maximum.
     """
     table = Table(title="Ratios", title_justify="left", header_style="bold")
     for column in ("", "ratio", "aim", ""):

@@ -1,4 +1,4 @@
-"""When a table is brought up to date: policies by layer, mapped once over all assets."""
+"""When a table is updated: policies by layer, mapped once over all assets."""
 
 import datetime as dt
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import dagster as dg
 
 FRESH_WITHIN = dt.timedelta(hours=36)
-"""A nightly run that fails once is a warning after a day, and a failure when the next night has passed too."""
+"""One failed nightly run warns after a day; a second one in a row is a failure."""
 
 
 def downstream_of_checked() -> dg.AutomationCondition[Any]:
-    """Materialize when an input has a new version, all inputs are there, and none failed a blocking check.
+    """Materialize when an input has a new version, no input is missing, and none failed a blocking check.
 
-    It differs from `eager()` in two things. An input whose blocking check failed in an earlier run holds its dependents
-    back, because blocking stops the steps of the same run only; an input that is asked for in the same tick is made in the
-    same run, where it does. And a table's own materialization does not count as an answer to inputs that changed while it
-    ran: `eager()` forgets them, and the rows that landed meanwhile would wait for the next file.
+    It differs from `eager()` in two ways. An input whose blocking check failed in an earlier run holds its dependents back,
+    because a blocking check stops only the steps of its own run; an input that is requested in the same tick is
+    materialized in the same run, where the check does block. And a table's own materialization does not clear inputs that
+    changed while it ran: `eager()` forgets them, and rows that landed meanwhile would wait for the next file.
     """
     condition = dg.AutomationCondition
     changed = (condition.newly_missing() | condition.any_deps_updated()).since(
@@ -40,7 +40,7 @@ def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
 automation_sensor = dg.AutomationConditionSensorDefinition(
     "automation",
     target=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),
-    # They are created STOPPED otherwise, and nothing would say so.
+    # The default is STOPPED, which nothing would report.
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=15,
 )

@@ -2,7 +2,7 @@
 
 The event is what S3 sends when an object was created, directly or through an SQS queue. Each object goes into the bronze
 table of the source whose pattern its path matches, exactly once, however often and by however many functions at once its
-event is delivered: the table's own log says what is in.
+event is delivered, because the table's own log records which files are loaded.
 """
 
 import json
@@ -30,21 +30,21 @@ from resources.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# Small batches, for one that meets the function's end has to be made again. They also have to fit into /tmp.
+# Small batches, because a batch that is cut off by the function's timeout is repeated. They also have to fit into /tmp.
 _MAX_FILES = 20
 _MAX_BYTES = 64 << 20
 _DUCKDB_SHARE = 0.25
-"""Of the function's memory: Python, the clients and the extensions need 350 MiB, and of the least, 512, this is the rest."""
+"""Share of the function's memory. Python, the clients and the extensions need 350 of the smallest size, 512 MiB."""
 
 _MIB_PER_CORE = 1769
-"""Lambda's own measure: a function of so much memory has one core."""
+"""Memory for which Lambda gives a function one core."""
 
 _IGNORED = "ignored"
-_LEFT = "left"
+_NOT_LOADED = "left"
 
 
 class Context(Protocol):
-    """What of Lambda's context is used."""
+    """The part of Lambda's context that is used."""
 
     @property
     def memory_limit_in_mb(self) -> int | str:
@@ -57,16 +57,16 @@ class Context(Protocol):
 
 
 class NotAllLoaded(TransientError):
-    """Files of an event were not loaded: Lambda delivers the event again, and what is loaded already is left out then."""
+    """Files of an event were not loaded: Lambda delivers the event again, and loaded files are skipped then."""
 
 
 class NotAnS3Event(TerminalError):
-    """The function was called with something that is no event of S3 or SQS."""
+    """The function was called with something that is not an event of S3 or SQS."""
 
 
 @dataclass(frozen=True)
 class _Message:
-    """What is delivered again as a whole: one of SQS, or, without an id, the event itself."""
+    """The unit of redelivery: a message of SQS, or, without an id, the event itself."""
 
     id: str | None
     objects: tuple[Created, ...] = ()
@@ -74,56 +74,58 @@ class _Message:
 
 
 @dataclass
-class _Answer:
-    """What became of each object so far."""
+class _Outcomes:
+    """The outcomes of the objects so far."""
 
     rows: int = 0
-    fates: dict[Created, dict[str, Any]] = field(default_factory=dict[Created, dict[str, Any]])
+    by_object: dict[Created, dict[str, Any]] = field(default_factory=dict[Created, dict[str, Any]])
 
-    def tell(self, what: Created, path: str, status: str, rows: int = 0, reason: str = "") -> None:
-        self.fates[what] = {"file": path, "status": status, "rows": rows, "reason": reason}
+    def record(self, what: Created, path: str, status: str, rows: int = 0, reason: str = "") -> None:
+        self.by_object[what] = {"file": path, "status": status, "rows": rows, "reason": reason}
 
-    def tell_file(self, what: Created, file: FileOutcome) -> None:
-        # Rows of an earlier attempt are told, and not counted a second time.
+    def record_file(self, what: Created, file: FileOutcome) -> None:
+        # Rows of an earlier attempt are reported but not counted a second time.
         self.rows += 0 if file.recovered else file.rows
-        self.tell(what, file.path, file.status, file.rows, file.reason)
+        self.record(what, file.path, file.status, file.rows, file.reason)
 
-    def leave(self, named: Mapping[str, Created], paths: Iterable[str], reason: str) -> None:
+    def record_not_loaded(self, named: Mapping[str, Created], paths: Iterable[str], reason: str) -> None:
         for path in paths:
-            self.tell(named[path], path, _LEFT, reason=reason)
+            self.record(named[path], path, _NOT_LOADED, reason=reason)
 
-    def left(self, what: Iterable[Created]) -> bool:
-        return any(self.fates[one]["status"] == _LEFT for one in what)
+    def any_not_loaded(self, objects: Iterable[Created]) -> bool:
+        return any(self.by_object[one]["status"] == _NOT_LOADED for one in objects)
 
 
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Load the objects that an event names.
 
     Returns:
-        `statusCode` 200, `rows_inserted`, `skipped` (number of files that brought nothing: loaded before, or of no source),
+        `statusCode` 200, `rows_inserted`, `skipped` (number of files without new rows: loaded before, or of no source),
         and `files` with the `status`, `rows` and `reason` of each. For an event of SQS also `batchItemFailures`: the
-        messages that are to be delivered again, because a file could not be loaded or the time was running out.
+        messages to deliver again, because a file could not be loaded or time was running out.
 
     Raises:
         NotAllLoaded: the same, for an event that did not come through SQS.
-        NotAnS3Event: there is nothing in it that this function knows.
+        NotAnS3Event: the event is of neither service.
     """
     messages = _messages(event)
-    answer = _Answer()
-    _load_all([what for message in messages for what in message.objects], answer, context)
-    failed = [message for message in messages if message.bad or answer.left(message.objects)]
+    outcomes = _Outcomes()
+    _load_all([what for message in messages for what in message.objects], outcomes, context)
+    failed = [message for message in messages if message.bad or outcomes.any_not_loaded(message.objects)]
     if failed and failed[0].id is None:
-        left = [fate for fate in answer.fates.values() if fate["status"] == _LEFT]
-        raise NotAllLoaded(f"{len(left)} of {len(answer.fates)} files were not loaded: {left[0]['reason']}")
-    told: dict[str, Any] = {
+        not_loaded = [file for file in outcomes.by_object.values() if file["status"] == _NOT_LOADED]
+        raise NotAllLoaded(
+            f"{len(not_loaded)} of {len(outcomes.by_object)} files were not loaded: {not_loaded[0]['reason']}"
+        )
+    response: dict[str, Any] = {
         "statusCode": 200,
-        "rows_inserted": answer.rows,
-        "skipped": sum(fate["status"] in {Status.REPEATED, _IGNORED} for fate in answer.fates.values()),
-        "files": list(answer.fates.values()),
+        "rows_inserted": outcomes.rows,
+        "skipped": sum(file["status"] in {Status.REPEATED, _IGNORED} for file in outcomes.by_object.values()),
+        "files": list(outcomes.by_object.values()),
     }
     if messages and messages[0].id is not None:
-        told["batchItemFailures"] = [{"itemIdentifier": message.id} for message in failed]
-    return told
+        response["batchItemFailures"] = [{"itemIdentifier": message.id} for message in failed]
+    return response
 
 
 def _messages(event: Mapping[str, Any]) -> list[_Message]:
@@ -140,32 +142,32 @@ def _sqs_message(record: Mapping[str, Any]) -> _Message:
     try:
         return _Message(record["messageId"], tuple(created(record["body"])))
     except BadMessage as error:
-        # It goes back to the queue, whose redrive policy puts it aside.
+        # It goes back to the queue, whose redrive policy moves it to the dead-letter queue.
         logger.error("message %s: %s", record["messageId"], error)  # noqa: TRY400 no traceback of what others sent
         return _Message(record["messageId"], bad=str(error))
 
 
-def _load_all(objects: Iterable[Created], answer: _Answer, context: Context) -> None:
-    """Load objects, source by source and batch by batch, for as long as there is time."""
+def _load_all(objects: Iterable[Created], outcomes: _Outcomes, context: Context) -> None:
+    """Load objects, source by source and batch by batch, as long as time remains."""
     clock = _Clock(context)
-    for landing, source, named in _sorted_out(objects, answer):
+    for landing, source, named in _by_source(objects, outcomes):
         try:
             files = {file.path: file for file in landing.look(named)}
         except RatifyError as error:
-            answer.leave(named, named, f"{type(error).__name__}: {error}")
+            outcomes.record_not_loaded(named, named, f"{type(error).__name__}: {error}")
             continue
         for path in named.keys() - files.keys():
-            answer.tell(named[path], path, _IGNORED, reason="there is no such object any more")
+            outcomes.record(named[path], path, _IGNORED, reason="the object no longer exists")
         for batch in batches(sorted(files.values()), _MAX_FILES, _MAX_BYTES):
             if not clock.allows_a_batch():
-                answer.leave(named, [file.path for file in batch], "the function's time was running out")
+                outcomes.record_not_loaded(named, [file.path for file in batch], "the function's time was running out")
                 continue
             with clock.measured():
-                _load(landing, source, batch, named, answer, int(context.memory_limit_in_mb))
+                _load(landing, source, batch, named, outcomes, int(context.memory_limit_in_mb))
 
 
-def _sorted_out(objects: Iterable[Created], answer: _Answer) -> Iterator[tuple[LandingZone, Source, dict[str, Created]]]:
-    """Objects by path, for each landing zone and source; those that no source takes are told to be ignored."""
+def _by_source(objects: Iterable[Created], outcomes: _Outcomes) -> Iterator[tuple[LandingZone, Source, dict[str, Created]]]:
+    """Yield objects by path, for each landing zone and source; objects of no source are recorded as ignored."""
     settings = Settings()
     chosen = matcher(settings.discovery.glob)
     patterns = {source.table_name: matcher(source.pattern) for source in SOURCES}
@@ -175,13 +177,13 @@ def _sorted_out(objects: Iterable[Created], answer: _Answer) -> Iterator[tuple[L
         try:
             path = landing_path(zone, what) or ""
         except BadMessage as error:
-            answer.tell(what, what.key, _IGNORED, reason=str(error))
+            outcomes.record(what, what.key, _IGNORED, reason=str(error))
             continue
         wanted = path.startswith(settings.discovery.prefix) and chosen(path)
         if table := next((name for name, matches in patterns.items() if wanted and matches(path)), None):
             groups[zone, table][path] = what
         else:
-            answer.tell(what, what.key, _IGNORED, reason="no source takes it")
+            outcomes.record(what, what.key, _IGNORED, reason="no source takes it")
     sources = {source.table_name: source for source in SOURCES}
     for (zone, table), named in groups.items():
         yield LandingZone(url=zone), sources[table], named
@@ -192,7 +194,7 @@ def _load(
     source: Source,
     batch: list[LandedFile],
     named: Mapping[str, Created],
-    answer: _Answer,
+    outcomes: _Outcomes,
     memory_mib: int,
 ) -> None:
     try:
@@ -200,19 +202,19 @@ def _load(
         apply_post_load_actions(landing, Settings().discovery, outcome)
     except RatifyError as error:
         logger.exception("a batch of %s", source.table_name)
-        answer.leave(named, [file.path for file in batch], f"{type(error).__name__}: {error}")
+        outcomes.record_not_loaded(named, [file.path for file in batch], f"{type(error).__name__}: {error}")
     except BaseException:
-        # The engine may be of no more use, and this process goes on to the next event.
+        # The engine may be unusable, and this process goes on to the next event.
         _engine(memory_mib).close()
         _engine.cache_clear()
         raise
     else:
         for file in outcome.files:
-            answer.tell_file(named[file.path], file)
+            outcomes.record_file(named[file.path], file)
 
 
 class _Clock:
-    """Says whether there is time for one more batch: for twice the longest yet. The first one is always begun."""
+    """Decides whether time remains for another batch: twice the longest so far. The first batch always starts."""
 
     def __init__(self, context: Context) -> None:
         self._left = context.get_remaining_time_in_millis
@@ -223,14 +225,14 @@ class _Clock:
 
     @contextmanager
     def measured(self) -> Generator[None]:
-        begun = time.monotonic()
+        started = time.monotonic()
         yield
-        self._longest = max(self._longest, time.monotonic() - begun)
+        self._longest = max(self._longest, time.monotonic() - started)
 
 
 @cache
 def _engine(memory_mib: int) -> DuckDB:
     """The engine, which stays warm between invocations."""
-    # A thread more than there are cores would cost its buffers and bring nothing.
+    # More threads than cores cost buffers and gain nothing.
     threads = ceil(memory_mib / _MIB_PER_CORE)
     return DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{int(memory_mib * _DUCKDB_SHARE)}MiB")

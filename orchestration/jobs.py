@@ -1,4 +1,4 @@
-"""The jobs and their schedule."""
+"""The jobs and their schedules."""
 
 import dagster as dg
 
@@ -10,20 +10,20 @@ from components.table_asset import asset_key
 ingest_job = dg.define_asset_job(
     "ingest",
     selection=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
-    description="Load all files that are waiting into bronze.",
+    description="Load all waiting files into bronze.",
 )
 
 _from_kafka = dg.AssetSelection.assets(*map(asset_key, FROM_KAFKA))
 
 events_job = dg.define_asset_job(
-    "events", selection=_from_kafka, description="Take what is in Kafka, and bring up to date what is made from it."
+    "events", selection=_from_kafka, description="Read new events from Kafka and update the tables that depend on them."
 )
 
 medallion_job = dg.define_asset_job(
     "medallion",
-    # Not everybody has Kafka.
+    # Without Kafka's tables, because Kafka is optional.
     selection=dg.AssetSelection.groups("bronze", "silver", "gold") - _from_kafka,
-    description="Bring every table made of files up to date, bronze to gold.",
+    description="Update every table that depends on files, bronze to gold.",
 )
 
 cross_engine_proof = dg.define_asset_job(
@@ -39,13 +39,13 @@ nightly = dg.ScheduleDefinition(
     cron_schedule="0 2 * * *",
     execution_timezone="America/New_York",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="After the last departures of the day: catches what no sensor saw.",
+    description="After the last departures of the day; loads files that no sensor found.",
 )
 
 files_job = dg.define_asset_job(
     "files",
     selection=dg.AssetSelection.checks(*files_checks),
-    description="Look whether every file that a table is made of exists in storage.",
+    description="Check that every data file of every table exists in storage.",
 )
 
 hourly = dg.ScheduleDefinition(
@@ -54,5 +54,5 @@ hourly = dg.ScheduleDefinition(
     cron_schedule="30 * * * *",
     execution_timezone="America/New_York",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Finds tables that others have made unreadable, also between materializations.",
+    description="Finds tables that other programs made unreadable, also between materializations.",
 )

@@ -1,5 +1,4 @@
-"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, and the count of every
-one."""
+"""The run of `ratify demo --streaming`: tracker events through Kafka, bronze, silver and gold, all accounted for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +68,7 @@ def run_streaming_demo(events: int) -> bool:
         demo = Demo(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
         if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, TRACKER_EVENTS_RAW)):
-            demo.run(events_job.name, "the events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
+            demo.run(events_job.name, "events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
         rounds = [_round(kafka, opened, demo, number, events) for number in (1, 2)]
         _show_offsets(kafka, opened)
         _show_expectations(demo)

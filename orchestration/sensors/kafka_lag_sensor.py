@@ -1,4 +1,4 @@
-"""The sensor that asks Kafka, or looks into the folder, whether there is something new."""
+"""The sensor that requests a run when bronze is behind Kafka, or behind the folder of event files."""
 
 import time
 
@@ -15,17 +15,17 @@ from resources.kafka.kafka_client import Kafka
 STREAM_TAG = "ratify/stream"
 
 RETRY_SECONDS = 300.0
-"""A run that failed is not asked for again before: it would most likely fail again."""
+"""A failed run is not requested again before that, because it would most likely fail again."""
 
 
 @dg.sensor(
     target=dg.AssetSelection.assets(asset_key(TRACKER_EVENTS_RAW)),
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Asks the source whether there is something new (Kafka for its offsets), and then for a run.",
+    description="Requests a run when the source has new records (Kafka: by its offsets).",
 )
 def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
-    """Ask for one run at a time, for as long as bronze is behind its source."""
+    """Request one run at a time, as long as bronze is behind its source."""
     if continuous_state():
         return dg.SkipReason("The stream runs (`ratify stream status`).")
     if reason := _busy(context.instance):
@@ -41,7 +41,7 @@ def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> 
 
 
 def _busy(instance: dg.DagsterInstance) -> str | None:
-    """Why no run is to be asked for now: two of one stream would stop each other."""
+    """Return why no run may be requested now; two runs of one stream would stop each other."""
     records = instance.get_run_records(dg.RunsFilter(tags={STREAM_TAG: TRACKER_EVENTS_RAW.name}), limit=1)
     if not records:
         return None
@@ -50,5 +50,5 @@ def _busy(instance: dg.DagsterInstance) -> str | None:
         return f"Run {run.run_id[:8]} is reading."
     left = (ended or 0) + RETRY_SECONDS - time.time()
     if run.status is dg.DagsterRunStatus.FAILURE and left > 0:
-        return f"Run {run.run_id[:8]} failed; the next one is asked for in {left:.0f} s."
+        return f"Run {run.run_id[:8]} failed; the next one is requested in {left:.0f} s."
     return None

@@ -21,10 +21,10 @@ ATTEMPT_TAG = "ratify/attempt"
 
 LIMITS = Limits(files=MAX_FILES, size=MAX_BYTES, requests=10, open=50)
 LOOK_SECONDS = 25.0
-"""A tick is ended by Dagster after 60 s; the rest is for its requests."""
+"""Time to look for files. Dagster ends a tick after 60 s; the rest is for its requests."""
 
 LOST_AFTER_SECONDS = 3600.0
-"""A request that has no run by then never gets one: its process died in between, or the run was deleted."""
+"""A request without a run by then never gets one: the daemon died in between, or the run was deleted."""
 
 _SOURCES = {source.table.name: source for source in SOURCES}
 
@@ -33,10 +33,10 @@ _SOURCES = {source.table.name: source for source in SOURCES}
     target=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Finds files that landed or changed, and asks for load batches of bounded size.",
+    description="Finds files that landed or changed, and requests load batches of bounded size.",
 )
 def landed_files_sensor(context: dg.SensorEvaluationContext, landing: LandingZone) -> dg.SensorResult | dg.SkipReason:
-    """Ask for a run for each load batch of new files, and again for those whose run failed."""
+    """Request a run for each load batch of new files, and again where the run failed."""
     home = Settings().home / "discovery"
     cursor = Cursor.model_validate_json(context.cursor) if context.cursor else Cursor()
     try:
@@ -60,9 +60,9 @@ def _tick(
     except IndexLost:
         raise
     except TransientError as error:
-        # Not "no files": what is known stays so, and the tick does not count.
+        # This does not mean "no files": the index stays as it is, and the tick does not count.
         return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor.model_dump_json())
-    asked = plan(
+    requests = plan(
         index,
         list(_SOURCES),
         lambda request: _outcome(instance, index.name, request),
@@ -72,8 +72,8 @@ def _tick(
         now=now,
     )
     return dg.SensorResult(
-        run_requests=[_run_request(index.name, request) for request in asked],
-        skip_reason=None if asked else dg.SkipReason(_why_nothing(index.counts())),
+        run_requests=[_run_request(index.name, request) for request in requests],
+        skip_reason=None if requests else dg.SkipReason(_skip_message(index.counts())),
         cursor=cursor.model_copy(update={"tick": cursor.tick + 1}).model_dump_json(),
     )
 
@@ -101,15 +101,15 @@ def _outcome(instance: dg.DagsterInstance, index: str, request: LoadRequest) -> 
     return RunOutcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else RunOutcome.RUNNING
 
 
-def _why_nothing(counts: Counts) -> str:
-    said = [f"No new files; {counts.known} are known."]
+def _skip_message(counts: Counts) -> str:
+    parts = [f"No new files; {counts.known} are known."]
     if counts.waiting:
-        said.append(f"{counts.waiting} wait until they have settled, or until other runs have ended.")
+        parts.append(f"{counts.waiting} wait until they have settled, or until other runs have ended.")
     if counts.requests:
-        said.append(f"{counts.requests} requested runs are not finished.")
+        parts.append(f"{counts.requests} requested runs are not finished.")
     if counts.given_up:
-        said.append(
-            f"{counts.given_up} files were given up after failed runs: mend the cause, then materialize their bronze "
+        parts.append(
+            f"{counts.given_up} files were given up after failed runs: fix the cause, then materialize their bronze "
             "tables, which loads all files that are waiting."
         )
-    return " ".join(said)
+    return " ".join(parts)

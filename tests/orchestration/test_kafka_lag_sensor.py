@@ -113,7 +113,7 @@ def test_it_asks_for_a_run_as_long_as_bronze_is_behind(
     run(instance, fails=False)
     assert isinstance(tick(instance, kafka), dg.RunRequest)
     run(instance, fails=True)
-    assert "failed; the next one is asked for in" in str(tick(instance, kafka))
+    assert "failed; the next one is requested in" in str(tick(instance, kafka))
     report(instance, fresh_topic, 2)
     monkeypatch.setattr("orchestration.sensors.kafka_lag_sensor.RETRY_SECONDS", 0.0)
     assert tick(instance, kafka) == f"Nothing new in {fresh_topic}."
