@@ -19,6 +19,7 @@ from embedded.private_files import write_private
 from embedded.stack_state import KafkaState, StackConfig, StackState
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
+from tests import reaper
 from tests.shared_stack import shared, shared_folder
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -45,6 +46,12 @@ _LONGEST_FIRST = (
     "clients/test_spark_client.py",
     "embedded/test_spark_s3.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once a run: in the process that starts the workers, or the only one."""
+    if not hasattr(config, "workerinput"):
+        reaper.start()
 
 
 @pytest.hookimpl(tryfirst=True)
