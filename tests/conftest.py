@@ -39,7 +39,8 @@ _SERVERS = frozenset(
 _LONGEST_FIRST = (
     "tracker",
     "tpch",
-    "orchestration/test_cli.py",
+    "a demo that is killed",
+    "a stack that is stopped",
     "orchestration/test_ui.py",
     "landed files",
     "resources/test_table_stream.py",

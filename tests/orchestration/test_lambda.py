@@ -21,7 +21,7 @@ from orchestration.aws_lambda import NotAllLoaded, NotAnS3Event, handler
 from resources.errors import CatalogUnavailable
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
-from tests.orchestration.test_cli import environment
+from tests.orchestration.ratify_command import environment
 
 pytestmark = pytest.mark.stack
 
