@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from ingest.discovery.notifications import MAX_BYTES
-from tests.ingest.test_discovery import Sensor
+from tests.ingest.discovery_sensor import Sensor
 from tests.ingest.test_notifications import s3_event
 
 pytestmark = pytest.mark.stack
