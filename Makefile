@@ -35,21 +35,19 @@ demo-streaming: setup ## Run tracker events through Kafka and reconcile every on
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
-# In halves of about the same time.
-HALF := tests/embedded tests/resources tests/ingest/test_kafka_records.py tests/sample/test_tracker_events.py
+# Two processes, one stack: tests/conftest.py says which tests run beside each other.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 # The tests' Java servers live for minutes: the optimizing compiler would take half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
-test: setup $(FLINK) ## All tests but the long forms, in two sessions side by side
-	@$(BIN)/python -m pytest -m "not long" $(HALF) > $(VENV)/test-half.log 2>&1 & half=$$!; \
-	$(BIN)/python -m pytest -m "not long" $(HALF:%=--ignore=%); rest=$$?; \
-	wait $$half; half=$$?; cat $(VENV)/test-half.log; exit $$((rest || half))
+test: setup $(FLINK) ## All tests but the long forms
+	$(PYTEST) -m "not long"
 
 test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
-	$(BIN)/python -m pytest -m "not stack and not server and not browser and not long"
+	$(PYTEST) -m "not stack and not server and not browser and not long"
 
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .

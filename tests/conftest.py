@@ -1,4 +1,6 @@
-"""What the whole suite shares: one home for the session, and one real stack in it, started by the first test that asks."""
+"""What the whole suite shares: one real stack for all of its processes, started by the first test that asks, and which tests
+run beside which (`make test` runs two processes, with `--dist loadgroup`; a file runs in one of them unless it says more).
+"""
 
 import os
 import sys
@@ -17,6 +19,8 @@ from embedded.private_files import write_private
 from embedded.stack_state import KafkaState, StackConfig, StackState
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
+from tests import reaper
+from tests.shared_stack import shared, shared_folder
 
 _REPOSITORY = Path(__file__).parents[1]
 # How long an example takes says nothing on a busy machine.
@@ -28,12 +32,45 @@ _SERVERS = frozenset(
 )
 
 
+# `make test` runs two processes. The tests of one group run one after the other, in one of them. A file is a group; where
+# tests share more, they name it: "tracker" (the tables of the tracker's events, and the broker, which one of them kills),
+# "tpch" (the proof's schema), "landed files" (the ledger of files).
+# These groups and files take longest, and start first, so that both processes end at about the same time.
+_LONGEST_FIRST = (
+    "tracker",
+    "tpch",
+    "a demo that is killed",
+    "a stack that is stopped",
+    "orchestration/test_ui.py",
+    "landed files",
+    "resources/test_table_stream.py",
+    "clients/test_spark_client.py",
+    "embedded/test_spark_s3.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once a run: in the process that starts the workers, or the only one."""
+    if not hasattr(config, "workerinput"):
+        reaper.start()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use one of those are no unit tests."""
+    """Mark the tests that are no unit tests, group them for pytest-xdist, and order them."""
     for item in items:
-        if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        if _SERVERS & fixtures:
             item.add_marker(pytest.mark.server)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("tracker" if "broker" in fixtures else item.location[0]))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    name = str(group.args[0]) if group else ""
+    return next((rank for rank, start in enumerate(_LONGEST_FIRST) if name.endswith(start)), len(_LONGEST_FIRST))
 
 
 def say(message: str) -> None:
@@ -49,13 +86,13 @@ def jars_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of the session's stack: no state is left over from another run."""
-    return tmp_path_factory.mktemp("ratify")
+    """The home of the run's stack: no state is left over from another run."""
+    return shared_folder(tmp_path_factory, "ratify")
 
 
 @pytest.fixture(scope="session")
 def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
-    """The catalog server and the Spark Connect server, for the whole session.
+    """The catalog server and the Spark Connect server, for the whole run.
 
     Where UNITY_HOST and UNITY_TOKEN name another Unity Catalog server, its catalog ratifies what the suite commits.
     """
@@ -64,7 +101,7 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
         (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
         token_file.chmod(0o600)
         config = config.model_copy(update={"unity_host": settings.unity_host, "unity_token_file": token_file})
-    with running(config, say) as state:
+    with shared(config, say) as state:
         yield state
 
 
@@ -100,7 +137,7 @@ class TestBroker:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[TestBroker]:
-    """The session's Kafka broker, in a home of its own, for those tests only that ask for it."""
+    """A Kafka broker, in a home of its own, for those tests only that ask for it."""
     home = tmp_path_factory.mktemp("kafka")
     # A connection string of Azure Event Hubs, and all else that JAAS, a properties file and JSON could stumble over.
     hub = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey"

@@ -22,6 +22,8 @@ from tests.resources.workspace_server import (
     fake_workspace,
 )
 
+pytestmark = pytest.mark.xdist_group("tpch")
+
 ADMIN = "admin@example.com"
 
 

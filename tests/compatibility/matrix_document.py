@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.compatibility.matrix_cases import FEATURES, INSERT, MAPS, NESTED, ODD, PLAIN
+from tests.compatibility.matrix_cases import INSERT, MAPS, NESTED, ODD, PLAIN
+from tests.compatibility.matrix_features import FEATURES
 from tests.compatibility.matrix_outcomes import EQUAL, READERS, WRITERS, Cell, Outcome
 
 _HEAD = """# Which engine reads what which wrote

@@ -5,7 +5,6 @@ import datetime as dt
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,21 +13,22 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from resources.column_types import SqlType, sql_type
+from resources.column_types import sql_type
 from resources.declarations import Column
 from resources.errors import UnsafeDeclaration
 from tests.compatibility.matrix import Matrix, error_of, new_schema, undeclared, unmet
-from tests.compatibility.matrix_cases import FEATURES, MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Feature, Odd
+from tests.compatibility.matrix_cases import MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Odd
 from tests.compatibility.matrix_document import document
+from tests.compatibility.matrix_features import FEATURES, Feature
 from tests.compatibility.matrix_outcomes import READERS, WRITERS, Cell
-from tests.compatibility.matrix_values import Dialect, other_zero, plain, sql
+from tests.compatibility.matrix_values import Dialect, sql
+from tests.compatibility.wide_table import Types, WideTable
 from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 SAFE = "'delta.columnMapping.mode' = 'none'"
-Types = Mapping[str, Sequence[Any]]
 KINDS_OF_TYPES: Mapping[str, Types] = {"plain": PLAIN, "nested": NESTED, "maps": MAPS}
 
 
@@ -45,80 +45,6 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 # --- Types that every engine knows: all values of all types by each writer, a row each, and each row in a file of its own.
 
 
-@dataclass(frozen=True)
-class Wide:
-    """A table with a column for each type; row n has the n-th value of each, and NULL where there are no more."""
-
-    matrix: Matrix
-    types: Types
-
-    @property
-    def rows(self) -> range:
-        return range(max(map(len, self.types.values())) + 1)
-
-    def column(self, type_: str) -> str:
-        return f"c{list(self.types).index(type_)}"
-
-    @property
-    def writers(self) -> Sequence[str]:
-        return [writer for writer in WRITERS if writer != "insert" or self.types is not MAPS]
-
-    def value(self, type_: str, row: int) -> Any:
-        return self.types[type_][row] if row < len(self.types[type_]) else None
-
-    def select(self, writer: str, row: int, dialect: Dialect) -> str:
-        values = ", ".join(
-            f"{sql(self.value(type_, row), sql_type(type_), dialect)} AS {self.column(type_)}" for type_ in self.types
-        )
-        return f"SELECT '{writer}' AS writer, {row} AS id, {values}"
-
-    def condition(self, types: Sequence[str], row: int, dialect: Dialect) -> str:
-        """One that the row meets, with each value as both a bound and the value itself."""
-        met = list[str]()
-        for type_ in types:
-            if (value := self.value(type_, row)) is None:
-                met.append(f"{self.column(type_)} IS NULL")
-            else:
-                text = sql(other_zero(value), sql_type(type_), dialect)
-                met += [f"{self.column(type_)} {compared} {text}" for compared in ("=", "<=", ">=")]
-        return " AND ".join(met)
-
-    def fill(self) -> None:
-        spark = self.matrix.lake.spark.session
-        self.matrix.lake.run(self.matrix.table.ddl("ratify"))
-        spark.conf.set("spark.sql.files.maxRecordsPerFile", "1")
-        try:
-            union = " UNION ALL ".join(self.select("spark", row, "spark") for row in self.rows)
-            self.matrix.lake.run(f"INSERT INTO {self.matrix.name} {union}")
-        finally:
-            spark.conf.unset("spark.sql.files.maxRecordsPerFile")
-        for row in self.rows:
-            self.matrix.append(self.select("append", row, "duckdb"), f"row {row}")
-        if "insert" in self.writers:
-            self.matrix.insert(" UNION ALL ".join(self.select("insert", row, "duckdb") for row in self.rows))
-
-    def differences(self, reader: str) -> dict[tuple[str, str, int], tuple[Any, Any]]:
-        read = {(row["writer"], row["id"]): row for row in getattr(self.matrix, reader)()}
-        assert read.keys() == {(writer, row) for writer in self.writers for row in self.rows}
-        pairs_ = {
-            (writer, type_, row): (
-                plain(self.value(type_, row), sql_type(type_)),
-                form(read[writer, row][self.column(type_)], sql_type(type_)),
-            )
-            for writer in self.writers
-            for row in self.rows
-            for type_ in self.types
-        }
-        return {where: pair for where, pair in pairs_.items() if pair[0] != pair[1]}
-
-
-def form(value: Any, type_: SqlType) -> Any:
-    try:
-        return plain(value, type_)
-    except (AttributeError, TypeError, ValueError):
-        return f"not {type_.spark}: {value!r}"
-
-
 @pytest.fixture(scope="module")
 def compat(engines: Lakehouse) -> Generator[str]:
     """A schema of the module's own."""
@@ -126,15 +52,15 @@ def compat(engines: Lakehouse) -> Generator[str]:
         yield name
 
 
-def filled(lake: Lakehouse, compat: str, name: str, types: Types) -> Wide:
+def filled(lake: Lakehouse, compat: str, name: str, types: Types) -> WideTable:
     columns = [("writer", "string"), ("id", "int"), *((f"c{n}", type_) for n, type_ in enumerate(types))]
-    wide = Wide(Matrix(lake, undeclared(compat, name, columns)), types)
+    wide = WideTable(Matrix(lake, undeclared(compat, name, columns)), types)
     wide.fill()
     return wide
 
 
 @pytest.fixture(scope="module")
-def tables(engines: Lakehouse, compat: str, home: Path) -> dict[str, Wide]:
+def tables(engines: Lakehouse, compat: str, home: Path) -> dict[str, WideTable]:
     """Several, for Delta keeps statistics of the first 32 columns only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RATIFY_HOME", str(home))
@@ -146,12 +72,12 @@ KINDS = pytest.mark.parametrize("kind", KINDS_OF_TYPES)
 
 @KINDS
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_written_is_read(lake: Lakehouse, tables: dict[str, Wide], kind: str, reader: str) -> None:
+def test_what_is_written_is_read(lake: Lakehouse, tables: dict[str, WideTable], kind: str, reader: str) -> None:
     assert tables[kind].differences(reader) == {}
 
 
 @pytest.mark.long
-def test_insert_takes_no_values_of_some_types(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+def test_insert_takes_no_values_of_some_types(lake: Lakehouse, tables: dict[str, WideTable]) -> None:
     matrix = tables["maps"].matrix
     for type_ in MAPS:
         values = ", ".join(sql(MAPS[of][-1] if of == type_ else None, sql_type(of), "duckdb") for of in MAPS)
@@ -159,7 +85,7 @@ def test_insert_takes_no_values_of_some_types(lake: Lakehouse, tables: dict[str,
 
 
 @KINDS
-def test_all_name_the_types_alike(lake: Lakehouse, tables: dict[str, Wide], kind: str) -> None:
+def test_all_name_the_types_alike(lake: Lakehouse, tables: dict[str, WideTable], kind: str) -> None:
     """The catalog by databricks-sdk, Spark and DuckDB, each in its words."""
     wide = tables[kind]
     columns = (lake.catalog.table(wide.matrix.name).columns or [])[2:]
@@ -177,7 +103,7 @@ def test_a_declaration_takes_them(type_: str) -> None:
     assert pairs(columns=(Column("c", type_),)).column_types == {"c": type_}
 
 
-def missed(wide: Wide, reader: Dialect, writer: str, row: int) -> list[str]:
+def missed(wide: WideTable, reader: Dialect, writer: str, row: int) -> list[str]:
     """Types by whose values the row is not found, though it has them: a statistic of its file is wrong."""
 
     def found(types: Sequence[str]) -> bool:
@@ -200,7 +126,7 @@ def missed(wide: Wide, reader: Dialect, writer: str, row: int) -> list[str]:
     ],
 )
 def test_no_row_is_skipped_that_has_the_value(
-    lake: Lakehouse, tables: dict[str, Wide], reader: Dialect, writer: str
+    lake: Lakehouse, tables: dict[str, WideTable], reader: Dialect, writer: str
 ) -> None:
     """Each row is a file, so that its bounds in the log and in Parquet are its values."""
     wide = tables["plain"]
@@ -211,7 +137,7 @@ def test_no_row_is_skipped_that_has_the_value(
 @pytest.mark.parametrize("reader", ["spark", "duckdb"])
 @pytest.mark.parametrize("type_", PLAIN)
 def test_no_row_is_skipped_by_one_column_alone(
-    lake: Lakehouse, tables: dict[str, Wide], reader: Dialect, type_: str
+    lake: Lakehouse, tables: dict[str, WideTable], reader: Dialect, type_: str
 ) -> None:
     wide = tables["plain"]
     for row in wide.rows:
@@ -226,7 +152,7 @@ def is_zero(value: Any) -> bool:
     return isinstance(value, float) and value == 0
 
 
-def test_spark_misses_days_without_the_setting_that_ours_has(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+def test_spark_misses_days_without_the_setting_that_ours_has(lake: Lakehouse, tables: dict[str, WideTable]) -> None:
     wide, row = tables["plain"], PLAIN["date"].index(dt.date(1582, 10, 10))
     conf, setting = lake.spark.session.conf, "spark.sql.datetime.java8API.enabled"
     where = f"writer = 'spark' AND {wide.condition(['date'], row, 'spark')}"
@@ -342,7 +268,7 @@ def test_features_of_tables(lake: Lakehouse, compat: str, feature: Feature) -> N
         assert lake.run(query.format(t=matrix.name)) == list(answer)
 
 
-def test_deltalake_does_not_read_tables_of_a_catalog(lake: Lakehouse, tables: dict[str, Wide]) -> None:
+def test_deltalake_does_not_read_tables_of_a_catalog(lake: Lakehouse, tables: dict[str, WideTable]) -> None:
     with pytest.raises(DeltaError, match="Max catalog version is required when loading a catalog-managed table"):
         DeltaTable(tables["plain"].matrix.location())
 

@@ -1,14 +1,12 @@
 """Landed files of every format: each ends as the corpus says, whatever its bytes."""
 
 import csv
-import datetime as dt
 import gzip
 import io
 import json
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +17,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets.bronze.landed_sources import AIRLINES
-from ingest.file_source import LOAD_COLUMNS, RESCUED, CsvDialect, Format, NewColumns, SchemaMode, Source
+from ingest.file_source import LOAD_COLUMNS, RESCUED, Source
 from ingest.formats import unpacked_file
-from ingest.formats.inferred_columns import infer
-from ingest.formats.parse_file import ColumnsToAdd, Load, parse
-from resources.column_types import sql_type
-from resources.declarations import Column, TableDeclaration
-from resources.errors import BadFile, UnsafeDeclaration
-from tests.ingest.file_corpus import ADDING, CASES, FAILING, RESCUING, Adds, Case, Ingested, Refused
+from ingest.formats.parse_file import ColumnsToAdd
+from resources.errors import BadFile
+from tests.ingest.corpus_case import ADDING, RESCUING, AddsColumns, Case, IngestedFile, RefusedFile
+from tests.ingest.file_corpus import CASES
+from tests.ingest.parsed_file import ParsedCounts, parsed
 
-LOAD = Load(dt.datetime(2024, 1, 31, 10, tzinfo=dt.UTC), "corpus-1")
 OURS = {column.name for column in (*LOAD_COLUMNS, RESCUED)}
 # A person who reads why a file was refused must also read what to do.
 ADVICE = re.compile(r"[;:,] .*\b(land|declare|mend|rename|write|double|quote|end|leave|let|keep|name|add|expected)\b|\?$")
 
 
-@pytest.fixture
-def con() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect()
-    # A timestamp without a zone is UTC wherever the machine stands.
-    con.execute("SET TimeZone = 'Asia/Tokyo'")
-    return con
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Rows that were written, and how many of them have something rescued."""
-
-    rows: int
-    rescued: int
-
-
-def parsed(
-    con: duckdb.DuckDBPyConnection, source: Source, columns: Sequence[Column], file: str, local: Path, into: Path
-) -> Counts:
-    made = parse(con, source, columns, file, local, into, LOAD)
-    return Counts(made.written.rows, made.rescued)
-
-
-def landed(con: duckdb.DuckDBPyConnection, case: Case, folder: Path) -> Counts:
+def landed(con: duckdb.DuckDBPyConnection, case: Case, folder: Path) -> ParsedCounts:
     (folder / "local").write_bytes(case.content)
     columns = case.source.table.columns
     return parsed(con, case.source, columns, case.file, folder / "local", folder / "out.parquet")
@@ -75,20 +48,20 @@ def written(con: duckdb.DuckDBPyConnection, source: Source, folder: Path) -> lis
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_every_file_of_the_corpus_ends_as_declared(con: duckdb.DuckDBPyConnection, tmp_path: Path, case: Case) -> None:
     match case.fate:
-        case Refused(reason):
+        case RefusedFile(reason):
             with pytest.raises(BadFile) as bad:
                 landed(con, case, tmp_path)
             assert re.search(reason, bad.value.reason), bad.value.reason
             assert ADVICE.search(bad.value.reason), bad.value.reason
             assert bad.value.path == case.file
-        case Adds(columns):
+        case AddsColumns(columns):
             with pytest.raises(ColumnsToAdd) as new:
                 landed(con, case, tmp_path)
             assert {column.name: column.type for column in new.value.columns} == columns
-        case Ingested(rows, rescued):
+        case IngestedFile(rows, rescued):
             counts = landed(con, case, tmp_path)
             found = written(con, case.source, tmp_path)
-            assert counts == Counts(len(rows), len(rescued))
+            assert counts == ParsedCounts(len(rows), len(rescued))
             data = [tuple(value for name, value in row.items() if name not in OURS) for row in found]
             assert repr(data) == repr(list(rows))
             kept = {row["_source_row"]: json.loads(row[RESCUED.name]) for row in found if row.get(RESCUED.name)}
@@ -96,7 +69,7 @@ def test_every_file_of_the_corpus_ends_as_declared(con: duckdb.DuckDBPyConnectio
             ours = [(row["_source_file"], row["_source_row"], row["_loaded_at"], row["_batch_id"]) for row in found]
             assert ours == [(case.file, n, "2024-01-31 10:00:00+00", "corpus-1") for n in range(1, len(rows) + 1)]
     assert {path.name for path in tmp_path.iterdir()} <= {"local", "out.parquet"}
-    assert (tmp_path / "out.parquet").exists() == isinstance(case.fate, Ingested)
+    assert (tmp_path / "out.parquet").exists() == isinstance(case.fate, IngestedFile)
     assert con.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
@@ -167,7 +140,7 @@ def test_csv_says_what_pythons_csv_wrote(
     into = io.StringIO(newline="")
     writer = csv.writer(into, quoting=csv.QUOTE_ALL, lineterminator=end)
     writer.writerows([("carrier", "name"), *rows])
-    case = Case("", "a.csv", pack(into.getvalue().encode()), Ingested(()), AIRLINES)
+    case = Case("", "a.csv", pack(into.getvalue().encode()), IngestedFile(()), AIRLINES)
     with tempfile.TemporaryDirectory() as folder:
         assert landed(con, case, Path(folder)).rows == len(rows)
         found = [(row["carrier"], row["name"]) for row in written(con, AIRLINES, Path(folder))]
@@ -191,7 +164,7 @@ def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[
         folded = [[key.lower() for key in record] for record in records]
         twice = any(len(set(keys)) < len(keys) for keys in folded)
         foreign = any(folded) and not {"id", "name"} & {key for keys in folded for key in keys}
-        case = Case("", "a.jsonl", content, Ingested(()))
+        case = Case("", "a.jsonl", content, IngestedFile(()))
         if twice or foreign:
             with pytest.raises(BadFile, match="has a key twice" if twice else "none of its columns"):
                 landed(con, case, folder)
@@ -224,7 +197,7 @@ def test_a_file_that_many_threads_read_keeps_its_order(con: duckdb.DuckDBPyConne
     (tmp_path / "local").write_text("carrier,name\n" + "".join(f"{n},n {n}\n" for n in range(1, rows + 1)))
     assert (tmp_path / "local").stat().st_size > 2 * (8 << 20)
     columns = AIRLINES.table.columns
-    assert parsed(con, AIRLINES, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == Counts(rows, 0)
+    assert parsed(con, AIRLINES, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == ParsedCounts(rows, 0)
     found = con.execute(
         f"SELECT count(*) FILTER (carrier::BIGINT = _source_row), count(*) FILTER (_source_row = file_row_number + 1) "
         f"FROM read_parquet('{tmp_path}/out.parquet', file_row_number = true)"
@@ -248,7 +221,7 @@ def test_lines_within_the_limit_are_read_wherever_they_lie(con: duckdb.DuckDBPyC
     lines = [unpacked_file.LINE_LIMIT - 1, 10, unpacked_file.LINE_LIMIT // 2 + 7, unpacked_file.LINE_LIMIT - 1]
     (tmp_path / "f").write_bytes(b"carrier,name\n" + b"".join(b"a," + b"x" * (size - 2) + b"\n" for size in lines))
     out = tmp_path / "out.parquet"
-    assert parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", out) == Counts(len(lines), 0)
+    assert parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", out) == ParsedCounts(len(lines), 0)
 
 
 def test_what_is_unpacked_is_bounded(
@@ -257,7 +230,7 @@ def test_what_is_unpacked_is_bounded(
     monkeypatch.setattr(unpacked_file, "_UNPACKED_LIMIT", 1 << 20)
     content = b"carrier,name\n" + b"A,b\n" * (1 << 19)
     for pack in (gzip.compress, zstandard.compress):
-        case = Case("", "a.csv", pack(content), Refused(""), AIRLINES)
+        case = Case("", "a.csv", pack(content), RefusedFile(""), AIRLINES)
         with pytest.raises(BadFile, match="unpacked, the file has more than 1,048,576 bytes; land it in parts"):
             landed(con, case, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
@@ -267,7 +240,7 @@ def test_a_full_machine_is_not_the_files_fault(con: duckdb.DuckDBPyConnection, t
     """A file that is refused is not read again, so what another day would read must not be refused."""
     con.execute("SET temp_directory = ''")
     con.execute("SET memory_limit = '4MB'")
-    case = Case("", "a.jsonl", b'{"id": 1, "name": "%s"}\n' % (b"x" * 500) * 40_000, Ingested(()))
+    case = Case("", "a.jsonl", b'{"id": 1, "name": "%s"}\n' % (b"x" * 500) * 40_000, IngestedFile(()))
     with pytest.raises(duckdb.OutOfMemoryException):
         landed(con, case, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
@@ -279,13 +252,13 @@ def test_paths_are_no_patterns(con: duckdb.DuckDBPyConnection, tmp_path: Path) -
             (tmp_path / folder).mkdir(exist_ok=True)
             local, out = tmp_path / folder / f"f?.{suffix}", tmp_path / folder / "o?.parquet"
             local.write_bytes(content)
-            assert parsed(con, RESCUING, RESCUING.table.columns, local.name, local, out) == Counts(1, 0)
+            assert parsed(con, RESCUING, RESCUING.table.columns, local.name, local, out) == ParsedCounts(1, 0)
             local.unlink()
 
 
 def test_new_columns_are_added_and_then_filled(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     content = b"id,n,note\n1,2,a\n2,x,b\n"
-    case = Case("", "a.csv", content.replace(b"x", b"3"), Ingested(()), ADDING)
+    case = Case("", "a.csv", content.replace(b"x", b"3"), IngestedFile(()), ADDING)
     with pytest.raises(
         ColumnsToAdd, match=r"lacks columns; add them, and parse the file again: n bigint, note string"
     ) as new:
@@ -296,93 +269,3 @@ def test_new_columns_are_added_and_then_filled(con: duckdb.DuckDBPyConnection, t
     # A later file's values that do not fit the type then found are rescued.
     (tmp_path / "local").write_bytes(content)
     assert parsed(con, ADDING, columns, "b.csv", tmp_path / "local", tmp_path / "out.parquet").rescued == 1
-
-
-READABLE = [case for case in CASES if isinstance(case.fate, Ingested) and case.content.strip()]
-
-
-@pytest.mark.parametrize("case", READABLE, ids=lambda case: case.id)
-def test_what_can_be_read_can_be_made_a_table(con: duckdb.DuckDBPyConnection, tmp_path: Path, case: Case) -> None:
-    """The columns that are inferred are ones that a table may have, and every record of the file fits them."""
-    (tmp_path / "local").write_bytes(case.content)
-    source = replace(case.source, schema=SchemaMode.INFERRED, new_columns=NewColumns.RESCUE, table=EMPTY)
-    columns = infer(con, source, case.file, tmp_path / "local")
-    table = source.inferred_table(columns)
-    assert isinstance(table, TableDeclaration)
-    counts = parsed(con, source, table.columns, case.file, tmp_path / "local", tmp_path / "out.parquet")
-    assert counts.rows == len(case.fate.rows)
-    described = con.execute(f"DESCRIBE FROM '{tmp_path}/out.parquet'").fetchall()
-    assert [duckdb.sqltype(row[1]) for row in described] == [duckdb.sqltype(sql_type(c.type).sql) for c in table.columns]
-    named = {column.name.lower() for column in columns}
-    rows = con.execute(f"SELECT _rescued_data FROM '{tmp_path}/out.parquet' WHERE _rescued_data IS NOT NULL").fetchall()
-    rescued = {key.lower() for (text,) in rows for key in json.loads(text)} - {"_file_path"}
-    assert not rescued & named
-
-
-EMPTY = replace(RESCUING.table, columns=(*LOAD_COLUMNS, RESCUED))
-
-
-def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("n,never\n" + "1,\n" * 30_000 + "x,\n")
-    source = replace(RESCUING, table=EMPTY)
-    assert infer(con, source, "f.csv", tmp_path / "f") == (Column("n", "bigint"), Column("never", "string"))
-    # What the sample did not show is rescued.
-    columns = source.inferred_table(infer(con, source, "f.csv", tmp_path / "f")).columns
-    assert parsed(con, source, columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet") == Counts(30_001, 1)
-
-
-def test_inferred_columns_stand_as_in_the_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    for second in ("b", "B"):
-        (tmp_path / "f").write_text('{"z": 1, "b": "x", "a": [2]}\n{"' + second + '": "y", "c": {"k": true}}\n')
-        assert infer(con, RESCUING, "f.jsonl", tmp_path / "f") == (
-            Column("z", "bigint"),
-            Column("b", "string"),
-            Column("a", "array<bigint>"),
-            Column("c", "struct<k:boolean>"),
-        )
-
-
-@pytest.mark.parametrize("content", [b"two words,_batch_id\n1,2\n", b"n,N\n1,2\n", b""])
-def test_no_columns_can_be_inferred(con: duckdb.DuckDBPyConnection, tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "f").write_bytes(content)
-    with pytest.raises(BadFile, match=r"name them by letters|rename one|zero bytes"):
-        infer(con, RESCUING, "f.csv", tmp_path / "f")
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("a.csv", Format.CSV),
-        ("x/A.CSV.GZ", Format.CSV),
-        ("a.2024.jsonl.zst", Format.JSONL),
-        ("a.json", Format.JSONL),
-        ("a.parquet", Format.PARQUET),
-        ("a.gz", None),
-        ("a", None),
-        ("a.txt", None),
-    ],
-)
-def test_a_name_says_its_format(name: str, form: Format | None) -> None:
-    assert RESCUING.format_of(name) == form
-    assert replace(RESCUING, format=Format.JSONL).format_of(name) == Format.JSONL
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"new_columns": NewColumns.ADD}, "added to an evolving schema only"),
-        ({"new_columns": NewColumns.RESCUE}, "needs the column _rescued_data"),
-        ({"encoding": "utf-9"}, "no encoding is called 'utf-9'"),
-        ({"encoding": "base64"}, "no encoding is called 'base64'"),
-        ({"csv": CsvDialect(header=False)}, "need a declared header"),
-    ],
-)
-def test_a_source_must_fit_together(change: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UnsafeDeclaration, match=reason):
-        replace(FAILING, **change)
-
-
-@pytest.mark.parametrize("change", [{"delimiter": ""}, {"delimiter": "||"}, {"quote": "ab"}, {"escape": "ab"}])
-def test_a_dialect_is_of_single_characters(change: dict[str, str]) -> None:
-    with pytest.raises(UnsafeDeclaration, match="single characters"):
-        CsvDialect(**change)  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,6 @@
 """A catalog with the tables that files are loaded into, made without Spark, in a process that can be told its address."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from resources.column_types import delta_field, sql_type
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from tests.embedded.catalog.harness import CatalogProcess, TableClient
+from tests.orchestration.ratify_command import invoke
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,13 @@ def target(tmp_path: Path) -> Iterator[LoadTarget]:
     yield LoadTarget(server)
     if server.process.poll() is None:
         server.stop()
+
+
+@pytest.fixture
+def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
+    """A home without state, whose jars are there already; nothing runs in it afterwards."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to(jars_dir)
+    yield home
+    invoke(home, "down")

@@ -1,13 +1,11 @@
-"""The `ratify` command as a person types it: processes of their own, in homes of their own."""
+"""The `ratify` command as a person types it, in homes of its own, and what is left of a process that is killed."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -16,33 +14,9 @@ import psutil
 import pytest
 
 from tests.embedded.catalog.harness import CatalogProcess
+from tests.orchestration.ratify_command import RATIFY, environment, invoke, ratify
 
 pytestmark = pytest.mark.server
-
-RATIFY = str(Path(sys.executable).with_name("ratify"))
-# What another test, or the person who runs the tests, may have set.
-OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME")
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**kept, "RATIFY_HOME": str(home), "COLUMNS": "200", **more}
-
-
-def ratify(home: Path, *arguments: str, timeout: float = 1500, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [RATIFY, *arguments], env=environment(home, **more), capture_output=True, text=True, timeout=timeout, check=False
-    )
-
-
-@pytest.fixture
-def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
-    """A home without state, whose jars are there already; nothing runs in it afterwards."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "jars").symlink_to(jars_dir)
-    yield home
-    ratify(home, "down")
 
 
 @pytest.fixture
@@ -54,7 +28,7 @@ def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
 
 
 def test_without_a_stack_the_error_says_what_to_do(tmp_path: Path) -> None:
-    asked = ratify(tmp_path, "sql", "SELECT 1")
+    asked = invoke(tmp_path, "sql", "SELECT 1")
     assert asked.returncode == 1
     assert "NotConfigured" in asked.stderr
     assert "ratify up" in asked.stderr
@@ -62,14 +36,14 @@ def test_without_a_stack_the_error_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_status_of_nothing(tmp_path: Path) -> None:
-    assert ratify(tmp_path, "status").returncode == 3
-    asked = ratify(tmp_path, "status", "--json")
+    assert invoke(tmp_path, "status").returncode == 3
+    asked = invoke(tmp_path, "status", "--json")
     assert (asked.returncode, json.loads(asked.stdout)) == (3, {})
 
 
 def test_land_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    first = json.loads(ratify(tmp_path, "land", "2", "--json").stdout)
-    second = json.loads(ratify(tmp_path, "land", "1", "--json").stdout)
+    first = json.loads(invoke(tmp_path, "land", "2", "--json").stdout)
+    second = json.loads(invoke(tmp_path, "land", "1", "--json").stdout)
     assert [file["file"] for file in first][-2:] == ["trips/2013-01-01.csv", "trips/2013-01-02.csv"]
     assert second == [{"file": "trips/2013-01-03.csv", "rows": 914}]
     assert len((tmp_path / "landing/trips/2013-01-01.csv").read_text().splitlines()) == 843
@@ -80,21 +54,21 @@ def test_dev_says_that_its_port_is_taken(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        asked = ratify(tmp_path, "dev", "--port", str(port))
+        asked = invoke(tmp_path, "dev", "--port", str(port))
     assert asked.returncode == 1
     assert f"port {port}" in asked.stderr
     assert "Traceback" not in asked.stderr
 
 
 def test_an_unsuitable_java_is_refused(tmp_path: Path) -> None:
-    asked = ratify(tmp_path, "setup", RATIFY_JAVA_HOME=str(tmp_path / "no-java"))
+    asked = invoke(tmp_path, "setup", RATIFY_JAVA_HOME=str(tmp_path / "no-java"))
     assert asked.returncode == 1
     assert "UnsuitableJava" in asked.stderr
     assert str(tmp_path / "no-java") in asked.stderr.replace("\n", "")
 
 
 def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> None:
-    asked = ratify(
+    asked = invoke(
         new_home,
         "sql",
         "SELECT 1",
@@ -110,13 +84,14 @@ def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> No
 
 
 @pytest.mark.stack
+@pytest.mark.xdist_group("a stack that is stopped")
 def test_up_history_sql_status_down(new_home: Path) -> None:
     assert ratify(new_home, "up", "--kafka").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
     assert set(status) >= {"catalog", "spark", "kafka"}
     assert set(status["kafka"]) >= {"bootstrap", "pid"}
     sent = json.loads(
-        ratify(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
+        invoke(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
     )
     assert (sent["records"], sum(sent["kinds"].values())) == (500, 500)
     assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
@@ -124,16 +99,16 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600
     made = "CREATE TABLE bronze.t (id BIGINT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
     for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
-        assert ratify(new_home, "sql", statement).returncode == 0, statement
-    assert ratify(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
-    asked = ratify(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json")
+        assert invoke(new_home, "sql", statement).returncode == 0, statement
+    assert invoke(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
+    asked = invoke(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json")
     assert json.loads(asked.stdout) == [{"total": 6}]
-    wrong = ratify(new_home, "sql", "SELECT [id] FROM bronze.t")
+    wrong = invoke(new_home, "sql", "SELECT [id] FROM bronze.t")
     assert wrong.returncode == 1
     assert "QueryFailed: [PARSE_SYNTAX_ERROR]" in wrong.stderr
     assert "SELECT [id]" in wrong.stderr
     assert "org.apache.spark" not in wrong.stderr
-    commits = json.loads(ratify(new_home, "history", "bronze.t", "--json").stdout)
+    commits = json.loads(invoke(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
     ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
     assert ratify(new_home, "down").returncode == 0
@@ -183,6 +158,7 @@ def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_ki
 
 
 @pytest.mark.stack
+@pytest.mark.xdist_group("a demo that is killed")
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(
@@ -206,7 +182,7 @@ def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     assert ratify(new_home, "up").returncode == 0
     again = ratify(new_home, "demo", "--days", "1", "--more", "1")
     rows = json.loads(
-        ratify(
+        invoke(
             new_home,
             "sql",
             "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, count(*) AS s FROM silver.flights",

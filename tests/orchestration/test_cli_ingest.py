@@ -13,7 +13,7 @@ import pytest
 
 from tests.embedded.catalog.harness import READ, ClientPrincipal
 from tests.orchestration.conftest import LoadTarget
-from tests.orchestration.test_cli import RATIFY, environment, ratify
+from tests.orchestration.ratify_command import RATIFY, environment, invoke, ratify
 
 pytestmark = pytest.mark.stack
 
@@ -97,7 +97,7 @@ def test_the_landing_zone_s_files_keep_their_names(target: LoadTarget, tmp_path:
     ],
 )
 def test_what_is_not_there_is_named(target: LoadTarget, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    asked = ratify(tmp_path, "ingest", *arguments, **target.environment)
+    asked = invoke(tmp_path, "ingest", *arguments, **target.environment)
     assert asked.returncode == 1
     assert said in asked.stderr.replace("\n", " ")
     assert "Traceback" not in asked.stderr

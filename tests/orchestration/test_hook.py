@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import httpx
 import pytest
 
 from ingest.discovery.notifications import MAX_BYTES
-from tests.ingest.test_discovery import Sensor
+from tests.ingest.discovery_sensor import Sensor
 from tests.ingest.test_notifications import s3_event
 
 pytestmark = pytest.mark.stack
@@ -44,17 +45,31 @@ class Hook:
 
 @pytest.fixture
 def hook(tmp_path: Path) -> Iterator[Hook]:
+    """One for a test that ends it, or sends it what it accepts."""
+    with running(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def lasting_hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hook]:
+    """One for all tests that leave it as they found it."""
+    with running(tmp_path_factory.mktemp("hook")) as started:
+        yield started
+
+
+@contextmanager
+def running(home: Path) -> Iterator[Hook]:
     process = subprocess.Popen(
         [sys.executable, "-c", "from orchestration.cli.main import app; app()", "hook", "--port", "0"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RATIFY_HOME": str(tmp_path), "COLUMNS": "500"},
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RATIFY_HOME": str(home), "COLUMNS": "500"},
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout
     url = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
     assert url
-    started = Hook(tmp_path, url[0], (tmp_path / "secrets" / "hook.token").read_text(), process)
+    started = Hook(home, url[0], (home / "secrets" / "hook.token").read_text(), process)
     _wait(started)
     yield started
     process.kill()
@@ -97,17 +112,17 @@ def _chunks() -> Iterator[bytes]:
         (_chunks, None, 413, "at most"),
     ],
 )
-def test_what_is_refused_is_not_kept(hook: Hook, content: Any, token: str | None, status: int, said: str) -> None:
-    answer = hook.post(content() if callable(content) else content, token)
+def test_what_is_refused_is_not_kept(lasting_hook: Hook, content: Any, token: str | None, status: int, said: str) -> None:
+    answer = lasting_hook.post(content() if callable(content) else content, token)
     assert answer.status_code == status
     assert said in answer.json()["error"]
-    assert hook.messages() == []
+    assert lasting_hook.messages() == []
 
 
-def test_the_secret_is_its_owners_alone_and_lasts(hook: Hook) -> None:
-    assert ((hook.home / "secrets" / "hook.token").stat().st_mode & 0o777) == 0o600
-    assert len(hook.token) >= 32
-    assert httpx.get(hook.url).status_code == 405
+def test_the_secret_is_its_owners_alone_and_lasts(lasting_hook: Hook) -> None:
+    assert ((lasting_hook.home / "secrets" / "hook.token").stat().st_mode & 0o777) == 0o600
+    assert len(lasting_hook.token) >= 32
+    assert httpx.get(lasting_hook.url).status_code == 405
 
 
 def test_ctrl_c_ends_it(hook: Hook) -> None:

@@ -23,7 +23,7 @@ from resources.errors import CatalogUnavailable
 from tests.bare_environment import build_wheel, closure, environment_with, requirements
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
-from tests.orchestration.test_cli import environment
+from tests.orchestration.ratify_command import environment
 
 pytestmark = pytest.mark.stack
 

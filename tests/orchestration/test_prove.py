@@ -14,10 +14,12 @@ from assets.cross_engine.proof_tables import TABLES
 from assets.cross_engine.spark_steps import name_of
 from orchestration.cli.proof_run import StepOutcome, passed, steps_of
 from resources.errors import UnsafeTable
-from tests.orchestration.test_cli import RATIFY, environment, new_home, ratify
+from tests.orchestration.ratify_command import RATIFY, environment, ratify
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
-__all__ = ["engines", "lake", "new_home"]
+__all__ = ["engines", "lake"]
+
+pytestmark = pytest.mark.xdist_group("tpch")
 
 
 @pytest.mark.server

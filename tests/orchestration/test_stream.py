@@ -27,10 +27,12 @@ from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import TableMissing
 from resources.kafka.kafka_client import Kafka
 from tests.conftest import TestBroker
-from tests.orchestration.test_cli import RATIFY
+from tests.orchestration.ratify_command import RATIFY
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
+
+pytestmark = pytest.mark.xdist_group("tracker")
 
 PATIENCE_S = 600
 

@@ -27,7 +27,7 @@ from resources.spark.spark_engine import Spark
 from tests.conftest import say
 from tests.ingest.topic_streamer import assert_exact
 from tests.killable import Killable
-from tests.orchestration.test_cli import OURS, RATIFY, environment
+from tests.orchestration.ratify_command import OURS, RATIFY, environment
 from tests.resources.lakehouse import another_catalog
 
 EVENTS, KILLS, PATIENCE_S = 500_000, 20, 600

@@ -1,0 +1,67 @@
+"""The columns that a table gets from a file that nobody has declared."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, SchemaMode
+from ingest.formats.inferred_columns import infer
+from resources.column_types import sql_type
+from resources.declarations import Column, TableDeclaration
+from resources.errors import BadFile
+from tests.ingest.corpus_case import RESCUING, Case, IngestedFile
+from tests.ingest.file_corpus import CASES
+from tests.ingest.parsed_file import ParsedCounts, parsed
+
+READABLE = [case for case in CASES if isinstance(case.fate, IngestedFile) and case.content.strip()]
+
+
+@pytest.mark.parametrize("case", READABLE, ids=lambda case: case.id)
+def test_what_can_be_read_can_be_made_a_table(con: duckdb.DuckDBPyConnection, tmp_path: Path, case: Case) -> None:
+    """The columns that are inferred are ones that a table may have, and every record of the file fits them."""
+    (tmp_path / "local").write_bytes(case.content)
+    source = replace(case.source, schema=SchemaMode.INFERRED, new_columns=NewColumns.RESCUE, table=EMPTY)
+    columns = infer(con, source, case.file, tmp_path / "local")
+    table = source.inferred_table(columns)
+    assert isinstance(table, TableDeclaration)
+    counts = parsed(con, source, table.columns, case.file, tmp_path / "local", tmp_path / "out.parquet")
+    assert counts.rows == len(case.fate.rows)
+    described = con.execute(f"DESCRIBE FROM '{tmp_path}/out.parquet'").fetchall()
+    assert [duckdb.sqltype(row[1]) for row in described] == [duckdb.sqltype(sql_type(c.type).sql) for c in table.columns]
+    named = {column.name.lower() for column in columns}
+    rows = con.execute(f"SELECT _rescued_data FROM '{tmp_path}/out.parquet' WHERE _rescued_data IS NOT NULL").fetchall()
+    rescued = {key.lower() for (text,) in rows for key in json.loads(text)} - {"_file_path"}
+    assert not rescued & named
+
+
+EMPTY = replace(RESCUING.table, columns=(*LOAD_COLUMNS, RESCUED))
+
+
+def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("n,never\n" + "1,\n" * 30_000 + "x,\n")
+    source = replace(RESCUING, table=EMPTY)
+    assert infer(con, source, "f.csv", tmp_path / "f") == (Column("n", "bigint"), Column("never", "string"))
+    # What the sample did not show is rescued.
+    columns = source.inferred_table(infer(con, source, "f.csv", tmp_path / "f")).columns
+    assert parsed(con, source, columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet") == ParsedCounts(30_001, 1)
+
+
+def test_inferred_columns_stand_as_in_the_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    for second in ("b", "B"):
+        (tmp_path / "f").write_text('{"z": 1, "b": "x", "a": [2]}\n{"' + second + '": "y", "c": {"k": true}}\n')
+        assert infer(con, RESCUING, "f.jsonl", tmp_path / "f") == (
+            Column("z", "bigint"),
+            Column("b", "string"),
+            Column("a", "array<bigint>"),
+            Column("c", "struct<k:boolean>"),
+        )
+
+
+@pytest.mark.parametrize("content", [b"two words,_batch_id\n1,2\n", b"n,N\n1,2\n", b""])
+def test_no_columns_can_be_inferred(con: duckdb.DuckDBPyConnection, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(BadFile, match=r"name them by letters|rename one|zero bytes"):
+        infer(con, RESCUING, "f.csv", tmp_path / "f")

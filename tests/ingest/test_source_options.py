@@ -1,0 +1,49 @@
+"""What a source declares: the format that a name says, and options that do not fit together."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ingest.file_source import CsvDialect, Format, NewColumns
+from resources.errors import UnsafeDeclaration
+from tests.ingest.corpus_case import FAILING, RESCUING
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.csv", Format.CSV),
+        ("x/A.CSV.GZ", Format.CSV),
+        ("a.2024.jsonl.zst", Format.JSONL),
+        ("a.json", Format.JSONL),
+        ("a.parquet", Format.PARQUET),
+        ("a.gz", None),
+        ("a", None),
+        ("a.txt", None),
+    ],
+)
+def test_a_name_says_its_format(name: str, form: Format | None) -> None:
+    assert RESCUING.format_of(name) == form
+    assert replace(RESCUING, format=Format.JSONL).format_of(name) == Format.JSONL
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"new_columns": NewColumns.ADD}, "added to an evolving schema only"),
+        ({"new_columns": NewColumns.RESCUE}, "needs the column _rescued_data"),
+        ({"encoding": "utf-9"}, "no encoding is called 'utf-9'"),
+        ({"encoding": "base64"}, "no encoding is called 'base64'"),
+        ({"csv": CsvDialect(header=False)}, "need a declared header"),
+    ],
+)
+def test_a_source_must_fit_together(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnsafeDeclaration, match=reason):
+        replace(FAILING, **change)
+
+
+@pytest.mark.parametrize("change", [{"delimiter": ""}, {"delimiter": "||"}, {"quote": "ab"}, {"escape": "ab"}])
+def test_a_dialect_is_of_single_characters(change: dict[str, str]) -> None:
+    with pytest.raises(UnsafeDeclaration, match="single characters"):
+        CsvDialect(**change)  # pyright: ignore[reportArgumentType]
