@@ -9,8 +9,10 @@ from pydantic import Field
 
 from components.table_asset import TableChange, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
-from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
-from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_queries import totals, waiting
+from ingest.load.batch_loading import ensure_inferred, load_batch
+from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog

@@ -31,8 +31,8 @@ RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
 """Names of columns that no file fills."""
 
 
-KEPT = {RETENTION: "interval 30 days"}
-"""How long a table's log knows what was loaded: a file that is older is looked up in the ledger."""
+LOADS_RETAINED = {RETENTION: "interval 30 days"}
+"""How long a table's log retains load ids: for an older file the ledger is asked."""
 
 
 class Format(StrEnum):

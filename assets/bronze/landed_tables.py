@@ -2,7 +2,7 @@
 
 from components.landed_files import bronze_table, landing_spec
 from components.table_asset import asset_key, table_spec
-from ingest.file_source import APPEND, KEPT, LOAD_COLUMNS, Source
+from ingest.file_source import APPEND, LOAD_COLUMNS, LOADS_RETAINED, Source
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import Column, Engine, TableDeclaration
 
@@ -16,7 +16,7 @@ def _source(pattern: str, name: str, comment: str, header: str) -> Source:
         comment=comment,
         writer=Engine.DUCKDB,
         operations=APPEND,
-        properties=KEPT,
+        properties=LOADS_RETAINED,
     )
     return Source(pattern, columns, table)
 

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from assets.bronze.landed_tables import AIRPORTS, FLIGHTS_RAW, WEATHER
+from components.checks.reconciliation import Reconciliation
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validation import validation_result
@@ -72,6 +73,10 @@ FLIGHTS_QUARANTINE = TableDeclaration(
     writer=Engine.SPARK,
     operations=MERGE,
     keys=("_source_file", "_source_row"),
+)
+
+FLIGHTS_RECONCILIATION = Reconciliation(
+    _SQL / "flights_reconciled.sql", {"bronze": FLIGHTS_RAW.table, "silver": FLIGHTS, "quarantine": FLIGHTS_QUARANTINE}
 )
 
 

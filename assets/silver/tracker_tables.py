@@ -7,7 +7,10 @@ with one key the last by Kafka's timestamp is in the table.
 """
 
 import datetime as dt
+from pathlib import Path
 
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from components.checks.reconciliation import Reconciliation
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from resources.declarations import Column, Engine, TableDeclaration
 
@@ -87,6 +90,11 @@ STREAM_BATCHES = TableDeclaration(
     comment="The ledger of streams: what became of the records of each micro-batch",
     writer=Engine.SPARK,
     operations=frozenset({"WRITE", "DELETE"}),
+)
+
+TRACKER_RECONCILIATION = Reconciliation(
+    Path(__file__).with_name("tracker_reconciled.sql"),
+    {"bronze": TRACKER_EVENTS_RAW, "silver": TRACKER_EVENTS, "quarantine": QUARANTINE, "ledger": STREAM_BATCHES},
 )
 
 STREAM = f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}"

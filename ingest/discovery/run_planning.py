@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pydantic import BaseModel
 
 from ingest.discovery.file_index import FileIndex, LoadRequest
-from ingest.load.batch_loading import batches
+from ingest.load.file_batches import batches
 from resources.landing.landing_zone import LandedFile
 
 MAX_ATTEMPTS = 3

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ingest.ledger.file_ledger import FileOutcome, Status, Total
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.ledger.ledger_queries import Total
 from ingest.load.batch_loading import BatchOutcome
 from resources.landing.landing_zone import LandedFile
 

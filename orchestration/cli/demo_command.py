@@ -12,6 +12,7 @@ from assets.bronze.landed_tables import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.ledger.ledger_queries import last_states
 from orchestration.automation import automation_sensor
 from orchestration.cli import cli_session
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
@@ -186,13 +187,8 @@ def show_tables(engines: cli_session.Engines, tables: Sequence[TableDeclaration]
 
 def _fates(engines: cli_session.Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
     """The last ledger entry for each file of the second landing, in the order in which they were named."""
-    ledger = LANDED_FILES.full_name(engines.catalog.connection.name)
-    lines = engines.spark.rows(
-        engines.spark.sql(
-            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {ledger} GROUP BY path"
-        )
-    )
-    last = {line["path"]: line["last"] for line in lines}
+    with engines.duckdb.session() as session:
+        last = {path: vars(state) for path, state in last_states(session).items()}
     missing = {"status": "missing", "rows": 0, "reason": ""}
     return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
 

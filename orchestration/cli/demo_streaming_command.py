@@ -7,9 +7,8 @@ import dagster as dg
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import ensure_tables
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import EXPECTATIONS, STREAM_BATCHES, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from assets.table_checks import FROM_KAFKA
-from components.checks.stream_reconciliation import count_records
 from components.expectations.expectation_rules import Unique
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
@@ -18,18 +17,17 @@ from orchestration.cli import cli_session
 from orchestration.cli.demo_command import Demo, show_checks, show_tables
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from orchestration.jobs import events_job
-from resources.duckdb.duckdb_engine import ALIAS
 from resources.kafka.kafka_client import Kafka
 
 _BAD = 0.01
 _USERS = 100
 FATES = ("silver", "dropped", "quarantine", "duplicates", "late")
-"""What can become of a record; the names of `count_records`."""
+"""What can become of a record; the names of `TRACKER_RECONCILIATION`."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was sent, and by how much each number of `count_records` grew."""
+    """What was sent, and by how much each number of `TRACKER_RECONCILIATION` grew."""
 
     sent: Sent
     grew: Mapping[str, int]
@@ -101,10 +99,9 @@ def _round(kafka: Kafka, engines: cli_session.Engines, demo: Demo, number: int, 
 
 
 def _counts(engines: cli_session.Engines) -> dict[str, int]:
-    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
     with engines.duckdb.session() as opened:
         opened.attach()
-        return count_records(opened, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+        return TRACKER_RECONCILIATION.counts(opened)
 
 
 def _failed_checks(demo: Demo) -> dict[str, dg.AssetCheckEvaluation]:

@@ -25,8 +25,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assets.bronze.landed_tables import SOURCES
 from ingest.file_source import Source
-from ingest.ledger.file_ledger import LANDED_FILES, EntryState, Status, known
-from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batches, load_batch
+from ingest.ledger import ledger_queries
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_queries import EntryState
+from ingest.load.batch_loading import BatchOutcome, load_batch
+from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from orchestration.cli import cli_session
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
@@ -99,7 +102,7 @@ def ingest(
         zone = NamedFiles()
         files = sorted({file for place in paths for file in zone.named(place)})
         with engines.duckdb.session() as duckdb:
-            settled = known(duckdb, source, files)
+            settled = ledger_queries.settled(duckdb, source, files)
     tally = Tally(len(files))
     for file, entry in settled.items():
         tally.add(file.path, entry, before=True)

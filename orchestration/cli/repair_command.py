@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.ledger.file_ledger import withdraw_loads
+from ingest.ledger.ledger_writes import withdraw_loads
 from orchestration.cli import cli_session
 from resources.delta.table_repair import planned_repair
 from resources.delta.table_repair import repair as repair_table

@@ -17,7 +17,8 @@ from dagster_graphql.schema import create_schema
 from assets.bronze.landed_tables import AIRLINES
 from components.landed_files import bronze_table
 from components.table_asset import asset_key
-from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total
+from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status
+from ingest.ledger.ledger_queries import Total
 from ingest.load.batch_loading import BatchOutcome
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from resources.catalog.unity_catalog import UnityCatalog

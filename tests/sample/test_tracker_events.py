@@ -18,10 +18,10 @@ from assets.silver import tracker_replay, tracker_stream
 from assets.silver.tracker_events import tracker_events
 from assets.silver.tracker_replay import Correction, correct, read_corrections, replay
 from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from assets.table_checks import events_reconciled
 from components.checks.check_definitions import history_checks
-from components.checks.stream_reconciliation import count_records, records_reconciled
+from components.checks.reconciliation import records_reconciled
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
 from components.expectations.validation import validation_result
@@ -31,7 +31,6 @@ from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
-from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import BadCorrection, ExpectationFailed, ResetRefused
 from resources.kafka.kafka_client import Kafka
 from resources.spark import stream_checkpoints
@@ -106,10 +105,9 @@ def in_quarantine(lake: Lakehouse) -> dict[tuple[str, int, int], tuple[str, ...]
 
 
 def counts(lake: Lakehouse) -> dict[str, int]:
-    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
     with lake.duckdb.session() as session:
         session.attach()
-        return count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+        return TRACKER_RECONCILIATION.counts(session)
 
 
 def versions(lake: Lakehouse) -> list[int]:
