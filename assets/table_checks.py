@@ -7,7 +7,7 @@ from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_RECONCILIATION, FLIGHTS_WEATHER
-from assets.silver.tracker_tables import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS, TRACKER_RECONCILIATION
+from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from components.checks.check_definitions import (
     files_check,
     history_checks,
@@ -17,6 +17,7 @@ from components.checks.check_definitions import (
 )
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from components.checks.reconciliation import records_reconciled, rows_reconciled
+from components.stream.stream_ledger import STREAM_BATCHES
 from ingest.ledger.file_ledger import LANDED_FILES
 
 offsets_once = offsets_check(TRACKER_EVENTS_RAW)

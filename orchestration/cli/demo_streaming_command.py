@@ -7,9 +7,10 @@ import dagster as dg
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import ensure_tables
-from assets.silver.tracker_tables import EXPECTATIONS, STREAM_BATCHES, TRACKER_EVENTS, TRACKER_RECONCILIATION
+from assets.silver.tracker_tables import EXPECTATIONS, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from assets.table_checks import FROM_KAFKA
 from components.expectations.expectation_rules import Unique
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA

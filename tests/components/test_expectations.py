@@ -13,7 +13,7 @@ from pyspark.cloudpickle import dumps
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validation import ValidationResult, total, validation_result
-from components.stream.micro_batch import EXPECTATION_FAILED, Work, batch_function, counted_in
+from components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
 from resources.errors import UnsafeDeclaration
 from tests.resources.lakehouse import Lakehouse
 
@@ -101,13 +101,15 @@ def test_what_is_not_unique_is_dropped() -> None:
 
 
 def test_the_function_of_a_stream_needs_nothing_of_this_package() -> None:
-    values: dict[str, Any] = {field.name: () if "tuple" in str(field.type) else field.name for field in fields(Work)}
+    values: dict[str, Any] = {
+        field.name: () if "tuple" in str(field.type) else field.name for field in fields(BatchStatements)
+    }
     program = (
         "import sys, pickle\n"
         "for name in ('assets', 'resources', 'orchestration', 'embedded', 'dagster'): sys.modules[name] = None\n"
         "print(pickle.load(sys.stdin.buffer).__name__)"
     )
-    given = dumps(batch_function(Work(**values | {"from_quarantine": False})))
+    given = dumps(batch_function(BatchStatements(**values | {"from_quarantine": False})))
     run = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=False, timeout=60)
     assert run.stdout.decode().strip() == "write", run.stderr.decode()
 

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets
 from assets.silver.tracker_stream import TABLES
-from assets.silver.tracker_tables import STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import TRACKER_EVENTS
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from orchestration.cli import cli_session
 from orchestration.cli.main import app
