@@ -2,8 +2,8 @@
 
 A stream reads bronze and writes three tables: the events, those in quarantine, and the ledger of its batches. What decides
 on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild from
-bronze gives the same rows. A record is late if Kafka received it more than ALLOWED_LATENESS after its own time; of several records
-with one key, the last by Kafka's timestamp is in the table.
+bronze gives the same rows. A record is late if Kafka received it more than ALLOWED_LATENESS after its own time; of several
+records with one key, the last by Kafka's timestamp is in the table.
 """
 
 import datetime as dt

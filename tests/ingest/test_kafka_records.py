@@ -10,12 +10,13 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
 from assets.table_checks import offsets_once
 from components.checks.check_definitions import history_checks
 from components.checks.offset_checks import Partition, each_offset_once
+from components.stream.record_table import last_reported
 from ingest.records.kafka_records import _missing, _show, refusal, starting
-from ingest.records.record_source import Gap, SourceOptions
+from ingest.records.record_source import OFFSETS, Gap, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
 from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
@@ -271,7 +272,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     assert (told["topics"], told["consumer group"]) == (bronze.topic, "ratify")
     assert told["processedRowsPerSecond"] > 0
     assert told["bytes written"] > 0
-    assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
+    assert offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS)) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
     # What a run committed that died before it could tell is told by the next one.
     bronze.send(30)
     ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))
