@@ -35,7 +35,7 @@ def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> 
         status = source_of(SourceOptions(), kafka).status(last_reported(TRACKER_EVENTS_RAW, context.instance))
     except (LandingUnavailable, NotConfigured, StreamError) as error:
         return dg.SkipReason(str(error))
-    if not status.any:
+    if not status.has_new:
         return dg.SkipReason(status.text)
     context.log.info(status.text)
     return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})

@@ -213,7 +213,7 @@ CSV_CASES = (
         "csv with a value that does not fit, and nowhere to rescue it",
         "a.csv",
         _csv("1,Ada,1.50", "two,Bob,3"),
-        Refused("row 2: column id: 'two' is not of type bigint; mend it, or add the column _rescued_data"),
+        Refused("row 2: column id: 'two' is not of type bigint; fix it, or add the column _rescued_data"),
         FAILING,
     ),
     Case(
@@ -354,10 +354,10 @@ PACKED_CASES = (
     ),
     Case("JSON lines in gzip", "a.jsonl.gz", gzip.compress(JSONL), BOTH),
     Case("Parquet in Zstandard", "a.parquet.zst", zstandard.compress(PARQUET), BOTH),
-    Case("no suffix", "a", CSV, Refused("does not say its format; name it")),
+    Case("no suffix", "a", CSV, Refused("does not show its format; name it")),
     Case("zip", "a.csv", b"PK\x03\x04" + CSV, Refused("zip archive or an Excel workbook, not csv; land it as csv")),
     Case("Parquet by the name of csv", "a.csv", PARQUET, Refused("the file is Parquet, not csv; land it as csv")),
-    Case("csv by the name of Parquet", "a.parquet", CSV, Refused("not Parquet, whatever its name says; land it")),
+    Case("csv by the name of Parquet", "a.parquet", CSV, Refused("not Parquet, whatever its name; land it")),
     Case("csv by the name of JSON lines", "a.jsonl", CSV, Refused("line 1 is not JSON")),
 )
 
@@ -520,7 +520,7 @@ PARQUET_CASES = (
         "parquet of other types, with nowhere to rescue",
         "a.parquet",
         _parquet("SELECT 'x' AS id"),
-        Refused("row 1: column id: 'x' is not of type bigint; mend it"),
+        Refused("row 1: column id: 'x' is not of type bigint; fix it"),
         FAILING,
     ),
     Case(

@@ -31,7 +31,7 @@ from tests.ingest.file_corpus import ADDING, CASES, FAILING, RESCUING, Adds, Cas
 LOAD = Load(dt.datetime(2024, 1, 31, 10, tzinfo=dt.UTC), "corpus-1")
 OURS = {column.name for column in (*LOAD_COLUMNS, RESCUED)}
 # A person who reads why a file was refused must also read what to do.
-ADVICE = re.compile(r"[;:,] .*\b(land|declare|mend|rename|write|double|quote|end|leave|let|keep|name|add|expected)\b|\?$")
+ADVICE = re.compile(r"[;:,] .*\b(land|declare|fix|rename|write|double|quote|end|leave|let|keep|name|add|expected)\b|\?$")
 
 
 @pytest.fixture

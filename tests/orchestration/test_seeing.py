@@ -60,7 +60,7 @@ def test_the_numbers_of_a_load() -> None:
         "lag p50 (s)": 7,
         "lag max (s)": 60,
     }
-    assert first.said(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 quarantined, 3 rows; 63 of 100 files are done"
+    assert first.log_line(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 quarantined, 3 rows; 63 of 100 files are done"
     assert numbers([])["files"] == 0
     assert not any(name.startswith(("lag", "seconds")) for name in numbers([]))
 
