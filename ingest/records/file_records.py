@@ -131,12 +131,12 @@ class FileSource(RecordSource):
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", error_text, re.MULTILINE):
             return FileUnreadable(
                 f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
-                "counts ten times): a whole file has to fit in memory. Split it, or raise the bound, and start the stream again."
+                "counts ten times): a whole file has to fit in memory. Split it, or raise the bound, and start it again."
             )
         if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", error_text):
             return FileUnreadable(
-                f"{found[1]} cannot be read: it is damaged, incomplete, or missing. Replace it, or remove it from the folder, "
-                "and start the stream again: it resumes."
+                f"{found[1]} cannot be read: it is damaged, incomplete, or missing. Replace it, or remove it from the "
+                "folder, and start the stream again: it resumes."
             )
         return failure(error_text)
 
