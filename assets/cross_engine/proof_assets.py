@@ -102,7 +102,7 @@ def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
     ],
 )
 def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Stream into a table, stop, and go on from the checkpoint."""
+    """Stream into a table, stop, and resume from the checkpoint."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
         entry = streaming_step.stream(spark)

@@ -1,4 +1,4 @@
-"""What Structured Streaming does in the proof: a stream that is stopped and goes on from its checkpoint."""
+"""What Structured Streaming does in the proof: a stream that is stopped and resumes from its checkpoint."""
 
 import shutil
 import time
