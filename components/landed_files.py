@@ -1,4 +1,4 @@
-"""The bronze assets: landed files, loaded by DuckDB, one load batch a commit."""
+"""Bronze tables of landed files: the asset that loads a source's files by DuckDB, one load batch a commit."""
 
 import datetime as dt
 import time
@@ -9,8 +9,10 @@ from pydantic import Field
 
 from components.table_asset import TableChange, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
-from ingest.ledger.file_ledger import LANDED_FILES, Status, totals
-from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, batches, ensure_inferred, load_batch, waiting
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_queries import totals, waiting
+from ingest.load.batch_loading import ensure_inferred, load_batch
+from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
@@ -23,7 +25,7 @@ from resources.spark.spark_engine import Spark
 class LoadConfig(dg.Config):
     """Which files to load, and how many a commit."""
 
-    files: list[str] = Field(default=[], description="Paths in the landing zone; empty: all that are waiting")
+    files: list[str] = Field(default=[], description="Paths in the landing zone; empty: all waiting files")
     max_files: int = Field(default=MAX_FILES, ge=1, description="Files in one load batch at most")
     max_bytes: int = Field(default=MAX_BYTES, ge=1, description="Bytes in one load batch at most")
 
@@ -34,7 +36,7 @@ def landing_key(source: Source) -> dg.AssetKey:
 
 
 def landing_spec(source: Source) -> dg.AssetSpec:
-    """Return the landed files as an asset that others make."""
+    """Return the landed files as an asset that others write."""
     return dg.AssetSpec(
         landing_key(source),
         description=f"Files {source.pattern} in the landing zone",
@@ -64,7 +66,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
         _observe_ledger(context, landing, duckdb, source)
-        return result(source.table, _written(source, loaded, created, duckdb, catalog))
+        return result(source.table, _change(source, loaded, created, duckdb, catalog))
 
     return asset
 
@@ -88,7 +90,7 @@ def _load(
         outcome = load_batch(duckdb, landing, source, batch)
         loaded.append(LoadedBatch(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
         done += len(batch)
-        context.log.info(loaded[-1].said(number, done, len(files)))
+        context.log.info(loaded[-1].log_line(number, done, len(files)))
         for file in outcome.files:
             if file.status is not Status.LOADED:
                 context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
@@ -98,15 +100,15 @@ def _load(
 
 
 def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duckdb: DuckDB, source: Source) -> None:
-    """Tell the ledger's own page what it holds: it has no materializations, for every bronze asset writes it."""
-    left = waiting(duckdb, landing, source)
+    """Report the ledger's sums as an observation: it has no materializations, because every bronze asset writes it."""
+    files = waiting(duckdb, landing, source)
     with duckdb.session() as session:
         sums = totals(session)
-    metadata = ledger_numbers(sums, source.table_name, left, dt.datetime.now(dt.UTC))
+    metadata = ledger_numbers(sums, source.table_name, files, dt.datetime.now(dt.UTC))
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
-def _written(source: Source, loaded: list[LoadedBatch], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> TableChange:
+def _change(source: Source, loaded: list[LoadedBatch], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> TableChange:
     with duckdb.session() as session:
         rows = session.count(source.table)
     outcomes = [batch.outcome for batch in loaded]

@@ -1,4 +1,4 @@
-"""What every table asset has in common: its spec, its result, and the Spark assets that are one query each."""
+"""What all table assets share: their spec and their result; and the asset of a table that is one Spark query."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from resources.settings import Settings
 from resources.spark.spark_engine import Spark, WriteResult
 
 VERSIONS = "ratify/versions"
-"""Metadata key: the Delta versions that a materialization made, which is how a check knows the others."""
+"""Metadata key: the Delta versions that a materialization committed; all others are external commits."""
 
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
@@ -22,7 +22,7 @@ def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
 
 
 def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetSpec:
-    """Return the spec of a table's asset; policies are added to all of them in orchestration."""
+    """Return the spec of a table's asset; orchestration adds the policies."""
     return dg.AssetSpec(
         key=asset_key(declaration),
         deps=deps,
@@ -45,13 +45,13 @@ def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
 
 
 def _described(column: Column) -> str | None:
-    """The comment, and what the column comes from: the open-source UI keeps the lineage but draws it nowhere."""
+    """The comment, and the column's lineage, which the open-source UI stores but does not draw."""
     origin = f"from {', '.join(column.sources)}" if column.sources else ""
     return "; ".join(filter(None, (column.comment, origin))) or None
 
 
 def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
-    """Return from which columns of which tables each column is computed."""
+    """Return the columns of other tables from which each column is computed."""
     catalog = Settings().unity_catalog
 
     def dep(source: str) -> dg.TableColumnDep:
@@ -71,8 +71,8 @@ class TableChange:
         version: The table's version now.
         rows: Rows in the table now.
         added: Rows added less rows deleted.
-        versions: Versions that this materialization made.
-        committed_at: When the last of them was committed; None where there was nothing to commit.
+        versions: Versions that this materialization committed.
+        committed_at: When the last of them was committed; None if nothing was.
     """
 
     version: int
@@ -83,27 +83,27 @@ class TableChange:
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def result(declaration: TableDeclaration, written: TableChange) -> dg.MaterializeResult[Any]:
-    """Return the materialization of a table as Dagster keeps it."""
+def result(declaration: TableDeclaration, change: TableChange) -> dg.MaterializeResult[Any]:
+    """Return the materialization of a table, for Dagster."""
     metadata: dict[str, Any] = {
-        "dagster/row_count": written.rows,
+        "dagster/row_count": change.rows,
         "dagster/column_schema": column_schema(declaration),
         "dagster/column_lineage": column_lineage(declaration),
-        "Delta version": written.version,
+        "Delta version": change.version,
         "engine": declaration.writer.value,
-        "rows added": written.added,
-        VERSIONS: dg.MetadataValue.json(list(written.versions)),
-        **written.more,
+        "rows added": change.added,
+        VERSIONS: dg.MetadataValue.json(list(change.versions)),
+        **change.more,
     }
-    if written.committed_at:
-        metadata["committed at"] = dg.MetadataValue.timestamp(written.committed_at)
+    if change.committed_at:
+        metadata["committed at"] = dg.MetadataValue.timestamp(change.committed_at)
     return dg.MaterializeResult(
-        asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(str(written.version))
+        asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(str(change.version))
     )
 
 
-def mirrored(created: bool, wrote: WriteResult) -> TableChange:
-    """Return what a MERGE did."""
+def merge_change(created: bool, wrote: WriteResult) -> TableChange:
+    """Return the change that a MERGE made."""
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
@@ -118,7 +118,7 @@ def mirrored(created: bool, wrote: WriteResult) -> TableChange:
 
 
 def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, TableDeclaration]) -> dg.AssetsDefinition:
-    """Return the asset of a table that Spark keeps equal to one query over other tables.
+    """Return the asset of a table that a Spark MERGE makes equal to one query over other tables.
 
     Args:
         declaration: The table, with keys.
@@ -133,6 +133,6 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         def read() -> Any:
             return spark.sql(sql.read_text(), **{name: spark.table(table) for name, table in inputs.items()})
 
-        return result(declaration, mirrored(created, spark.mirror(declaration, read)))
+        return result(declaration, merge_change(created, spark.mirror(declaration, read)))
 
     return asset

@@ -1,4 +1,4 @@
-"""A kind of landed file: how it is written, and the bronze table that holds its rows as they came."""
+"""A kind of landed file: its format, and the bronze table that takes its rows as they came."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ LOAD_COLUMNS = (
 RESCUED = Column(
     "_rescued_data",
     "string",
-    "What the other columns could not take: a JSON object of the values as they came, and _file_path",
+    "Values that fit no other column: a JSON object of them as they came, and _file_path",
 )
 """A bronze table that has this column keeps a row with a value of the wrong type, or of a column that it lacks."""
 
@@ -31,8 +31,8 @@ RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
 """Names of columns that no file fills."""
 
 
-KEPT = {RETENTION: "interval 30 days"}
-"""How long a table's log knows what was loaded: a file that is older is looked up in the ledger."""
+LOADS_RETAINED = {RETENTION: "interval 30 days"}
+"""How long a table's log retains load ids: for an older file the ledger is asked."""
 
 
 class Format(StrEnum):
@@ -46,7 +46,7 @@ class Format(StrEnum):
 class SchemaMode(StrEnum):
     """Where the columns of a bronze table come from.
 
-    DECLARED: from its declaration. INFERRED: from its first file, and no others ever. EVOLVING: the same, and
+    DECLARED: from its declaration. INFERRED: from its first file, and never changed. EVOLVING: the same, and
     `Source.new_columns` may add to them.
     """
 
@@ -56,8 +56,8 @@ class SchemaMode(StrEnum):
 
 
 class Rewrite(StrEnum):
-    """What to do with a file that was loaded and now has other content: refuse it, append its rows to those that it brought
-    before, or put them in the place of those."""
+    """What to do with a file that was loaded and now has other content: refuse it, append its rows to the earlier ones, or
+    replace those."""
 
     REFUSE = "refuse"
     APPEND = "append"
@@ -81,7 +81,7 @@ class CsvDialect:
         quote: Character around a value that holds delimiters or line ends; empty: values are never quoted.
         escape: Character before a quote inside of quotes.
         header: Whether the first line names the columns; if not, `Source.header` does.
-        nulls: Texts that stand for no value.
+        nulls: Texts that mean NULL.
 
     Raises:
         UnsafeDeclaration: one of the three is not a single character.
@@ -104,11 +104,11 @@ class Source:
 
     Attributes:
         pattern: Glob on the path relative to the landing zone.
-        header: The header line's columns of a CSV file, just so and in this order. Empty: a file's own header says
-            where its columns are, by names that ignore case; those that it lacks are NULL.
-        table: Bronze table. A value of the wrong type is a row's fault, and must not keep the other rows of its file
-            out: let the table's columns be text, and find it in silver, or give the table the column RESCUED.
-        format: None: the file's name says it (`.csv`, `.jsonl`, `.parquet`, with `.gz` or `.zst` behind or not).
+        header: Exact columns of a CSV file's header line, in this order. Empty: a file's own header names its columns,
+            ignoring case; those that it lacks are NULL.
+        table: Bronze table. One value of the wrong type must not block the other rows of its file: declare text columns
+            and validate in silver, or give the table the column RESCUED.
+        format: None: by the file's name (`.csv`, `.jsonl`, `.parquet`, with `.gz` or `.zst` behind or not).
         csv: How CSV files are written.
         encoding: Of text, by Python's names (`utf-8`, `utf-16`, `latin-1`, …).
         schema: Where the table's columns come from.
@@ -116,7 +116,7 @@ class Source:
         new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
 
     Raises:
-        UnsafeDeclaration: the parts do not fit each other.
+        UnsafeDeclaration: the attributes contradict each other.
     """
 
     pattern: str
@@ -134,7 +134,7 @@ class Source:
             "".encode(self.encoding)
         except LookupError as error:
             raise UnsafeDeclaration(
-                f"{self.pattern}: no encoding is called {self.encoding!r}; see Python's codecs."
+                f"{self.pattern}: there is no encoding {self.encoding!r}; see Python's codecs."
             ) from error
         if self.new_columns is NewColumns.ADD and self.schema is not SchemaMode.EVOLVING:
             raise UnsafeDeclaration(
@@ -153,14 +153,14 @@ class Source:
         return f"{self.table.layer}.{self.table.name}"
 
     def format_of(self, file: str) -> Format | None:
-        """Return the format of a file by its declaration, or else by its name; None where neither says it."""
+        """Return the format of a file by its declaration, or else by its name; None if neither gives one."""
         suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
         while suffixes and suffixes[-1] in (".gz", ".zst"):
             suffixes.pop()
         return self.format or (_SUFFIXES.get(suffixes[-1]) if suffixes else None)
 
     def inferred_table(self, columns: Sequence[Column]) -> TableDeclaration:
-        """Return the bronze table with the columns of its first file (see files.infer) before its declared ones."""
+        """Return the bronze table with the columns of its first file (see `infer`) before its declared ones."""
         return replace(self.table, columns=(*columns, *self.table.columns))
 
 

@@ -20,7 +20,8 @@ from assets.bronze.landed_sources import SOURCES
 from ingest.discovery.notifications import BadMessage, Created, created, landing_path
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import FileOutcome, Status
-from ingest.load.batch_loading import batches, load_batch
+from ingest.load.batch_loading import load_batch
+from ingest.load.file_batches import batches
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB

@@ -17,9 +17,10 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, ingested
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_events import TrackerConfig, validated
 from assets.silver.tracker_tables import TRACKER_EVENTS
+from components.stream.record_table import record_table_result
 from components.table_asset import asset_key
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
@@ -106,7 +107,9 @@ class ContinuousMode:
     def _bronze(self, options: StreamOptions) -> list[AssetResult]:
         options = replace(options, on_batch=self.metrics.batch_recorder(TRACKER_EVENTS_RAW))
         done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.source, options)
-        return [ingested(self.spark, done, self.instance)] if done.run.batches or done.created else []
+        if not (done.run.batches or done.created):
+            return []
+        return [record_table_result(TRACKER_EVENTS_RAW, self.spark, done, self.instance)]
 
     def _silver(self, options: StreamOptions) -> list[AssetResult]:
         rows = 0

@@ -1,6 +1,6 @@
 """The kinds of files that land, each with the bronze table that holds its rows. Reading them builds no asset."""
 
-from ingest.file_source import APPEND, KEPT, LOAD_COLUMNS, Source
+from ingest.file_source import APPEND, LOAD_COLUMNS, LOADS_RETAINED, Source
 from resources.declarations import Column, Engine, TableDeclaration
 
 
@@ -13,7 +13,7 @@ def _source(pattern: str, name: str, comment: str, header: str) -> Source:
         comment=comment,
         writer=Engine.DUCKDB,
         operations=APPEND,
-        properties=KEPT,
+        properties=LOADS_RETAINED,
     )
     return Source(pattern, columns, table)
 

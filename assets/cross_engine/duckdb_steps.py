@@ -57,7 +57,7 @@ def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *block
 
 
 def _version_of(session: DuckDBSession, load: str) -> int:
-    """The version that brought a load, of which the table says that it is there: an earlier attempt died after it."""
+    """The version that committed a load which an earlier attempt made before it died."""
     log = session.log(ORDERS)
     newest = log.refresh().version
     return next(

@@ -48,13 +48,13 @@ _BLOCKS = {ORDERS_FLINK.name: BY_FLINK, ORDERS.name: BY_FLINK_SHARED}
 
 @dataclass(frozen=True)
 class Found:
-    """What a job left in its table.
+    """What a job wrote to its table.
 
     Attributes:
         insert: What it was to write.
         expected: The digest of that.
         digest: Of the rows with its keys.
-        versions: Commits that Flink made meanwhile.
+        versions: Flink's commits meanwhile.
         checkpoints: That the job completed; each is one commit, even of no rows.
     """
 
@@ -66,7 +66,7 @@ class Found:
 
     @property
     def wrong(self) -> str:
-        """What is not as it should be; empty where all is."""
+        """What is wrong; empty if nothing is."""
         name = self.insert.table.name
         if self.digest.rows != self.expected.rows:
             return f"{name}: {self.digest.rows} rows, not {self.expected.rows}"
@@ -78,7 +78,7 @@ class Found:
 
     @property
     def entry(self) -> proof_ledger.ProofEntry:
-        """What the ledger is to say of it."""
+        """Its entry for the ledger."""
         name = self.insert.table.name
         return proof_ledger.ProofEntry(
             Step.FLINK, Engine.FLINK, name, "WRITE", self.versions[-1], _BLOCKS[name], self.expected
@@ -93,15 +93,15 @@ class Found:
             CHECK,
             asset=asset_key(ORDERS_FLINK),
             blocking=True,
-            description="Flink's rows are all there, once, in both tables, by commits of Flink. A warning, and not passed, "
-            "where Delta's connector for Flink is not there; an error where its job failed or its rows are not right.",
+            description="All of Flink's rows are in both tables, once, by commits of Flink. A warning, and not passed, if "
+            "Delta's connector for Flink is missing; an error if its job failed or its rows are wrong.",
         )
     ],
 )
 def orders_flink(
     context: dg.AssetExecutionContext, spark: Spark, flink: Flink, duckdb: DuckDB
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Orders that Flink makes, by a commit a checkpoint; ten go to the shared orders."""
+    """Orders that Flink generates, one commit a checkpoint; ten go to the shared orders."""
     created = spark.ensure_table(ORDERS_FLINK)
     spark.ensure_table(ORDERS)
     before = {insert.table.name: _cleared(spark, insert.table) for insert in (OWN, SHARED)}
@@ -117,7 +117,7 @@ def orders_flink(
         context.log.warning("Flink did not run: %s", error)
         check = unavailable(error)
     except FlinkFailed as error:
-        context.log.error("Flink failed: %s", error)  # noqa: TRY400 the error says all that its traceback would
+        context.log.error("Flink failed: %s", error)  # noqa: TRY400 the error is as clear as its traceback
         check = _check(False, {"status": "failed", "error": str(error)})
     own = next((each for each in found if each.insert is OWN), None)
     rows = spark.count(ORDERS_FLINK)
@@ -132,7 +132,7 @@ def orders_flink(
 
 
 def written(found: list[Found], run: FlinkRun) -> dg.AssetCheckResult:
-    """Validate what the jobs left in the tables."""
+    """Check the rows that the jobs wrote to the tables."""
     wrong = [each.wrong for each in found if each.wrong]
     metadata: dict[str, Any] = {
         "status": "wrong" if wrong else "written",
@@ -149,7 +149,7 @@ def written(found: list[Found], run: FlinkRun) -> dg.AssetCheckResult:
 
 
 def unavailable(error: FlinkUnavailable) -> dg.AssetCheckResult:
-    """Say that Flink was not run: not passed, and yet nothing that what comes after should wait for."""
+    """Return that Flink was not run: not passed, but later steps do not wait for it."""
     metadata = {"status": UNAVAILABLE, "missing": ", ".join(error.missing) or "-", "what to do": str(error)}
     return _check(False, metadata, dg.AssetCheckSeverity.WARN)
 

@@ -31,14 +31,14 @@ class SetupConfig(dg.Config):
 
 @dg.multi_asset(name=Step.SETUP.value, specs=[step_table(Step.SETUP, table) for table in TABLES.values()])
 def setup(config: SetupConfig, spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any]]:
-    """Drop the tables of the schema, make TPC-H's eight afresh, and load them: each run starts from the same baseline."""
+    """Drop the tables of the schema, create TPC-H's eight again, and load them: each run starts from the same baseline."""
     workspace, scale_factor = Settings().warehouse, config.scale_factor
     with duckdb.session() as session:
         if workspace:
             entries = proof_lifecycle.clone(spark, session, SqlWarehouse(catalog=UnityCatalog(admin=True)))
             scale_factor = SAMPLES_SCALE_FACTOR
         else:
-            proof_lifecycle.make_tables(spark)
+            proof_lifecycle.create_tables(spark)
             entries = proof_lifecycle.load(session, scale_factor)
         run = proof_ledger.begin(session, entries, scale_factor)
     for entry in entries:
@@ -80,7 +80,7 @@ def spark_read(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
 
 @dg.multi_asset(name=Step.SPARK_WRITE.value, specs=[step_table(Step.SPARK_WRITE, ORDERS_SUMMARY)])
 def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
-    """Write to orders through Spark in each way that it has, and make orders_summary by CTAS."""
+    """Write to orders through Spark in each way that it has, and create orders_summary by CTAS."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
         entries = spark_steps.write(spark)
@@ -102,7 +102,7 @@ def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
     ],
 )
 def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Stream into a table, stop, and go on from the checkpoint."""
+    """Stream into a table, stop, and resume from the checkpoint."""
     with duckdb.session() as session:
         run = proof_ledger.current(session)
         entry = streaming_step.stream(spark)
@@ -113,8 +113,8 @@ def stream(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] |
 
 _VERIFIED = {
     "history_without_gaps": "Every version of every table is in its history.",
-    "commits_as_recorded": "The history names for each commit the engine that made it.",
-    "engines_agree": "Spark and DuckDB read every row as it was written, whoever wrote it.",
+    "commits_as_recorded": "The history names for each commit the engine that committed it.",
+    "engines_agree": "Spark and DuckDB read every row as it was written, by whichever engine.",
     "time_travel": "VERSION AS OF and TIMESTAMP AS OF show what each commit left.",
     "rolled_back": "After RESTORE both engines read the baseline.",
     "tpch_answers": "The 22 queries of TPC-H give the known answers in Spark and in DuckDB.",
@@ -180,8 +180,8 @@ def _stepped(step: Step, metadata: Mapping[str, Any]) -> dg.MaterializeResult[An
 
 
 def _numbers(entries: Sequence[proof_ledger.ProofEntry], run: proof_ledger.Run) -> dict[str, Any]:
-    said = {f"{entry.operation} to {entry.table}": entry.version for entry in entries}
-    return {"run": run.id, **{f"version of {what}": version for what, version in said.items()}}
+    versions = {f"{entry.operation} to {entry.table}": entry.version for entry in entries}
+    return {"run": run.id, **{f"version of {what}": version for what, version in versions.items()}}
 
 
 def _materialized(

@@ -56,7 +56,7 @@ class Run:
     """A baseline and what was written on top of it, in the order of the versions of each table.
 
     Attributes:
-        scale_factor: That of TPC-H's generator; None where nobody knows it.
+        scale_factor: That of TPC-H's generator; None if it is not known.
     """
 
     id: str
@@ -64,11 +64,11 @@ class Run:
     entries: tuple[ProofEntry, ...]
 
     def last(self) -> list[ProofEntry]:
-        """Return the lines that tell what is in the tables now."""
+        """Return the entries that describe what is in the tables now."""
         return list({(entry.table, entry.block): entry for entry in self.entries}.values())
 
     def baseline(self) -> list[ProofEntry]:
-        """Return the lines that the run has begun with."""
+        """Return the entries that the run started with."""
         return [entry for entry in self.entries if entry.operation in _BASELINE]
 
 

@@ -1,4 +1,4 @@
-"""The proof's schema: made afresh, and taken away."""
+"""The proof's schema: created, loaded and dropped."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ from resources.settings import TPCH, Settings
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import literal
 
-_MADE = "tpch_made"
+_GENERATED = "tpch_made"
 
 
-def tables_there(catalog: UnityCatalog) -> list[str]:
-    """Return the names of the schema's tables; none where there is no schema.
+def existing_tables(catalog: UnityCatalog) -> list[str]:
+    """Return the names of the schema's tables; none if the schema is missing.
 
     Raises:
-        UnsafeTable: one of them was not made by Ratify.
+        UnsafeTable: one of them was not created by Ratify.
     """
     name = catalog.connection.name
     try:
@@ -35,7 +35,7 @@ def tables_there(catalog: UnityCatalog) -> list[str]:
     for table in names:
         if OWNER not in (catalog.table(f"{name}.{TPCH}.{table}").properties or {}):
             raise UnsafeTable(
-                f"{name}.{TPCH}.{table} was not made by Ratify, and the proof drops every table of its schema. Drop it "
+                f"{name}.{TPCH}.{table} was not created by Ratify, and the proof drops every table of its schema. Drop it "
                 "yourself, or give the proof another catalog (UNITY_CATALOG)."
             )
     return names
@@ -45,17 +45,17 @@ def drop_tables(spark: Spark) -> list[str]:
     """Drop every table of the schema; return their names.
 
     Raises:
-        UnsafeTable: one of them was not made by Ratify; nothing was dropped.
+        UnsafeTable: one of them was not created by Ratify; nothing was dropped.
     """
-    names = tables_there(spark.catalog)
+    names = existing_tables(spark.catalog)
     for name in names:
         spark.sql(f"DROP TABLE IF EXISTS {spark.catalog.connection.name}.{TPCH}.{name}")
     return names
 
 
-def make_tables(spark: Spark) -> None:
-    """Make the schema and the eight tables, empty, whatever was there before."""
-    # Spark makes the schema, so that Spark may drop it: whoever makes a schema owns it.
+def create_tables(spark: Spark) -> None:
+    """Create the schema and the eight tables, empty, in place of any earlier ones."""
+    # Spark creates the schema, so that Spark may drop it: the creator of a schema owns it.
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {spark.catalog.connection.name}.{TPCH}")
     drop_tables(spark)
     for table in TABLES.values():
@@ -66,23 +66,23 @@ def make_tables(spark: Spark) -> None:
 def load(session: DuckDBSession, scale_factor: float) -> list[ProofEntry]:
     """Generate the rows of TPC-H and append them, each table in one version; return what was loaded."""
     with _generated(session, scale_factor):
-        digests = by_duckdb(session, [DigestPart.of(table, f"{_MADE}.{table.name}") for table in TABLES.values()])
+        digests = by_duckdb(session, [DigestPart.of(table, f"{_GENERATED}.{table.name}") for table in TABLES.values()])
         entries = list[ProofEntry]()
         for table, digest in zip(TABLES.values(), digests, strict=True):
-            made = session.append(table, f"SELECT * FROM {_MADE}.{table.name}", [f"dbgen:{scale_factor}"])
-            entries.append(ProofEntry("setup", Engine.DUCKDB, table.name, LOAD, made.version, LOADED, digest))
+            appended = session.append(table, f"SELECT * FROM {_GENERATED}.{table.name}", [f"dbgen:{scale_factor}"])
+            entries.append(ProofEntry("setup", Engine.DUCKDB, table.name, LOAD, appended.version, LOADED, digest))
     return entries
 
 
 def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list[ProofEntry]:
-    """Have a workspace make the eight tables of its samples, whatever was there before; return what DuckDB reads then.
+    """Have a workspace create the eight tables from its samples, in place of earlier ones; return what DuckDB reads then.
 
     Raises:
         UnsafeTable: as `drop_tables`.
         As `workspace_setup`.
     """
     catalog = spark.catalog
-    for name in set(tables_there(catalog)) - set(TABLES):
+    for name in set(existing_tables(catalog)) - set(TABLES):
         spark.sql(f"DROP TABLE IF EXISTS {catalog.connection.name}.{TPCH}.{name}")
     workspace_setup(warehouse)
     catalog.ensure_schemas((STEPS.layer,))
@@ -122,11 +122,11 @@ def _generated(session: DuckDBSession, scale_factor: float) -> Generator[None]:
     leftovers = (file, file.with_name(f"{file.name}.wal"))
     for leftover in leftovers:
         leftover.unlink(missing_ok=True)
-    session.con.execute(f"ATTACH {literal(str(file))} AS {_MADE}")
+    session.con.execute(f"ATTACH {literal(str(file))} AS {_GENERATED}")
     try:
-        session.con.execute(f"CALL dbgen(sf = {scale_factor}, catalog = {literal(_MADE)})")
+        session.con.execute(f"CALL dbgen(sf = {scale_factor}, catalog = {literal(_GENERATED)})")
         yield
     finally:
-        session.con.execute(f"DETACH {_MADE}")
+        session.con.execute(f"DETACH {_GENERATED}")
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ LOADED = Block(0, 8_999_999_999)
 BY_VALUES = Block(9_000_000_301, 9_000_000_303)
 BY_QUERY = Block(9_000_000_401, 9_000_000_408)
 BY_QUERY_DELETED = Block(9_000_000_409, 9_000_000_410)
-"""DuckDB's; Spark changes the first block, leaves the second alone, and deletes the third."""
+"""DuckDB's; Spark changes the first block, does not touch the second, and deletes the third."""
 
 SAVED = Block(9_000_000_501, 9_000_000_503)
 WRITTEN = Block(9_000_000_511, 9_000_000_513)

@@ -28,7 +28,7 @@ class Step(StrEnum):
 
 
 def step_key(step: Step) -> dg.AssetKey:
-    """Return the key of a step that makes no table."""
+    """Return the key of a step that writes no table."""
     return dg.AssetKey([GROUP, step.value])
 
 
@@ -43,7 +43,7 @@ KEYS: Mapping[Step, Sequence[dg.AssetKey]] = {
     Step.VERIFY: [step_key(Step.VERIFY)],
     Step.CLEANUP: [step_key(Step.CLEANUP)],
 }
-"""What each step materializes: the tables that it makes, or else itself."""
+"""What each step materializes: the tables that it writes, or else itself."""
 
 
 def before(step: Step) -> list[dg.AssetKey]:
@@ -53,7 +53,7 @@ def before(step: Step) -> list[dg.AssetKey]:
 
 
 def step_spec(step: Step, description: str, kinds: set[str]) -> dg.AssetSpec:
-    """Return the spec of a step that makes no table."""
+    """Return the spec of a step that writes no table."""
     return dg.AssetSpec(
         step_key(step),
         deps=before(step),
@@ -65,5 +65,5 @@ def step_spec(step: Step, description: str, kinds: set[str]) -> dg.AssetSpec:
 
 
 def step_table(step: Step, declaration: TableDeclaration) -> dg.AssetSpec:
-    """Return the spec of a table that a step makes."""
+    """Return the spec of a table that a step writes."""
     return table_spec(declaration, before(step)).replace_attributes(group_name=GROUP)

@@ -1,7 +1,7 @@
-"""The tables of the cross-engine proof: the eight of TPC-H, and those that the engines make beside them.
+"""The tables of the cross-engine proof: the eight of TPC-H, and those that the engines add.
 
 Types are those of DuckDB's `dbgen`, in Spark SQL's words. Keys of rows that the proof adds lie far above those of TPC-H at
-any scale factor, so that they are told apart.
+any scale factor, so that they can be distinguished.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ ORDERS_STREAM = _table(
 
 ORDERS_SUMMARY = _table(
     "orders_summary",
-    "Orders by status and priority, which Spark makes in one CREATE TABLE AS SELECT",
+    "Orders by status and priority, which Spark creates in one CREATE TABLE AS SELECT",
     (
         Column("o_orderstatus", "string"),
         Column("o_orderpriority", "string"),

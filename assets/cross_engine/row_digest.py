@@ -59,7 +59,7 @@ class DigestPart:
         """
         for column in table.columns:
             if column.type not in SAME_TEXT and not DECIMAL.match(column.type):
-                raise UnsafeDeclaration(f"{table.name}, column {column.name}: no digest is made of a {column.type}.")
+                raise UnsafeDeclaration(f"{table.name}, column {column.name}: no digest is defined for a {column.type}.")
         return cls(source, () if count else table.column_names, block, table.column_names[0])
 
     @property

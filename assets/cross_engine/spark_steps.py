@@ -99,7 +99,7 @@ def _append(spark: Spark, orders: str, blocks: Sequence[Block], how: str) -> lis
 
 
 def summarize(spark: Spark) -> ProofEntry:
-    """Make the table orders_summary by CREATE TABLE AS SELECT, the way in which an engine from outside makes one."""
+    """Create the table orders_summary by CREATE TABLE AS SELECT, as an external engine does."""
     summary = name_of(spark, ORDERS_SUMMARY)
     query = (
         "SELECT o_orderstatus, o_orderpriority, count(*) AS order_count, sum(o_totalprice) AS total_value, "
@@ -143,5 +143,5 @@ def _delete(spark: Spark, orders: str) -> list[ProofEntry]:
 def _version(spark: Spark, orders: str, write_rows: Any) -> int:
     commit = spark.commit(orders, write_rows)
     if commit is None:
-        raise RuntimeError(f"a write to {orders} made no commit")
+        raise RuntimeError(f"a write to {orders} committed nothing")
     return commit.version

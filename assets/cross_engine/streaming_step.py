@@ -1,4 +1,4 @@
-"""What Structured Streaming does in the proof: a stream that is stopped and goes on from its checkpoint."""
+"""What Structured Streaming does in the proof: a stream that is stopped and resumes from its checkpoint."""
 
 import shutil
 import time
@@ -27,7 +27,7 @@ OPERATION = "STREAMING UPDATE"
 
 
 def stream(spark: Spark) -> ProofEntry:
-    """Make the table afresh, stream into it, stop, and go on from the checkpoint; return what is to be in it then."""
+    """Create the table again, stream into it, stop, and resume from the checkpoint; return what it has to contain then."""
     table = name_of(spark, ORDERS_STREAM)
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     spark.ensure_table(ORDERS_STREAM)
@@ -40,7 +40,7 @@ def stream(spark: Spark) -> ProofEntry:
     shutil.rmtree(checkpoint, ignore_errors=True)
     version = spark.catalog.version(table)
     if version < last:
-        raise SparkUnavailable(f"The stream says that it has ended batch {last}, but {table} is at version {version}.")
+        raise SparkUnavailable(f"The stream reports that it has ended batch {last}, but {table} is at version {version}.")
     return ProofEntry("streaming", Engine.SPARK, ORDERS_STREAM.name, OPERATION, version, STREAMED, digest)
 
 
@@ -61,13 +61,13 @@ def each_batch_once(spark: Spark, expected: Digest) -> Finding:
 def _new_checkpoint() -> Path:
     """A folder on the disk of Spark, which is this machine's where the embedded one is used."""
     folder = Settings().home / "cross_engine" / "checkpoints"
-    # Those of streams that died, to tables that are gone.
+    # Those of streams that died, into tables that were dropped.
     shutil.rmtree(folder, ignore_errors=True)
     return folder / uuid4().hex
 
 
 def _run(spark: Spark, table: str, checkpoint: Path, after_batch: int) -> int:
-    """Let the stream run until it has ended a batch, and stop it; return the number of the last batch that it tells of."""
+    """Let the stream run until it has ended a batch, and stop it; return the number of the last batch that it reports."""
     source: DataFrame = spark.session.readStream.format("rate").option("rowsPerSecond", _ROWS_PER_SECOND).load()
     query = (
         source.selectExpr(*_columns("value"))

@@ -1,6 +1,6 @@
 """The 22 queries of TPC-H, by DuckDB's text, in Spark and in DuckDB.
 
-Spark understands the text as it is, but for the semicolon at its end: names of the tables alone have to lead to the catalog.
+Spark reads the text unchanged, except for the semicolon at its end: bare table names have to resolve in the catalog.
 """
 
 import csv
@@ -78,7 +78,7 @@ def _texts(rows: Sequence[Sequence[Any]]) -> Rows:
 
 
 def alike(found: Rows, wanted: Rows) -> bool:
-    """Return whether two answers hold the same rows. Their order is left out: it is free among rows that sort alike."""
+    """Return whether two answers have the same rows. Order is not compared: it is undefined among rows that sort alike."""
     # The answer that is one NULL is an empty line.
     wanted = [row or [""] for row in wanted]
     pairs = zip(sorted(found, key=_sorting), sorted(wanted, key=_sorting), strict=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assets.cross_engine.proof_ledger import RESTORE, ProofEntry, Run
-from assets.cross_engine.proof_lifecycle import tables_there
+from assets.cross_engine.proof_lifecycle import existing_tables
 from assets.cross_engine.proof_rows import LOADED
 from assets.cross_engine.proof_tables import PROOF, TABLES
 from assets.cross_engine.row_digest import Digest, DigestPart, by_duckdb, by_spark
@@ -26,48 +26,49 @@ _SHOWN = 5
 
 def histories(spark: Spark) -> dict[str, list[Commit]]:
     """Return the commits of every table of the schema, newest first."""
-    there = set(tables_there(spark.catalog))
-    return {name: spark.history(name_of(spark, table)) for name, table in PROOF.items() if name in there}
+    existing = set(existing_tables(spark.catalog))
+    return {name: spark.history(name_of(spark, table)) for name, table in PROOF.items() if name in existing}
 
 
 def commits_by_engine(history: History) -> list[dict[str, Any]]:
-    """Return for each table its version and how many commits each engine made."""
+    """Return for each table its version and the number of commits of each engine."""
     counted = {name: Counter(commit.engine for commit in commits) for name, commits in history.items()}
-    engines = [engine for engine in Engine if any(engine in made for made in counted.values())]
+    engines = [engine for engine in Engine if any(engine in commits for commits in counted.values())]
     return [
-        {"table": name, "version": history[name][0].version, **{engine.value: made[engine] for engine in engines}}
-        for name, made in counted.items()
+        {"table": name, "version": history[name][0].version, **{engine.value: commits[engine] for engine in engines}}
+        for name, commits in counted.items()
     ]
 
 
 def history_without_gaps(history: History, latest: Mapping[str, int]) -> Finding:
-    """Check whether each history has every version from 0 to the latest that the catalog has ratified, once."""
+    """Check that each history has every version from 0 to the latest that the catalog has ratified, once."""
     gaps = [
         name
         for name, commits in history.items()
         if [commit.version for commit in reversed(commits)] != list(range(latest[name] + 1))
     ]
     return _finding(
-        gaps, "Versions are missing", "Every version is there", tables=len(history), commits=sum(map(len, history.values()))
+        gaps, "Versions are missing", "No version is missing", tables=len(history), commits=sum(map(len, history.values()))
     )
 
 
 def commits_as_recorded(history: History, entries: Iterable[ProofEntry]) -> Finding:
-    """Check whether the history names, for each commit that a step tells of, its engine, and no engine that is unknown."""
-    made = {(name, commit.version): commit for name, commits in history.items() for commit in commits}
+    """Check that the history names the engine of each commit that a step recorded, and no unknown engine."""
+    by_version = {(name, commit.version): commit for name, commits in history.items() for commit in commits}
     recorded = list(entries)
     wrong = [
         f"{entry.table} {entry.version} ({entry.engine} {entry.operation})"
         for entry in recorded
-        if (commit := made.get((entry.table, entry.version))) is None or commit.engine.declared is not entry.engine.declared
+        if (commit := by_version.get((entry.table, entry.version))) is None
+        or commit.engine.declared is not entry.engine.declared
     ]
     wrong += [
         f"{name} {version} ({commit.engine_info})"
-        for (name, version), commit in made.items()
+        for (name, version), commit in by_version.items()
         if commit.engine is Engine.OTHER
     ]
     return _finding(
-        wrong, "Not made by the engine that says so", "Each was made by the engine that says so", recorded=len(recorded)
+        wrong, "Not committed by the recorded engine", "Each was committed by the recorded engine", recorded=len(recorded)
     )
 
 
@@ -77,7 +78,7 @@ def latest_versions(catalog: UnityCatalog, names: Iterable[str]) -> dict[str, in
 
 
 def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: History) -> Finding:
-    """Check whether both engines read what was to be written, whoever wrote it.
+    """Check that both engines read what was to be written, by whichever engine.
 
     What setup loaded is compared by its digest, all that came after it by columns, types and values, row by row.
     """
@@ -105,7 +106,7 @@ def engines_agree(spark: Spark, session: DuckDBSession, run: Run, history: Histo
 
 
 def time_travel(spark: Spark, run: Run, history: History) -> Finding:
-    """Check whether VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
+    """Check that VERSION AS OF and TIMESTAMP AS OF each commit of a step that others followed show what it had left.
 
     By Spark: DuckDB cannot read a catalog's table as it was.
     """
@@ -131,7 +132,7 @@ def time_travel(spark: Spark, run: Run, history: History) -> Finding:
 
 
 def roll_back(spark: Spark, run: Run) -> list[ProofEntry]:
-    """Bring the tables of TPC-H back to the baseline by RESTORE; return the new baseline."""
+    """Restore the tables of TPC-H to the baseline by RESTORE; return the new baseline."""
     return list(_restored(spark, run.baseline()))
 
 
@@ -148,7 +149,7 @@ def _restored(spark: Spark, baseline: Sequence[ProofEntry]) -> Iterator[ProofEnt
 
 
 def rolled_back(spark: Spark, session: DuckDBSession, baseline: Sequence[ProofEntry]) -> Finding:
-    """Check whether both engines read the baseline, and no more, in the tables that were restored."""
+    """Check that both engines read the baseline, and no more, in the tables that were restored."""
     session.attach()
     restored = [entry for entry in baseline if entry.operation == RESTORE]
     tables = [TABLES[entry.table] for entry in restored]

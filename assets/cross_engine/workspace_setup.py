@@ -1,6 +1,6 @@
 """The tables of the cross-engine proof on a Databricks workspace: cloned from `samples.tpch` by a SQL warehouse.
 
-`samples.tpch` has other types than DuckDB's `dbgen` has and the declarations say (decimal(18,2) for decimal(15,2), int for
+`samples.tpch` has other types than DuckDB's `dbgen` has and the declarations have (decimal(18,2) for decimal(15,2), int for
 some bigint), so every column is cast: engines then read the same types wherever the proof runs.
 """
 
@@ -21,7 +21,7 @@ GRANTS = ("USE SCHEMA", "SELECT", "MODIFY", "CREATE TABLE", "EXTERNAL USE SCHEMA
 
 
 def setup_sql(catalog: str, principal: str, *, new_catalog: bool) -> list[str]:
-    """Return the statements that bring the proof's tables to their first state, whatever was there.
+    """Return the statements that put the proof's tables into their first state, in place of earlier ones.
 
     Args:
         catalog: The catalog.
@@ -39,7 +39,7 @@ def setup_sql(catalog: str, principal: str, *, new_catalog: bool) -> list[str]:
 
 
 def cleanup_sql(catalog: str) -> list[str]:
-    """Return what takes the schema of the proof away with all in it; the catalog stays, for it may hold a lakehouse."""
+    """Return the statement that drops the schema of the proof with its tables; the catalog may contain a lakehouse."""
     return [f"DROP SCHEMA IF EXISTS {identifier(catalog)}.{TPCH} CASCADE"]
 
 
@@ -56,8 +56,8 @@ def workspace_setup(warehouse: SqlWarehouse) -> None:
     name = admin.connection.name
     engines = UnityCatalog(host=admin.host, name=admin.name, token=admin.token).connection
     principal = engines.client_id or admin.ask("ask who it is", lambda: admin.client.current_user.me().user_name) or ""
-    there = {catalog.name for catalog in admin.ask("list catalogs", lambda: list(admin.client.catalogs.list()))}
-    warehouse.run(setup_sql(name, principal, new_catalog=name not in there))
+    catalogs = {catalog.name for catalog in admin.ask("list catalogs", lambda: list(admin.client.catalogs.list()))}
+    warehouse.run(setup_sql(name, principal, new_catalog=name not in catalogs))
 
 
 def workspace_cleanup(warehouse: SqlWarehouse) -> None:

@@ -112,7 +112,7 @@ CARRIER_DAILY_SNAPSHOT = TableDeclaration(
 
 @dg.multi_asset(name=CARRIER_DAILY_SNAPSHOT.name, specs=[table_spec(CARRIER_DAILY_SNAPSHOT, [asset_key(FLIGHTS)])])
 def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) -> dg.MaterializeResult[Any]:
-    """Append each day that is not there yet, one day a commit."""
+    """Append each missing day, one day a commit."""
     created = spark.ensure_table(CARRIER_DAILY_SNAPSHOT)
     with duckdb.session() as session:
         appended = [append for day in missing_days(session) if (append := append_day(session, day))]
@@ -129,7 +129,7 @@ def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) 
 
 
 def missing_days(session: DuckDBSession) -> list[dt.date]:
-    """Return the days of silver that the snapshot does not hold, in order. Leaves them staged as `flights`."""
+    """Return the days of silver that the snapshot lacks, in order. Leaves silver staged as `flights`."""
     session.rows(f"CREATE OR REPLACE TEMP TABLE flights AS SELECT * FROM {ALIAS}.silver.flights")
     days = session.rows(
         "SELECT DISTINCT flight_date FROM flights WHERE flight_date NOT IN "

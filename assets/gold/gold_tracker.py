@@ -19,7 +19,7 @@ HEART_RATE_MINUTE = TableDeclaration(
     name="heart_rate_minute",
     columns=(
         Column("minute_utc", "timestamp", "Its start", _events("time")),
-        Column("model", "string", "Of the tracker; unknown where it is not told", _events("model")),
+        Column("model", "string", "Of the tracker; `unknown` if it is missing", _events("model")),
         Column("events", "bigint", sources=_events("user_id", "time")),
         Column("users", "bigint", "Different users", _events("user_id")),
         Column("mean_heart_bpm", "double", "Heartbeats a minute", _events("heart_bpm")),
@@ -37,7 +37,7 @@ DEVICE_DAILY = TableDeclaration(
     name="device_daily",
     columns=(
         Column("day_utc", "date", sources=_events("time")),
-        Column("model", "string", "Of the tracker; unknown where it is not told", _events("model")),
+        Column("model", "string", "Of the tracker; `unknown` if it is missing", _events("model")),
         Column("events", "bigint", sources=_events("user_id", "time")),
         Column("users", "bigint", "Different users", _events("user_id")),
         Column("versions", "bigint", "Different versions of the software", _events("version")),

@@ -1,5 +1,5 @@
 -- The heart rates of each minute and model.
--- In: {events}. A tumbling window over the events' own times; those that tell no model are together.
+-- In: {events}. A tumbling window over the events' own times; those without a model are one group.
 SELECT
   window.start AS minute_utc, coalesce(model, 'unknown') AS model,
   count(*) AS events,

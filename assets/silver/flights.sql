@@ -1,4 +1,4 @@
--- One row a flight: those that no expectation sets aside, and of several the one that landed last.
+-- One row a flight: rows that pass all expectations, and of several the one that landed last.
 -- In: {validated}, the rows of flights_parsed.sql as their expectations validate them.
 SELECT
   flight_id, flight_date, carrier, flight_number, tail_number, origin, dest, scheduled_departure_utc, departure_utc,

@@ -1,7 +1,7 @@
 -- Every bronze row, typed, with UTC times and its key, and what its expectations are validated by (FLIGHTS_EXPECTATIONS).
 -- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and fails an expectation.
 WITH given AS (
-  -- The files say NA for a value that was not recorded.
+  -- The files have NA for a value that was not recorded.
   SELECT
     r.*, nullif(tailnum, 'NA') AS tail_number, nullif(dep_time, 'NA') AS given_dep_time,
     nullif(arr_time, 'NA') AS given_arr_time, nullif(dep_delay, 'NA') AS given_dep_delay,
@@ -49,7 +49,7 @@ local AS (
   FROM typed AS t LEFT JOIN zones AS z ON t.dest = z.faa
 ),
 utc AS (
-  -- Files hold local times: of New York for the departure, of the destination for the arrival.
+  -- Files have local times: of New York for the departure, of the destination for the arrival.
   SELECT
     *,
     to_utc_timestamp(departure_local, 'America/New_York') AS scheduled_departure_utc,

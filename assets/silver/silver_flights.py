@@ -7,10 +7,11 @@ from typing import Any
 import dagster as dg
 
 from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
+from components.checks.reconciliation import Reconciliation
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validation import validation_result
-from components.table_asset import asset_key, mirrored, result, spark_table, table_spec
+from components.table_asset import asset_key, merge_change, result, spark_table, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
 
@@ -72,6 +73,10 @@ FLIGHTS_QUARANTINE = TableDeclaration(
     writer=Engine.SPARK,
     operations=MERGE,
     keys=("_source_file", "_source_row"),
+)
+
+FLIGHTS_RECONCILIATION = Reconciliation(
+    _SQL / "flights_reconciled.sql", {"bronze": FLIGHTS_RAW.table, "silver": FLIGHTS, "quarantine": FLIGHTS_QUARANTINE}
 )
 
 
@@ -142,12 +147,12 @@ FLIGHTS_WEATHER = TableDeclaration(
 )
 def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Split bronze into the flights that pass all expectations and the rows that fail one."""
-    with spark.cached(validated(spark)) as rows:
+    with spark.cached(validated_flights(spark)) as rows:
 
         def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
             created = spark.ensure_table(table)
             query = (_SQL / f"{table.name}.sql").read_text()
-            return result(table, mirrored(created, spark.mirror(table, lambda: spark.sql(query, validated=rows))))
+            return result(table, merge_change(created, spark.mirror(table, lambda: spark.sql(query, validated=rows))))
 
         yield write(FLIGHTS)
         yield write(FLIGHTS_QUARANTINE)
@@ -155,8 +160,8 @@ def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckR
     yield from check_results(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS), validation_result(counted))
 
 
-def validated(spark: Spark) -> Any:
-    """Return every bronze flight, typed, with its key and what its expectations say of it."""
+def validated_flights(spark: Spark) -> Any:
+    """Return every bronze flight, typed, with its key, as its expectations validate it."""
     return spark.sql(FLIGHTS_VALIDATED, flights_raw=spark.table(FLIGHTS_RAW.table), airports=spark.table(AIRPORTS.table))
 
 

@@ -8,11 +8,13 @@ import dagster as dg
 from pydantic import Field
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_replay import correct, read_corrections, replay
-from assets.silver.tracker_stream import MAX_FILES, STREAM, Account, ensure_tables, stream
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_stream import ensure_tables, replay, stream
+from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM, TRACKER_EVENTS
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.validation import validation_result
+from components.stream.quarantine_corrections import read_corrections, write_corrections
+from components.stream.stream_ledger import STREAM_BATCHES, Account
+from components.stream.validated_stream import MAX_FILES
 from components.table_asset import TableChange, asset_key, result, table_spec
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
@@ -24,7 +26,7 @@ class TrackerConfig(dg.Config):
     """How silver is brought up to date with bronze."""
 
     max_files: int = Field(default=MAX_FILES, ge=1, description="Files of bronze in one micro-batch at most")
-    full_refresh: bool = Field(default=False, description="Make silver anew from the whole of bronze")
+    full_refresh: bool = Field(default=False, description="Rebuild silver from the whole of bronze")
     replay: bool = Field(default=False, description="Then validate again what is in quarantine")
     corrections: str = Field(default="", description="A file of corrected values, one JSON object a line, to replay with")
 
@@ -42,37 +44,37 @@ def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.Materiali
 def validated(
     config: TrackerConfig, spark: Spark, options: StreamOptions | None = None
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Run the stream from bronze, as `tracker_stream.stream` does, and tell what came of it.
+    """Run the stream from bronze, as `tracker_stream.stream` does, and yield its results.
 
     Raises:
         As `tracker_stream.stream`; BadCorrection.
     """
     corrections = read_corrections(Path(config.corrections)) if config.corrections else []
-    made = ensure_tables(spark)
+    created = ensure_tables(spark)
     tables = (TRACKER_EVENTS, QUARANTINE)
-    before = [_State.of(spark, table, created=table in made) for table in tables]
+    before = [_Before.of(spark, table, created=table in created) for table in tables]
     try:
         done = stream(spark, max_files=config.max_files, full_refresh=config.full_refresh, options=options)
     except StreamBusy:
         if not (config.replay or corrections):
             raise
-        # The continuous mode keeps silver up to date; a replay beside it is safe, and has only its own work to do.
+        # The continuous mode keeps silver up to date; a replay beside it is safe.
         done = Account()
     except ExpectationFailed as error:
         yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), validation_result(error.counted))
         raise
     more: dict[str, Any] = {**done.numbers, **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
     if config.replay or corrections:
-        correct(spark, corrections)
-        again = replay(spark).numbers
-        more |= {"replayed": -again["quarantined"], "replayed into silver": again["accepted"]}
+        write_corrections(spark, QUARANTINE, corrections)
+        replayed = replay(spark).numbers
+        more |= {"replayed": -replayed["quarantined"], "replayed into silver": replayed["accepted"]}
     for state in before:
-        yield result(state.table, state.written(spark, more))
+        yield result(state.table, state.change(spark, more))
     yield from check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)
 
 
-class _State:
-    """A table before the work, against which what was done is measured."""
+class _Before:
+    """A table before the run, which the run's changes are measured against."""
 
     def __init__(self, table: TableDeclaration, version: int, rows: int) -> None:
         self.table = table
@@ -80,17 +82,17 @@ class _State:
         self._rows = rows
 
     @classmethod
-    def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_State":
+    def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_Before":
         return (
             cls(table, -1, 0) if created else cls(table, spark.catalog.version(spark.full_name(table)), spark.count(table))
         )
 
-    def written(self, spark: Spark, more: Mapping[str, Any]) -> TableChange:
+    def change(self, spark: Spark, more: Mapping[str, Any]) -> TableChange:
         name = spark.full_name(self.table)
         version, rows = spark.catalog.version(name), spark.count(self.table)
-        status = spark.history(name, version - self._version) if version > self._version else []
-        # Not those that others make meanwhile: ours carry a mark.
-        ours = [c for c in status if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
+        history = spark.history(name, version - self._version) if version > self._version else []
+        # Other writers may commit meanwhile: our commits carry a mark.
+        ours = [c for c in history if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]
         return TableChange(
             version=version,
             rows=rows,

@@ -1,5 +1,5 @@
--- Records of bronze with the values that corrections gave some of them, for a rebuild: bronze itself never changes.
--- In: `batch`, `quarantine`. Only corrections count that were replayed.
+-- Records of bronze with their corrected values, for a rebuild: bronze itself never changes.
+-- In: `batch`, `quarantine`. Only replayed corrections count.
 SELECT b.key, coalesce(c.corrected, b.value) AS value, b.topic, b.partition, b.offset, b.`timestamp`, b.headers
 FROM $batch AS b LEFT JOIN (
   SELECT topic, partition, offset, corrected FROM $quarantine WHERE corrected IS NOT NULL AND replayed_at IS NOT NULL

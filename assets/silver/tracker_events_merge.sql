@@ -1,5 +1,5 @@
--- Kept events of a batch into silver: of the records with one key the last by Kafka's timestamp stays.
--- The columns are named, so that one which others have added stops nothing.
+-- Merges accepted events of a batch into silver: of the records with one key, the last by Kafka's timestamp wins.
+-- The columns are named, so that a column which others added does not break it.
 -- In: `silver`, `validated`; `lower` and `upper` bound the batch's times (microseconds), so that only files with such times are read.
 MERGE INTO $silver AS target
 USING (

@@ -1,7 +1,7 @@
--- Every record of the tracker's topics, read: as JSON, as JSON in the envelope of Kafka Connect ({"schema", "payload"}), or
+-- Every record of the tracker's topics, parsed: as JSON, as JSON in the envelope of Kafka Connect ({"schema", "payload"}), or
 -- as Avro, each record by its first byte. Nothing here fails, whatever the bytes are: a record that cannot be read has
 -- `readable` false, one with a value of another type than declared has `typed` false.
--- In: `batch`, records as bronze has them; `avro`, what reads the bytes of an event in Avro (see tracker_stream.py);
+-- In: `batch`, records as bronze has them; `avro`, the expression that decodes an event in Avro (see tracker_stream.py);
 -- `time`, the time in the text time_text (see event_time.py).
 WITH given AS (
   SELECT
@@ -39,7 +39,7 @@ events AS (
   SELECT
     * EXCEPT (fields),
     CASE WHEN is_wrapped THEN json.payload.time ELSE json.time END AS time_text,
-    -- Nothing says that a string of Avro is UTF-8, which other engines insist on.
+    -- A string of Avro need not be UTF-8, which other engines require.
     CASE WHEN is_avro THEN make_valid_utf8(avro.version) WHEN is_wrapped THEN json.payload.version
       ELSE json.version END AS version,
     CASE WHEN is_avro THEN make_valid_utf8(avro.model) WHEN is_wrapped THEN json.payload.model ELSE json.model END AS model,

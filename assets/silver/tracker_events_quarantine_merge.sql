@@ -1,5 +1,5 @@
--- Records that are set aside into a quarantine that may have them: a rebuild, or a replay, has validated them again.
--- The columns are named, so that one which others have added stops nothing.
+-- Merges quarantined records into a quarantine that may have them: a rebuild, or a replay, has validated them again.
+-- The columns are named, so that a column which others added does not break it.
 -- In: `quarantine`, `records` (see tracker_events_quarantined.sql).
 MERGE INTO $quarantine AS target
 USING ($records) AS source

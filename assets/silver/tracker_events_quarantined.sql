@@ -1,4 +1,4 @@
--- Records of a batch that an expectation sets aside, as quarantine has them.
+-- Records of a batch that an expectation quarantines, with quarantine's columns.
 -- In: `validated`, `quarantined` (the condition).
 SELECT
   key, value, headers, topic, partition, offset, kafka_timestamp AS `timestamp`, failed AS reasons,

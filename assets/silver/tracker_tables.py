@@ -1,26 +1,30 @@
-"""The tracker's events, typed, validated and each once; what became of every record of bronze is accounted for.
+"""The tracker's silver tables and their expectations: events typed, validated and each once.
 
-A stream reads bronze and writes three tables: the events, those in quarantine, and the ledger of its batches. All that
-decides on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild
-from bronze gives the same rows: late is what Kafka got more than ALLOWED_LATENESS after its own time, and of several records
-with one key the last by Kafka's timestamp is in the table.
+A stream reads bronze and writes three tables: the events, those in quarantine, and the ledger of its batches. What decides
+on a record is in the record itself, never in the clock or in how the stream was cut into batches, so that a rebuild from
+bronze gives the same rows. A record is late if Kafka received it more than ALLOWED_LATENESS after its own time; of several
+records with one key, the last by Kafka's timestamp is in the table.
 """
 
 import datetime as dt
+from pathlib import Path
 
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from components.checks.reconciliation import Reconciliation
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.stream.stream_ledger import STREAM_BATCHES
 from resources.declarations import Column, Engine, TableDeclaration
 
 ALLOWED_LATENESS = dt.timedelta(hours=1)
 ALLOWED_AHEAD = dt.timedelta(minutes=5)
-"""A tracker's clock may be so much before Kafka's."""
+"""A tracker's clock may be ahead of Kafka's by so much."""
 
 
 def _raw(*columns: str) -> tuple[str, ...]:
     return tuple(f"bronze.tracker_events_raw.{column}" for column in columns)
 
 
-_PLACE = (
+_POSITION = (
     Column("topic", "string", sources=_raw("topic")),
     Column("partition", "int", sources=_raw("partition")),
     Column("offset", "bigint", sources=_raw("offset")),
@@ -36,12 +40,12 @@ TRACKER_EVENTS = TableDeclaration(
         Column("model", "string", "Of the tracker", _raw("value")),
         Column("heart_bpm", "int", "Heartbeats a minute", _raw("value")),
         Column("kcal", "int", "Kilocalories", _raw("value")),
-        *_PLACE,
+        *_POSITION,
         Column("kafka_timestamp", "timestamp", "Kafka's timestamp of the record", _raw("timestamp")),
     ),
     comment="Events of fitness trackers: the last record for each user and time",
     writer=Engine.SPARK,
-    # A rebuild empties it first.
+    # A rebuild deletes all rows first.
     operations=frozenset({"MERGE", "DELETE"}),
     keys=("user_id", "time"),
 )
@@ -53,12 +57,12 @@ QUARANTINE = TableDeclaration(
         Column("key", "binary", sources=_raw("key")),
         Column("value", "binary", "As it came", _raw("value")),
         Column("headers", "array<struct<key:string,value:binary>>", sources=_raw("headers")),
-        *_PLACE,
+        *_POSITION,
         Column("timestamp", "timestamp", "Kafka's timestamp of the record", _raw("timestamp")),
         Column("reasons", "array<string>", "Names of the expectations that it fails"),
         Column("quarantined_at", "timestamp", "When it was first validated (UTC)"),
-        Column("corrected", "binary", "A value to take in place of `value`"),
-        Column("replayed_at", "timestamp", "When it left quarantine (UTC); NULL while it is in it"),
+        Column("corrected", "binary", "A value that a replay reads in place of `value`"),
+        Column("replayed_at", "timestamp", "When it left quarantine (UTC); NULL while it is there"),
     ),
     comment="Records of the tracker that fail an expectation, with the reasons, to be corrected and replayed",
     writer=Engine.SPARK,
@@ -66,27 +70,9 @@ QUARANTINE = TableDeclaration(
     keys=("topic", "partition", "offset"),
 )
 
-STREAM_BATCHES = TableDeclaration(
-    layer="ops",
-    name="stream_batches",
-    columns=(
-        Column("stream", "string", "Table that the stream writes, as schema.table; with `.replay` for a replay into it"),
-        Column("checkpoint", "string", "Name of the stream's checkpoint, which a rebuild renews"),
-        Column("batch_id", "bigint"),
-        Column("records", "bigint", "Read for the first time; 0 for a replay"),
-        Column("accepted", "bigint", "Rows that the batch added to the table"),
-        Column("dropped", "bigint", "Left out by an expectation"),
-        Column("quarantined", "bigint", "Set aside; less than 0 where a replay took records out"),
-        Column("late", "bigint", "Left out because they came too late"),
-        Column("duplicates", "bigint", "Beside another record with the same key"),
-        Column("failed", "map<string,bigint>", "Records that fail each expectation; one may fail several"),
-        Column("decided", "map<string,bigint>", "Records whose fate each expectation decided"),
-        Column("examples", "map<string,array<string>>", "Some of the records that fail each expectation"),
-        Column("at", "timestamp", "When it was entered (UTC)"),
-    ),
-    comment="The ledger of streams: what became of the records of each micro-batch",
-    writer=Engine.SPARK,
-    operations=frozenset({"WRITE", "DELETE"}),
+TRACKER_RECONCILIATION = Reconciliation(
+    Path(__file__).with_name("tracker_reconciled.sql"),
+    {"bronze": TRACKER_EVENTS_RAW, "silver": TRACKER_EVENTS, "quarantine": QUARANTINE, "ledger": STREAM_BATCHES},
 )
 
 STREAM = f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}"
@@ -98,7 +84,7 @@ def _seconds(span: dt.timedelta) -> str:
     return f"INTERVAL {int(span.total_seconds())} SECONDS"
 
 
-# A record that cannot be read is validated by that alone, and one with a wrong type not by what it lacks for that reason.
+# A record that cannot be read fails that expectation alone; one with a wrong type does not also fail for the missing value.
 EXPECTATIONS = Expectations(
     rules=(
         Expectation("value_is_readable", "readable", Action.QUARANTINE, "A JSON object, in UTF-8, or Avro"),
@@ -114,9 +100,7 @@ EXPECTATIONS = Expectations(
         Expectation("heart_rate_is_plausible", "heart_bpm IS NULL OR heart_bpm BETWEEN 20 AND 250", Action.DROP),
         Expectation("kcal_is_not_negative", "kcal IS NULL OR kcal >= 0", Action.DROP),
         Expectation(ON_TIME, f"time IS NULL OR time >= kafka_timestamp - {_seconds(ALLOWED_LATENESS)}", Action.DROP),
-        Expectation(
-            "fields_are_known", "size(unknown_fields) = 0", Action.WARN, "Fields that are not declared are left out"
-        ),
+        Expectation("fields_are_known", "size(unknown_fields) = 0", Action.WARN, "Undeclared fields are not read"),
         Expectation("model_is_given", "NOT (readable AND typed) OR model IS NOT NULL", Action.WARN),
     ),
     identity=("topic", "partition", "offset"),

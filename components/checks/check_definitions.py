@@ -1,4 +1,4 @@
-"""The asset checks: each reads what happened and returns numbers; it raises only if it cannot measure."""
+"""Asset checks for tables of any kind: each reads what happened and returns numbers; it raises only if it cannot measure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -9,6 +9,8 @@ import dagster as dg
 from components.checks import history_findings
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding
+from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
+from components.checks.reconciliation import Reconciliation
 from components.table_asset import VERSIONS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
@@ -21,31 +23,33 @@ from resources.spark.spark_engine import Spark
 _HISTORY_CHECKS = {
     "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
     "rows_as_reported": "The rows that were reported are those that the commits hold.",
-    "no_external_commits": "Nobody but Dagster made a version since the last materialization.",
+    "no_external_commits": "No version since the last materialization but one is an external commit.",
     "schema_as_declared": "The columns are the declared ones.",
 }
 _APPEND_ONLY_CHECK = {"append_only_respected": "Rows were never deleted, restored or rewritten."}
 _BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
     dg.AssetCheckSpec,
-    # A run that automation asks for has only the checks that it asked for, as soon as a table brings some of its own.
+    # As soon as an asset has checks of its own, a run that automation requests includes only the checks that it requested.
     automation_condition=dg.AutomationCondition.any_deps_match(dg.AutomationCondition.will_be_requested()),
 )
 
 
 def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
-    """Return the checks that read a table's Delta history, once for all of them."""
+    """Return the checks of a table's Delta history, which read it once for all of them."""
     key = asset_key(declaration)
-    said = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
+    descriptions = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
 
     @dg.multi_asset_check(
         name=f"{declaration.name}_history",
-        specs=[check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in said.items()],
+        specs=[
+            check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in descriptions.items()
+        ],
     )
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Iterator[dg.AssetCheckResult]:
         claims = _claims(context.instance, key)
         for name, finding in _findings(spark, declaration, claims).items():
-            if name in said:
+            if name in descriptions:
                 yield check_result(key, name, finding)
 
     return checks
@@ -90,14 +94,17 @@ def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:
     return Claim(versions, number("rows added"), number("Delta version"), number("dagster/row_count"))
 
 
-def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
+def check_result(
+    key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+) -> dg.AssetCheckResult:
+    """Return a finding as Dagster's result of a check."""
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=name,
         passed=finding.passed,
         description=finding.description,
         metadata=dict(finding.numbers),
-        severity=dg.AssetCheckSeverity.ERROR,
+        severity=severity,
     )
 
 
@@ -122,14 +129,14 @@ def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
     try:
         files = log.files(log.refresh())
     except TableMissing:
-        return Finding(True, "Not made yet.", {"files": 0, "missing": 0})
+        return Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
     return files_present(f"{declaration.layer}.{declaration.name}", files, missing_files(log, files))
 
 
 def landing_check(
-    source: Source, name: str, validated: Callable[[LandingZone, DuckDB, Source], Finding], description: str
+    source: Source, name: str, found: Callable[[LandingZone, DuckDB, Source], Finding], description: str
 ) -> dg.AssetChecksDefinition:
-    """Return a check that holds a bronze table against the landing zone."""
+    """Return a check that compares a bronze table with the landing zone."""
     key = asset_key(source.table)
 
     @dg.multi_asset_check(
@@ -137,6 +144,51 @@ def landing_check(
         specs=[check_spec(name, asset=key, blocking=True, description=description)],
     )
     def check(landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        yield check_result(key, name, validated(landing, duckdb, source))
+        yield check_result(key, name, found(landing, duckdb, source))
+
+    return check
+
+
+def reconciliation_check(
+    reconciliation: Reconciliation, name: str, found: Callable[[Mapping[str, int]], Finding], description: str
+) -> dg.AssetChecksDefinition:
+    """Return the check that what a table's rows were made of is all accounted for."""
+    silver = reconciliation.tables["silver"]
+    key = asset_key(silver)
+    others = [asset_key(reconciliation.tables[table]) for table in ("quarantine", "bronze")]
+
+    @dg.multi_asset_check(
+        name=f"{silver.name}_reconciled",
+        specs=[check_spec(name, asset=key, additional_deps=others, blocking=True, description=description)],
+    )
+    def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        with duckdb.session() as session:
+            counts = reconciliation.counts(session)
+        yield check_result(key, name, found(counts))
+
+    return check
+
+
+def offsets_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
+    """Return the check of a table of records that every offset of each partition is in it, and once."""
+    key = asset_key(declaration)
+
+    @dg.multi_asset_check(
+        name=f"{declaration.name}_offsets",
+        specs=[
+            check_spec(
+                "offsets_once",
+                asset=key,
+                # Not blocking: an accepted gap stays, and silver leaves out what bronze holds twice.
+                description="Every offset of each partition is in the table, and once.",
+            )
+        ],
+    )
+    def check(spark: Spark) -> Iterator[dg.AssetCheckResult]:
+        partitions = spark.rows(spark.sql(PARTITIONS, raw=spark.table(declaration)))
+        finding = each_offset_once([Partition(**row) for row in partitions])
+        only_missing = finding.numbers["doubled"] == 0
+        severity = dg.AssetCheckSeverity.WARN if only_missing else dg.AssetCheckSeverity.ERROR
+        yield check_result(key, "offsets_once", finding, severity)
 
     return check

@@ -1,4 +1,4 @@
-"""ValidationResult on a table's files."""
+"""The check of a table's data files in storage."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ _SHOWN = 5
 
 
 def files_present(table: str, files: Sequence[LiveFile], missing: Sequence[LiveFile]) -> Finding:
-    """Check whether every file of a table's snapshot exists in storage.
+    """Check that every file of a table's snapshot exists in storage.
 
     Args:
-        table: As `ratify repair` is to be given it.
+        table: As an argument of `ratify repair`.
         files: All files of the snapshot.
         missing: Those that are not in storage.
     """
@@ -23,6 +23,6 @@ def files_present(table: str, files: Sequence[LiveFile], missing: Sequence[LiveF
     repair = f"ratify repair {table}"
     return Finding(
         False,
-        f"Files are gone, and no engine can read the table: {paths}. `{repair} --dry-run` says what is lost.",
+        f"Files are missing, and no engine can read the table: {paths}. `{repair} --dry-run` shows what is lost.",
         {**numbers, "missing files": paths, "repair": repair},
     )

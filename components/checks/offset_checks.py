@@ -1,4 +1,4 @@
-"""ValidationResult on the offsets of a table of records."""
+"""The check of the offsets in a table of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ FROM (
 )
 GROUP BY ALL
 """
-"""The query, over the table {raw}, whose rows are `Partition`s. It reads no record, only three narrow columns.
+"""The query, over the table {raw}, whose rows are `Partition`s. It reads only three narrow columns.
 
-Of sources other than Kafka, such as files of which there may be very many, those that are sound are told as one.
+Partitions of sources other than Kafka may be very many (files), so those without a fault are combined into one.
 """
 
 _SHOWN = 5
@@ -31,11 +31,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Partition:
-    """What a table holds of one partition: the number of its rows, and their first and last offset.
+    """One partition in a table: the number of its rows, and their first and last offset.
 
     Attributes:
         offsets: How many different offsets the rows have.
-        count: How many partitions it stands for: their offsets are told as if one went on where another ends.
+        count: How many partitions it combines, with their offsets as if each continued the one before.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class Partition:
 
 
 def each_offset_once(partitions: Sequence[Partition]) -> Finding:
-    """Check whether each offset from the first to the last is in the table, and once.
+    """Check that each offset from the first to the last is in the table, and once.
 
     Offsets are missing also where a topic is compacted or written in transactions.
     """
@@ -71,7 +71,7 @@ def each_offset_once(partitions: Sequence[Partition]) -> Finding:
         "missing": missing,
     }
     if not doubled and not missing:
-        return Finding(True, "Every offset is there once.", numbers)
+        return Finding(True, "Every offset is in the table once.", numbers)
     wrong = [
         f"{p.topic}/{p.partition}: {p.rows:,} rows, {p.offsets:,} offsets of {p.first} to {p.last}"
         for p in partitions

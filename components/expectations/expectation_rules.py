@@ -1,11 +1,11 @@
 """Expectations on rows, as Delta Live Tables has them: a name, a predicate in SQL, and what to do with a row that fails.
 
-All expectations of a table are validated in one pass over its rows, in a batch as in a stream: the query that makes the rows
-gets a column with the names of those that a row fails (`failed`) and one with the name of the one that decides what becomes
-of it (`decided_by`, NULL for a row that is kept).
+All expectations of a table are validated in one pass over its rows, in a batch as in a stream: the query that computes the
+rows gets a column with the names of those that a row fails (`failed`), and one with the name of the one that decides its
+outcome (`decided_by`, NULL for an accepted row).
 
 A predicate has to be TRUE for a row to pass; NULL fails, as FALSE does. Databricks documents that a row is valid where "the
-boolean statement" returns true and leaves NULL open; a predicate that lets NULL pass has to say so (`x IS NULL OR x > 0`).
+boolean statement" returns true and leaves NULL open; a predicate that accepts NULL has to name it (`x IS NULL OR x > 0`).
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from resources.errors import UnsafeDeclaration
 from resources.sql.spark_sql import literal
 
 EXAMPLE_CHARACTERS = 500
-"""So much is kept of a failed row that is shown as an example."""
+"""Characters of a failed row in an example, at most."""
 
 
 class Action(StrEnum):
-    """What becomes of a row that fails: it is kept (WARN), left out, set aside, or stops its whole batch (FAIL)."""
+    """What happens to a row that fails: it is accepted (WARN), dropped, quarantined, or stops its whole batch (FAIL)."""
 
     WARN = "warn"
     DROP = "drop"
@@ -49,7 +49,7 @@ class Unique:
     """At most one row has the same values of `keys`.
 
     Of several the one passes that is last by the columns `latest`, which must leave no tie. Only rows that pass all else
-    compete, within one batch; what an earlier batch has written is the business of the MERGE that writes the rows.
+    compete, within one batch; rows of earlier batches are up to the MERGE that writes the rows.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Expectations:
 
     Attributes:
         rules: The predicates.
-        identity: Columns that tell one row from all others.
+        identity: Columns that identify a row.
         example: SQL text that shows a row that failed.
         unique: Validated after all others.
-        raw: Columns that only rows in quarantine keep; the others do without, which saves memory.
+        raw: Columns of quarantined rows only; the other rows do without them, which saves memory.
 
     Raises:
-        UnsafeDeclaration: a name is no plain identifier, or is there twice, or uniqueness has an action other than to drop.
+        UnsafeDeclaration: a name is no plain identifier, or is used twice, or uniqueness has an action other than to drop.
     """
 
     rules: tuple[Expectation, ...]
@@ -84,9 +84,9 @@ class Expectations:
         names = [rule.name for rule in self.all]
         for name in names:
             if not IDENTIFIER.fullmatch(name) or names.count(name) > 1:
-                raise UnsafeDeclaration(f"The expectation {name!r} is there twice or is no plain identifier: rename it.")
+                raise UnsafeDeclaration(f"The name {name!r} is used twice or is no plain identifier: rename it.")
         if self.unique and self.unique.action is not Action.DROP:
-            raise UnsafeDeclaration(f"{self.unique.name}: of rows with one key only the last can be kept: let it drop.")
+            raise UnsafeDeclaration(f"{self.unique.name}: of rows with one key only the last is accepted: use DROP.")
 
     @property
     def all(self) -> tuple[Expectation | Unique, ...]:
@@ -103,22 +103,24 @@ class Expectations:
         decisive = [rule.name for action in _DECISIVE for rule in self.rules if rule.action is action]
         cases = " ".join(f"WHEN array_contains(failed, {literal(name)}) THEN {literal(name)}" for name in decisive)
         decided_by = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
-        kept_raw = [f"CASE WHEN {_is_one_of(self.named(Action.QUARANTINE))} THEN {name} END AS {name}" for name in self.raw]
-        left_out = f" EXCEPT ({', '.join(self.raw)})" if self.raw else ""
+        quarantined_raw = [
+            f"CASE WHEN {_is_one_of(self.named(Action.QUARANTINE))} THEN {name} END AS {name}" for name in self.raw
+        ]
+        excluded = f" EXCEPT ({', '.join(self.raw)})" if self.raw else ""
         shown = f"CASE WHEN size(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
         text = (
             f"WITH ratify_rows AS (\n{rows}\n),\n"
             f"ratify_tested AS (SELECT *, array_compact(array({tested})) AS failed FROM ratify_rows),\n"
             f"ratify_decided AS (SELECT *, {decided_by} AS decided_by FROM ratify_tested),\n"
-            f"ratify_validated AS (SELECT {', '.join([f'*{left_out}', *kept_raw])}, "
+            f"ratify_validated AS (SELECT {', '.join([f'*{excluded}', *quarantined_raw])}, "
             f"{shown} AS example FROM ratify_decided)\n"
         )
         return f"{text}{self._unique()}" if self.unique else f"{text}SELECT * FROM ratify_validated"
 
     def counted(self, validated: str, bounded: str = "") -> str:
-        """Return the query that counts over a validated table or view, in one row; see `validation_result.ValidationResult`.
+        """Return the query that counts over a validated table or view, in one row; see `ValidationResult`.
 
-        Given SQL text in `bounded`, that row also has its least and greatest value over the rows kept: `lower`, `upper`.
+        Given SQL text in `bounded`, that row also has its least and greatest value over the accepted rows: `lower`, `upper`.
         """
 
         def by_name(value: str, kind: str) -> str:
@@ -141,14 +143,14 @@ class Expectations:
         grouped = ["failed", "decided_by", "count(*) AS ratify_rows"]
         grouped += ["min(example) AS ratify_first", "max(example) AS ratify_last"]
         if bounded:
-            columns += [f"{end}(ratify_{end}) FILTER (WHERE {self.kept()}) AS {name}" for end, name in _BOUNDS]
+            columns += [f"{end}(ratify_{end}) FILTER (WHERE {self.accepted()}) AS {name}" for end, name in _BOUNDS]
             grouped += [f"{end}({bounded}) AS ratify_{end}" for end, _ in _BOUNDS]
-        # Most rows fail the same, or nothing: each is counted once, and not once for each expectation.
+        # Most rows fail the same expectations, or none: each group is counted once, not once for each expectation.
         groups = f"SELECT {', '.join(grouped)} FROM {validated} GROUP BY failed, decided_by"
         return f"SELECT {', '.join(columns)} FROM ({groups})"
 
-    def kept(self) -> str:
-        """Return the condition that a validated row is kept."""
+    def accepted(self) -> str:
+        """Return the condition that a validated row is accepted."""
         return "decided_by IS NULL"
 
     def quarantined(self) -> str:
@@ -159,17 +161,17 @@ class Expectations:
         if not self.unique:
             raise ValueError("these expectations have no unique one")
         name = literal(self.unique.name)
-        # Rows that are out of the race are spread: those without a key would all go to one task.
-        apart = f"CASE WHEN decided_by IS NOT NULL THEN xxhash64({', '.join(self.identity)}) END"
+        # Rows that do not compete are spread over partitions: those without a key would all go to one task.
+        spread = f"CASE WHEN decided_by IS NOT NULL THEN xxhash64({', '.join(self.identity)}) END"
         order = ", ".join(f"{column} DESC" for column in self.unique.latest)
-        race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {apart} ORDER BY {order})"
-        beaten = "decided_by IS NULL AND ratify_place > 1"
+        race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {spread} ORDER BY {order})"
+        superseded = "decided_by IS NULL AND ratify_place > 1"
         return (
             f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_validated)\n"
             f"SELECT * EXCEPT (ratify_place, failed, decided_by, example), "
-            f"CASE WHEN {beaten} THEN array_append(failed, {name}) ELSE failed END AS failed, "
-            f"CASE WHEN {beaten} THEN {name} ELSE decided_by END AS decided_by, "
-            f"CASE WHEN {beaten} THEN left(to_json(struct({', '.join((*self.unique.keys, *self.identity))})), "
+            f"CASE WHEN {superseded} THEN array_append(failed, {name}) ELSE failed END AS failed, "
+            f"CASE WHEN {superseded} THEN {name} ELSE decided_by END AS decided_by, "
+            f"CASE WHEN {superseded} THEN left(to_json(struct({', '.join((*self.unique.keys, *self.identity))})), "
             f"{EXAMPLE_CHARACTERS}) ELSE example END AS example FROM ratify_raced"
         )
 

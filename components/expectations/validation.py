@@ -1,4 +1,4 @@
-"""What expectations found in rows: counts and examples, which add up over batches."""
+"""The result of validating rows: counts and examples, which add up over batches."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from components.expectations.expectation_rules import Action, Expectations
 
 EXAMPLES = 3
-"""So many failed rows are kept as examples for each expectation."""
+"""Failed rows in the examples of each expectation, at most."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ValidationResult:
     Attributes:
         rows: Rows that were validated.
         failed: Rows that fail each expectation; a row may fail several.
-        decided: Rows whose fate each expectation decided; each row at most once.
+        decided: Rows decided by each expectation; each row at most once.
         examples: Some of the rows that failed, as text.
     """
 
@@ -28,8 +28,8 @@ class ValidationResult:
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     @property
-    def kept(self) -> int:
-        """Rows whose fate no expectation decided."""
+    def accepted(self) -> int:
+        """Rows that no expectation decided."""
         return self.rows - sum(self.decided.values())
 
     def sum_of(self, expectations: Expectations, action: Action) -> int:
@@ -38,7 +38,7 @@ class ValidationResult:
 
 
 def validation_result(row: Mapping[str, Any]) -> ValidationResult:
-    """Return what a row of the query `Expectations.counted` tells."""
+    """Return the result in a row of the query `Expectations.counted`."""
     return ValidationResult(**{name: row[name] for name in ("rows", "failed", "decided", "examples") if name in row})
 
 

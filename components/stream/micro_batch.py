@@ -1,8 +1,8 @@
 """What is done with one micro-batch: validate its records once, then write each of three tables, each write idempotent.
 
-Over Spark Connect foreachBatch runs its function in a Python process of the server, which knows pyspark and perhaps nothing
-of this package. So the function below is closed over plain values, imports nothing of ours, and tells what went wrong by the
-text of an error, which is all that comes back. The same function works in a classic session, and on a DataFrame by hand.
+Over Spark Connect, foreachBatch runs its function in a Python process of the server, which has pyspark and perhaps nothing
+of this package. So the function is closed over plain values, imports nothing of ours, and reports a failure by the text of
+an error, which is all that comes back. The same function works in a classic session, and on a DataFrame directly.
 """
 
 import json
@@ -16,34 +16,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXPECTATION_FAILED = "[RATIFY_EXPECTATION_FAILED]"
-"""What the text of the error begins with that stops a batch; a JSON object follows, on the same line."""
+"""Marks the error of a batch that an expectation stopped; a JSON object with the counts follows, on the same line."""
 
 BATCH, VALIDATED, ACCOUNT = "ratify_batch", "ratify_validated", "ratify_account"
 """Views of a batch: its records as they came, its rows as they were validated, and its ledger entry."""
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchStatements:
     """SQL to run on each batch, and how to account for it.
 
     Attributes:
-        app_id: Marks the writes of this stream in its tables; with the number of a batch, Delta makes each of them once.
+        app_id: Marks the writes of this stream in its tables; by it and the number of a batch, Delta makes each write once.
         target: Full name of the table that `merge` writes.
         validate: Query over the view BATCH that gives validated rows.
         count: Query over the view VALIDATED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds,
-        of
-            the kept rows.
-        merge: MERGE of the kept rows of VALIDATED; `$lower` and `$upper` stand for the bounds.
-        quarantine: INSERT or MERGE of those that go to quarantine.
+            of the accepted rows.
+        merge: MERGE of the accepted rows of VALIDATED; `$lower` and `$upper` stand for the bounds.
+        quarantine: INSERT or MERGE of the quarantined rows.
         account: INSERT of the view ACCOUNT.
-        shape: Columns of that view, with their types.
+        entry_columns: Columns of that view, with their types.
         stream: Name of the stream in the ledger.
         checkpoint: Name of its checkpoint.
         fail: Expectations that stop the batch.
-        set_aside: Expectations that send a row to quarantine.
+        quarantining: Expectations that send a row to quarantine.
         late: The expectation that late records fail.
         unique: The expectation that duplicates fail.
-        from_quarantine: The records were in quarantine, and counted there, before.
+        from_quarantine: The records come from quarantine, and were counted before.
     """
 
     app_id: str
@@ -53,20 +52,20 @@ class Work:
     merge: str
     quarantine: str
     account: str
-    shape: str
+    entry_columns: str
     stream: str
     checkpoint: str
     fail: tuple[str, ...]
-    set_aside: tuple[str, ...]
+    quarantining: tuple[str, ...]
     late: str
     unique: str
     from_quarantine: bool = False
 
 
-def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
+def batch_function(statements: BatchStatements) -> "Callable[[DataFrame, int], None]":
     """Return the function for foreachBatch."""
-    given: Mapping[str, Any] = asdict(work)
-    run, merge, line = _statements(), _merging(given), _accounting(given)
+    given: Mapping[str, Any] = asdict(statements)
+    run, merge, entry = _statement_runner(), _merging(given), _accounting(given)
     batch, validated, account = BATCH, VALIDATED, ACCOUNT
     failed_mark = EXPECTATION_FAILED
     marks = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
@@ -87,9 +86,10 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
                 session.conf.set(f"spark.databricks.delta.{key}", value)
             # One after the other: two plans over one view share expressions that are not safe for threads (CreateMap).
             inserted = merge(session, run, found, mark)
-            if any(found["decided"][name] for name in given["set_aside"]):
+            if any(found["decided"][name] for name in given["quarantining"]):
                 run(session, given["quarantine"])
-            session.createDataFrame([line(batch_id, found, inserted)], given["shape"]).createOrReplaceTempView(account)
+            rows_of_entry = [entry(batch_id, found, inserted)]
+            session.createDataFrame(rows_of_entry, given["entry_columns"]).createOrReplaceTempView(account)
             run(session, given["account"])
         finally:
             for key in marks:
@@ -99,13 +99,13 @@ def batch_function(work: Work) -> "Callable[[DataFrame, int], None]":
     return write
 
 
-def _statements() -> Callable[[Any, str], list[Any]]:
+def _statement_runner() -> Callable[[Any, str], list[Any]]:
     attempts, conflicts = 5, CONFLICTS
 
     def run(session: Any, text: str) -> list[Any]:
         import time
 
-        # Repeating is safe: either nothing was committed, or Delta knows the mark.
+        # A retry is safe: either nothing was committed, or Delta knows the mark.
         for attempt in range(attempts):
             try:
                 return session.sql(text).collect()
@@ -120,14 +120,14 @@ def _statements() -> Callable[[Any, str], list[Any]]:
 
 def _merging(given: Mapping[str, Any]) -> Callable[[Any, Callable[[Any, str], list[Any]], Mapping[str, Any], str], int]:
     def merge(session: Any, run: Callable[[Any, str], list[Any]], found: Mapping[str, Any], mark: str) -> int:
-        """Merge what is kept; return the rows that it inserted, also when an attempt that died did it."""
+        """Merge the accepted rows; return how many it inserted, also when an attempt that died did it."""
         if found["rows"] == sum(found["decided"].values()):
             return 0
         text = given["merge"].replace("$lower", str(found["lower"])).replace("$upper", str(found["upper"]))
         done = run(session, text)
         if done and done[0]["num_inserted_rows"]:
             return int(done[0]["num_inserted_rows"])
-        # Nothing was new, or Delta has skipped the MERGE, because it has it already.
+        # Nothing was new, or Delta skipped the MERGE because the table has it already.
         history = session.sql(f"DESCRIBE HISTORY {given['target']}").where(f"userMetadata = '{mark}'").collect()
         return int(history[0]["operationMetrics"]["numTargetRowsInserted"]) if history else 0
 
@@ -135,30 +135,30 @@ def _merging(given: Mapping[str, Any]) -> Callable[[Any, Callable[[Any, str], li
 
 
 def _accounting(given: Mapping[str, Any]) -> Callable[[int, Mapping[str, Any], int], dict[str, Any]]:
-    def line(batch_id: int, found: Mapping[str, Any], inserted: int) -> dict[str, Any]:
-        decided, rows, again = found["decided"], found["rows"], given["from_quarantine"]
-        kept = rows - sum(decided.values())
-        aside = sum(decided[name] for name in given["set_aside"])
-        late, beaten = decided[given["late"]], decided[given["unique"]]
+    def entry(batch_id: int, found: Mapping[str, Any], inserted: int) -> dict[str, Any]:
+        decided, rows, replayed = found["decided"], found["rows"], given["from_quarantine"]
+        accepted = rows - sum(decided.values())
+        quarantined = sum(decided[name] for name in given["quarantining"])
+        late, superseded = decided[given["late"]], decided[given["unique"]]
         return {
             "stream": given["stream"],
             "checkpoint": given["checkpoint"],
             "batch_id": batch_id,
-            "records": 0 if again else rows,
+            "records": 0 if replayed else rows,
             "accepted": inserted,
-            "dropped": rows - kept - aside - late - beaten,
-            "quarantined": aside - (rows if again else 0),
+            "dropped": rows - accepted - quarantined - late - superseded,
+            "quarantined": quarantined - (rows if replayed else 0),
             "late": late,
-            "duplicates": beaten + kept - inserted,
+            "duplicates": superseded + accepted - inserted,
             "failed": found["failed"],
             "decided": decided,
             "examples": found["examples"],
         }
 
-    return line
+    return entry
 
 
 def counted_in(error_text: str) -> dict[str, Any] | None:
-    """Return what the batch had counted that an expectation stopped, from the text of the error; None for other errors."""
+    """Return the counts of a batch that an expectation stopped, from the text of its error; None for other errors."""
     _, mark, rest = error_text.partition(EXPECTATION_FAILED)
     return json.JSONDecoder().raw_decode(rest.lstrip())[0] if mark else None

@@ -1,8 +1,8 @@
-"""One look at what landed, by listing or by notifications, into the index that both share.
+"""Discovers landed files, by listing or by notifications, into the index that both share.
 
-Because they share it, the mode may be switched at any time: what one has found, the other does not find again. A switch
-begins with a listing, so that no file falls between the two, and in mode `notification` a listing is made again from time to
-time: no service promises that a notification arrives.
+Because they share it, the mode may be switched at any time: a file that one has found, the other does not find again. A
+switch starts with a listing, so that no file is missed between the two. In mode `notification` a listing is repeated from
+time to time: no service guarantees that a notification arrives.
 """
 
 import json
@@ -24,7 +24,7 @@ _MESSAGES_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Area:
-    """What is looked for: files of the sources, within prefix and glob.
+    """Which files are discovered: those of the sources, within prefix and glob.
 
     Attributes:
         patterns: Glob of each source, by its name; a file belongs to the first that matches.
@@ -38,7 +38,7 @@ class Area:
         return json.dumps([dict(self.patterns), self.prefix, self.glob])
 
     def source_of(self) -> Callable[[str], str | None]:
-        """Return a function that says which source a path belongs to; None: it is not looked for."""
+        """Return the function that gives the source of a path; None: it is not discovered."""
         wanted = matcher(self.glob)
         sources = [(name, matcher(pattern)) for name, pattern in self.patterns.items()]
 
@@ -54,11 +54,11 @@ class Area:
         inside = self.prefix.rpartition("/")[0] + "/" if "/" in self.prefix else ""
         heads = {folder_of(pattern) for pattern in self.patterns.values()}
         narrowed = {max(head, inside, key=len) for head in heads if head.startswith(inside) or inside.startswith(head)}
-        kept = list[str]()
+        folders = list[str]()
         for folder in sorted(narrowed):
-            if not (kept and folder.startswith(kept[-1])):
-                kept.append(folder)
-        return kept
+            if not (folders and folder.startswith(folders[-1])):
+                folders.append(folder)
+        return folders
 
 
 def discover(
@@ -71,13 +71,13 @@ def discover(
     started_at: float,
     seconds: float,
 ) -> None:
-    """Look once, for about so many seconds at most; the next look goes on where this one stopped.
+    """Look once, for at most about so many seconds; the next look resumes where this one stopped.
 
     Args:
         patterns: Glob of each source, by its name.
         queue: Where notifications come from; None: files are found by listing.
-        bad_messages: Folder that keeps messages which are no notifications.
-        started_at: When discovery began (seconds since 1970); without `include_existing`, older files are left out.
+        bad_messages: Folder for messages that are no notifications.
+        started_at: When discovery began (seconds since 1970); without `include_existing`, older files are ignored.
 
     Raises:
         LandingUnavailable: the landing zone cannot be listed.
@@ -101,7 +101,7 @@ def discover(
 
 
 def _begun(progress: ListingProgress, scope: str, now: float, again_after: float) -> ListingProgress | None:
-    """Return the listing that is to go on, or a new one where one is due."""
+    """Return the listing to continue, or a new one if one is due."""
     if progress.scope == scope and progress.at is not None:
         return progress
     due = progress.scope != scope or progress.started is None or now - progress.started >= again_after
@@ -111,7 +111,7 @@ def _begun(progress: ListingProgress, scope: str, now: float, again_after: float
 def list_on(
     index: FileIndex, landing: LandingZone, look: Look, area: Area, progress: ListingProgress, late: Callable[[], bool]
 ) -> None:
-    """Go on with a listing, until its end or until it is late."""
+    """Continue a listing until its end or its deadline."""
     at = progress.at or ""
     for folder in area.folders():
         after, end = max(at, folder), folder + LAST
@@ -123,16 +123,16 @@ def list_on(
                 index.observe(look, page, after, last)
                 after = last
                 if late():
-                    index.note(replace(progress, at=after))
+                    index.save_listing(replace(progress, at=after))
                     return
         index.observe(look, [], after, end)
-    index.note(replace(progress, at=None, baseline=str(area)))
+    index.save_listing(replace(progress, at=None, baseline=str(area)))
 
 
 def take_messages(
     index: FileIndex, queue: Queue, landing: LandingZone, look: Look, bad_messages: Path, late: Callable[[], bool]
 ) -> None:
-    """Take in what the queue announces, and delete the messages whose files are settled."""
+    """Index the files that the queue announces, and delete the messages whose files are settled."""
     messages = queue.receive(index.awaits)
     while some := list(islice(messages, _MESSAGES_AT_ONCE)):
         _take(index, queue, landing, look, bad_messages, some)

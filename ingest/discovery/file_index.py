@@ -1,7 +1,7 @@
-"""What discovery remembers: each file as it was seen, and the runs that were asked for; an SQLite file of the sensor's own.
+"""The index of discovery: each file as it was last seen, and the runs that were requested; an SQLite file of the sensor.
 
-It is a memory, not the truth: that a file's rows are loaded once, the table's log alone ensures. When it is lost, files are
-listed and asked for again, and those that are in the table are left out by their run.
+It is a cache: the table's log alone ensures that a file's rows are loaded once. If the index is lost, files are listed and
+requested again, and their run leaves out those that are loaded.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class IndexLost(TransientError):
-    """The index cannot be read any more and was removed: the next look lists everything again."""
+    """The index was damaged and removed: the next look lists everything again."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Look:
 
     Attributes:
         now: Seconds since 1970.
-        settle_seconds: A listed file is ready when two looks so far apart, or more, saw it the same.
-        source_of: The source that a path belongs to; None: it is not looked for.
-        existing_before: Files that changed last before this time (seconds since 1970) are seen, and left where they are.
+        settle_seconds: A listed file is ready when two looks, at least so far apart, saw it unchanged.
+        source_of: The source that a path belongs to; None: it is not discovered.
+        existing_before: Files that last changed before this time (seconds since 1970) are indexed, but not loaded.
     """
 
     now: float
@@ -45,7 +45,7 @@ class Look:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """A run that is asked for: files by source, which attempt it is, and at which tick and time it was asked for last."""
+    """A requested run: its files by source, its attempt, and the tick and time at which it was last requested."""
 
     id: int
     attempt: int
@@ -56,13 +56,13 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class ListingProgress:
-    """Where the listing is.
+    """How far the listing is.
 
     Attributes:
-        scope: What it lists; another scope begins from the start.
-        started: When the last one began (seconds since 1970).
-        at: The path up to which it came; None where none is under way.
-        baseline: The area of which one ever came to its end; empty before that.
+        scope: What it lists; another scope starts from the beginning.
+        started: When the last listing began (seconds since 1970).
+        at: The last path listed; None if no listing is under way.
+        baseline: The area that was listed completely before; empty before the first one.
     """
 
     scope: str
@@ -73,7 +73,7 @@ class ListingProgress:
 
 @dataclass(frozen=True)
 class Counts:
-    """Files known, files not asked for yet, runs asked for and not known to have succeeded, files given up."""
+    """Files known, files not requested yet, runs requested and not known to have succeeded, files given up."""
 
     known: int
     waiting: int
@@ -82,7 +82,7 @@ class Counts:
 
 
 class FileIndex:
-    """An index, open. Every method is one transaction, or part of one that `transaction` holds."""
+    """An open index. Every method is one transaction, or part of the one that `transaction` opens."""
 
     def __init__(self, name: str, connection: sqlite3.Connection) -> None:
         self.name = name
@@ -91,23 +91,23 @@ class FileIndex:
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, name: str | None) -> Generator["FileIndex"]:
-        """Open the index of a name, or a new one under a new name where there is none.
+        """Open the index of a name, or a new one under a new name if there is none.
 
-        A request of a lost index and one of its successor must not have the same id: Dagster runs none twice.
+        A request of a lost index and one of its successor must not share an id: Dagster runs no run key twice.
 
         Raises:
             IndexLost: it is damaged.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        there = name if name and (folder / f"{name}.sqlite").exists() else None
-        name = there or uuid4().hex[:12]
+        existing = name if name and (folder / f"{name}.sqlite").exists() else None
+        name = existing or uuid4().hex[:12]
         path = folder / f"{name}.sqlite"
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
-                # Not NORMAL: after a power failure the id of a lost request would be given to another.
+                # Not NORMAL: after a power failure the id of a lost request would be used again.
                 connection.execute("PRAGMA synchronous = FULL")
-                if not there:
+                if not existing:
                     connection.executescript(f"BEGIN; {_SCHEMA.read_text()} PRAGMA user_version = 1; COMMIT;")
                 if connection.execute("PRAGMA user_version").fetchone() != (1,):
                     raise _lost(path)
@@ -133,26 +133,26 @@ class FileIndex:
         self._con.execute("COMMIT")
 
     def observe(self, look: Look, page: Sequence[Listed], after: str, through: str) -> None:
-        """Take in all that a listing shows between two paths: what is new or has changed, and what is gone."""
+        """Index what a listing shows between two paths: files that are new, have changed, or are missing."""
         between = "path > ? AND path <= ?"
         rows = self._con.execute(f"SELECT path, size, stamp, NULL FROM seen WHERE {between} ORDER BY path", (after, through))
-        # Nearly always nothing has changed: comparing the lists at once takes a third of the time.
-        changed, gone = ([], []) if (seen := rows.fetchall()) == page else _differences(seen, page)
+        # Nearly always nothing has changed: comparing whole lists takes a third of the time.
+        changed, missing = ([], []) if (seen := rows.fetchall()) == page else _differences(seen, page)
         settling = f"{between} AND request IS NULL AND NOT complete AND observed - since < ?"
         bounds = (after, through, look.settle_seconds)
         unsettled = look.settle_seconds and self._con.execute(f"SELECT 1 FROM work WHERE {settling}", bounds).fetchone()
-        if not (changed or gone or unsettled):
+        if not (changed or missing or unsettled):
             return
         with self.transaction():
-            self._con.executemany("DELETE FROM seen WHERE path = ?", ((path,) for path in gone))
-            self._con.executemany("DELETE FROM work WHERE path = ?", ((path,) for path in gone))
+            self._con.executemany("DELETE FROM seen WHERE path = ?", ((path,) for path in missing))
+            self._con.executemany("DELETE FROM work WHERE path = ?", ((path,) for path in missing))
             self._con.execute(f"UPDATE work SET observed = ? WHERE {settling}", (look.now, *bounds))
             for file in changed:
                 if source := look.source_of(file.path):
                     self._take(look, file, source, complete=False)
 
     def announce(self, look: Look, file: Listed) -> None:
-        """Take in one file that is known to be complete."""
+        """Index one file that is known to be complete."""
         source = look.source_of(file.path)
         known = self._con.execute("SELECT size, stamp FROM seen WHERE path = ?", (file.path,)).fetchone()
         if known == (file.size, file.stamp):
@@ -173,7 +173,7 @@ class FileIndex:
             )
 
     def ready(self, source: str, settle_seconds: float, limit: int) -> list[LandedFile]:
-        """Return files of a source that are to be asked for, those that were seen first before the others."""
+        """Return files of a source that are ready to be requested, in the order in which they were first seen."""
         rows = self._con.execute(
             "SELECT path, size, fingerprint FROM work WHERE source = ? AND request IS NULL "
             "AND (complete OR observed - since >= ?) ORDER BY since, path LIMIT ?",
@@ -182,7 +182,7 @@ class FileIndex:
         return [LandedFile(path, size, fingerprint) for path, size, fingerprint in rows]
 
     def requests(self) -> list[LoadRequest]:
-        """Return the requests whose runs are not known to have succeeded, with those of their files that did not change."""
+        """Return the requests whose runs are not known to have succeeded, with their files that have not changed."""
         rows = self._con.execute("SELECT id, attempt, tick, asked_at FROM requests ORDER BY id").fetchall()
         return [LoadRequest(*row, files=self._files(row[0])) for row in rows]
 
@@ -193,7 +193,7 @@ class FileIndex:
         return files
 
     def ask(self, files: Mapping[str, Sequence[LandedFile]], tick: int, now: float) -> LoadRequest:
-        """Note that a run is asked for."""
+        """Record that a run is requested."""
         with self.transaction():
             added = self._con.execute("INSERT INTO requests (attempt, tick, asked_at) VALUES (1, ?, ?)", (tick, now))
             request = added.lastrowid or 0
@@ -202,20 +202,20 @@ class FileIndex:
         return LoadRequest(request, 1, tick, now, {source: [file.path for file in batch] for source, batch in files.items()})
 
     def ask_again(self, request: LoadRequest, attempt: int, tick: int, now: float) -> LoadRequest:
-        """Note that a run is asked for again."""
+        """Record that a run is requested again."""
         self._con.execute(
             "UPDATE requests SET attempt = ?, tick = ?, asked_at = ? WHERE id = ?", (attempt, tick, now, request.id)
         )
         return LoadRequest(request.id, attempt, tick, now, request.files)
 
     def settle(self, request: LoadRequest) -> None:
-        """Note that the run succeeded."""
+        """Record that the run succeeded."""
         with self.transaction():
             self._con.execute("DELETE FROM work WHERE request = ?", (request.id,))
             self._con.execute("DELETE FROM requests WHERE id = ?", (request.id,))
 
     def give_up(self, request: LoadRequest) -> None:
-        """Note that the request is not repeated. Its files are taken up again when they change."""
+        """Record that the request is not repeated. Its files are requested again when they change."""
         with self.transaction():
             self._con.execute("UPDATE work SET given_up = 1 WHERE request = ?", (request.id,))
             self._con.execute("DELETE FROM requests WHERE id = ?", (request.id,))
@@ -233,32 +233,32 @@ class FileIndex:
         return self._con.execute("UPDATE messages SET receipt = ? WHERE id = ?", (receipt, message)).rowcount > 0
 
     def await_files(self, message: str, receipt: str, paths: Sequence[str]) -> None:
-        """Keep a message in mind until its files are settled."""
+        """Remember a message until its files are settled."""
         with self.transaction():
             self._con.execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (message, receipt))
             self._con.executemany("INSERT OR IGNORE INTO message_files VALUES (?, ?)", ((message, path) for path in paths))
 
     def settled_messages(self) -> list[tuple[str, str]]:
-        """Return the id and receipt of each message whose files are all loaded, given up, or gone."""
+        """Return the id and receipt of each message whose files are all loaded, given up, or missing."""
         return self._con.execute(
             "SELECT id, receipt FROM messages WHERE NOT EXISTS (SELECT 1 FROM message_files AS f JOIN work "
             "ON work.path = f.path WHERE f.message = messages.id AND NOT work.given_up)"
         ).fetchall()
 
     def forget(self, message: str) -> None:
-        """Keep a message in mind no longer."""
+        """Forget a message."""
         with self.transaction():
             self._con.execute("DELETE FROM messages WHERE id = ?", (message,))
             self._con.execute("DELETE FROM message_files WHERE message = ?", (message,))
 
     @property
     def listing(self) -> ListingProgress:
-        """Where the listing is."""
+        """How far the listing is."""
         scope, started, at, baseline = self._con.execute("SELECT scope, started, at, baseline FROM listing").fetchone()
         return ListingProgress(scope, started, at, baseline)
 
-    def note(self, listing: ListingProgress) -> None:
-        """Keep where the listing is."""
+    def save_listing(self, listing: ListingProgress) -> None:
+        """Save how far the listing is."""
         row = (listing.scope, listing.started, listing.at, listing.baseline)
         self._con.execute("UPDATE listing SET scope = ?, started = ?, at = ?, baseline = ?", row)
 
@@ -266,7 +266,7 @@ class FileIndex:
 def _differences(
     seen: Sequence[tuple[str, int, str | float, None]], page: Sequence[Listed]
 ) -> tuple[list[Listed], list[str]]:
-    """Return the files that are new or have changed, and the paths of those that are gone."""
+    """Return the files that are new or have changed, and the paths of those that are missing."""
     known = {path: (size, stamp) for path, size, stamp, _ in seen}
     changed = [file for file in page if known.pop(file.path, None) != (file.size, file.stamp)]
     return changed, list(known)
@@ -275,4 +275,4 @@ def _differences(
 def _lost(path: Path) -> IndexLost:
     for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         part.unlink(missing_ok=True)
-    return IndexLost(f"The index {path} is damaged and was removed; the next look lists the landing zone anew.")
+    return IndexLost(f"The index {path} is damaged and was removed; the next look lists the whole landing zone.")

@@ -1,4 +1,4 @@
-"""Notifications that an object was created: how S3 writes them, and the queues that they are taken from.
+"""Notifications that an object was created: how S3 writes them, and the queues that deliver them.
 
 The shapes are those of S3's event messages, of SNS's envelopes around them, and of EventBridge's "Object Created" events.
 """
@@ -31,11 +31,11 @@ _VISIBILITY_SECONDS = 300
 
 
 class BadMessage(TerminalError):
-    """A message that is no notification; the text says what is wrong with it."""
+    """A message that is no notification; the text names what is wrong with it."""
 
 
 class QueueUnavailable(TransientError):
-    """The queue cannot be read; this says nothing about which messages it holds."""
+    """The queue cannot be read; its messages are not known."""
 
 
 class Created(NamedTuple):
@@ -73,7 +73,7 @@ class _BridgeEvent(BaseModel):
 
 
 def created(text: str) -> list[Created]:
-    """Return the objects that a message says were created; none for a test event, or for events of another kind.
+    """Return the objects that a message announces as created; none for a test event, or for events of another kind.
 
     Raises:
         BadMessage: it is no notification of S3, not even one in an envelope of SNS.
@@ -132,7 +132,7 @@ def landing_path(zone: str, file: Created) -> str | None:
 
 @dataclass(frozen=True)
 class Message:
-    """A message as it was received; `receipt` is what its queue deletes it by."""
+    """A message as it was received; its queue deletes it by `receipt`."""
 
     id: str
     receipt: str
@@ -143,16 +143,16 @@ class Queue(Protocol):
     """Where messages wait until they are deleted, once their files are settled: each is delivered at least once."""
 
     def receive(self, awaited: "Awaited") -> Iterator[Message]:
-        """Take the messages that are there, but for those that are awaited already."""
+        """Yield the messages in the queue, except those that are awaited already."""
         ...
 
     def delete(self, receipt: str) -> None:
-        """Delete a message; one that is not there any more is no fault."""
+        """Delete a message; one that is missing is no error."""
         ...
 
 
 class Awaited(Protocol):
-    """Whether the files of a message are on their way already; takes its id and its newest receipt."""
+    """Whether the files of a message are awaited already; takes its id and its newest receipt."""
 
     def __call__(self, message: str, receipt: str) -> bool: ...
 
@@ -164,7 +164,7 @@ class FolderQueue:
     folder: Path
 
     def put(self, text: str) -> str:
-        """Add a message, which is on the disk when this returns; return its id."""
+        """Add a message durably; return its id."""
         name = f"{time.time_ns()}-{uuid4().hex}.json"
         write_durably(self.folder / name, text.encode())
         return name
@@ -185,8 +185,8 @@ class FolderQueue:
                 # Bytes that are no text make a bad message.
                 return stream.read(MAX_BYTES + 1).decode(errors="replace")
         except OSError as error:
-            # One file that cannot be read must not keep the others waiting.
-            logger.warning("the message %s is left where it is: %s", self.folder / name, error)
+            # One unreadable file must not delay the others.
+            logger.warning("the message %s is skipped: %s", self.folder / name, error)
             return None
 
     def delete(self, receipt: str) -> None:
@@ -204,7 +204,7 @@ class SqsQueue:
             import boto3  # pyright: ignore[reportMissingTypeStubs]
 
             parts = urlsplit(url)
-            # https://sqs.<region>.amazonaws.com/<account>/<queue>; other servers do not care for the region.
+            # https://sqs.<region>.amazonaws.com/<account>/<queue>; other servers ignore the region.
             region = re.match(r"sqs\.([\w-]+)\.", parts.netloc)
             self._sqs = cast("Any", boto3).client(
                 "sqs", endpoint_url=f"{parts.scheme}://{parts.netloc}", region_name=region[1] if region else "us-east-1"
@@ -244,7 +244,7 @@ def queue_of(place: str) -> Queue:
 
 
 def keep_bad_message(folder: Path, message: Message, reason: str) -> None:
-    """Keep a message that is no notification, with the reason in a file beside it; done twice, it is there once."""
+    """Store a message that is no notification, with the reason in a file beside it. Repeating this changes nothing."""
     write_durably(
         folder / f"{Path(message.id).stem}.reason.json", json.dumps({"message": message.id, "reason": reason}).encode()
     )

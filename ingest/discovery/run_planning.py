@@ -1,6 +1,6 @@
-"""Which runs to ask for: a function of the index, and of how the runs ended that were asked for before.
+"""Plans which runs to request: a function of the index, and of how the runs requested before have ended.
 
-Dagster never repeats a run key, not even after a failure: a failed request is made again under a new attempt.
+Dagster never repeats a run key, not even after a failure: a failed request is repeated as a new attempt.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pydantic import BaseModel
 
 from ingest.discovery.file_index import FileIndex, LoadRequest
-from ingest.load.batch_loading import batches
+from ingest.load.file_batches import batches
 from resources.landing.landing_zone import LandedFile
 
 MAX_ATTEMPTS = 3
@@ -25,12 +25,12 @@ class RunOutcome(StrEnum):
 
 
 class Cursor(BaseModel):
-    """What Dagster keeps for the sensor, however many files there are.
+    """The sensor's cursor in Dagster; its size does not depend on the number of files.
 
     Attributes:
         index: Name of the index.
         started_at: When discovery began (seconds since 1970).
-        tick: Number of the last tick whose requests were handed over to Dagster.
+        tick: Number of the last tick whose requests Dagster received.
     """
 
     index: str | None = None
@@ -39,7 +39,7 @@ class Cursor(BaseModel):
 
 
 class Limits(BaseModel):
-    """Bounds of what is asked for.
+    """Bounds of what is requested.
 
     Attributes:
         files: Of one source in one request.
@@ -64,14 +64,14 @@ def plan(
     settle_seconds: float,
     now: float,
 ) -> list[LoadRequest]:
-    """Decide which runs to ask for now, and note it in the index.
+    """Decide which runs to request now, and record it in the index.
 
     Args:
         index: Of the landing zone.
         sources: Names of the sources.
         outcome: How the run of a request ended.
-        limits: Bounds of what is asked for.
-        requested: The last tick of which Dagster kept the cursor; it never saw what a later one asked for.
+        limits: Bounds of what is requested.
+        requested: The last tick whose cursor Dagster stored; it never received the requests of a later one.
         settle_seconds: As in `Look`.
         now: Seconds since 1970.
     """
@@ -80,13 +80,13 @@ def plan(
         asked = list[LoadRequest]()
         for request in index.requests():
             asked += _repeated(index, request, outcome, tick, now)
-        room = min(limits.requests, limits.open - index.counts().requests)
+        free = min(limits.requests, limits.open - index.counts().requests)
         new = [
             [(source, batch) for batch in batches(files, limits.files, limits.size)]
             for source in sources
-            if (files := index.ready(source, settle_seconds, limits.files * max(room, 0)))
+            if (files := index.ready(source, settle_seconds, limits.files * max(free, 0)))
         ]
-        for together in list(zip_longest(*new))[: max(room, 0)]:
+        for together in list(zip_longest(*new))[: max(free, 0)]:
             chosen: dict[str, list[LandedFile]] = dict(filter(None, together))
             asked.append(index.ask(chosen, tick, now))
     return asked
@@ -95,9 +95,9 @@ def plan(
 def _repeated(
     index: FileIndex, request: LoadRequest, outcome: Callable[[LoadRequest], RunOutcome], tick: int, now: float
 ) -> list[LoadRequest]:
-    """Settle a request, give it up, go on waiting for it, or ask for it again."""
+    """Settle a request, give it up, wait for it, or repeat it."""
     if not request.files:
-        # All have gone, or have changed and are asked for anew.
+        # All are missing, or have changed and are requested again.
         index.settle(request)
         return []
     if request.tick >= tick:

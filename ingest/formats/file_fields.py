@@ -1,4 +1,4 @@
-"""The fields of a landed file, whichever its format: where their values are, and how they become a column's."""
+"""The fields of a landed file of any format: SQL of their values, and how they are converted to a column's type."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class Field:
         return self._typed(wanted)
 
     def always_fits(self, wanted: SqlType) -> bool:
-        """Whether every value is one of the wanted type, so that none need be looked at."""
+        """Whether every value is one of the wanted type, so that no check is needed."""
         return (wanted.name == "VARCHAR" and self.type != "BLOB") or (self.kind is FieldKind.TYPED and self._is(wanted))
 
     def _is(self, wanted: SqlType) -> bool:
-        # DuckDB shows names without quotes where it can.
+        # DuckDB omits the quotes of names where it can.
         return self.type.replace('"', "") == wanted.sql.replace('"', "")
 
     def _typed(self, wanted: SqlType) -> str:
@@ -64,9 +64,9 @@ class Field:
 
     @property
     def json(self) -> str:
-        """SQL of the value as JSON text, just as it came; binary in Base64."""
+        """SQL of the value as JSON text, unchanged; binary in Base64."""
         if self.kind is FieldKind.JSON:
-            # DuckDB reads NaN and Infinity, which no other reader of the rescued JSON may.
+            # DuckDB accepts NaN and Infinity in JSON; other readers of the rescued JSON may not.
             not_json = rf"regexp_matches({self.sql}, '(?i)(^|[:\[,])\s*-?(nan|inf)')"
             return f"CASE WHEN {not_json} THEN to_json(CAST({self.sql} AS VARCHAR)) ELSE {self.sql} END::VARCHAR"
         if is_numeric(self.type) and self.type not in ("FLOAT", "DOUBLE"):
@@ -109,10 +109,10 @@ def pair(field: Field, condition: str) -> str:
 
 
 def check_names(file: str, names: Iterable[str]) -> None:
-    """Check that no two fields of a file have one name.
+    """Check that no two fields of a file have one name, ignoring case as tables do.
 
     Raises:
-        BadFile: two have, for tables ignore case.
+        BadFile: two fields have one name.
     """
     seen = dict[str, str]()
     for name in names:

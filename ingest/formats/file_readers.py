@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 RECORDS = "ratify_records"
 """Temporary table with a text file's records in their order, whose rowid numbers them."""
 
-MISFIT = "ratify says: "
-"""Stands before a reason of our own that SQL raises, by `error(…)`, while a file is written out."""
+MISFIT = "ratify: "
+"""Prefix of a reason of our own that SQL raises, by `error(…)`, while a file is written out."""
 
-# To number records while they are read keeps it to one thread, which is cheapest where there is only one or little to read:
+# Numbering records while they are read limits DuckDB to one thread. That is cheapest with one thread or little to read:
 # of 116 MB, 1.3 s against 1.7 s of computing by way of a table, but 1.3 s against 0.9 s on the clock with two threads.
 _MANY_THREADS_BYTES = 8 << 20
 _HEADER_LIMIT = 64 * 1024
@@ -54,7 +54,7 @@ def reading(
         sample: How many records are read at most, of text; None: all.
 
     Raises:
-        BadFile: the file cannot be read; also what DuckDB says of it inside of the `with`.
+        BadFile: the file cannot be read; also for DuckDB's errors inside of the `with`.
     """
     import duckdb
 
@@ -73,7 +73,7 @@ def reading(
                 raise
             raise BadFile(file, _reason(form, str(error).replace(str(path), file))) from error
         finally:
-            # In a transaction that the error has ended this fails too; the next file replaces the table.
+            # This fails too in a transaction that the error has aborted; the next file replaces the table.
             with suppress(duckdb.Error):
                 con.execute(f"DROP TABLE IF EXISTS temp.{RECORDS}")
 
@@ -82,7 +82,7 @@ def _csv(
     con: "duckdb.DuckDBPyConnection", source: Source, file: str, path: Path, wanted: Collection[str] | None, limit: str
 ) -> Raw:
     names = _header(source, file, path) if source.csv.header else source.header
-    # The names are the table's affair: here a column is known by its place.
+    # Here a column is known by its position; the names matter only to the table.
     columns = ", ".join(f"c{number}: 'VARCHAR'" for number in range(len(names)))
     scan = (
         f"FROM read_csv({literal(str(path))}, columns = {{{columns}}}, header = {source.csv.header}, auto_detect = false, "
@@ -105,7 +105,7 @@ def _header(source: Source, file: str, path: Path) -> tuple[str, ...]:
         raise BadFile(
             file,
             f"the first line is longer than {_HEADER_LIMIT:,} bytes: this is not a CSV file with a header; land one, or "
-            "declare what it is",
+            "declare its format",
         )
     try:
         line = _first_record(head.decode("utf-8-sig", "surrogateescape"), source.csv)
@@ -113,10 +113,10 @@ def _header(source: Source, file: str, path: Path) -> tuple[str, ...]:
     except UnicodeEncodeError as error:
         raise BadFile(file, "the header is not UTF-8; land it as UTF-8, or declare its encoding") from error
     except csv.Error as error:
-        raise BadFile(file, f"the header cannot be read ({error}); mend its quotes") from error
+        raise BadFile(file, f"the header cannot be read ({error}); fix its quotes") from error
     found = tuple(name.strip() for name in line)
     if source.header and found != source.header:
-        raise BadFile(file, _header_fault(source.header, found))
+        raise BadFile(file, _header_error(source.header, found))
     check_names(file, found)
     return found
 
@@ -134,7 +134,7 @@ def _first_record(text: str, dialect: CsvDialect) -> list[str]:
     return next(islice(reader, 1), [])
 
 
-def _header_fault(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
+def _header_error(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
     if extra := [name for name in found if name not in expected]:
         return f"the header has columns that are not expected: {', '.join(extra)[:200]}; declare them, or leave them out"
     if missing := [name for name in expected if name not in found]:
@@ -157,7 +157,7 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
     keys = [str(key) for (key,) in found]
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
-    # A struct with an empty name has no names at all.
+    # DuckDB drops all names of a struct with an empty one.
     picked = [key for key in keys if key and (wanted is None or key.lower() in wanted)]
     record, fields = _json_fields(picked)
     relation = f"(SELECT rowid, json, {record} AS j FROM {RECORDS})"
@@ -173,7 +173,7 @@ def _json_fields(keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
     if len(spellings) == len(keys):
         fields = {key.lower(): Field(key, f"j.{identifier(key)}", FieldKind.JSON) for key in keys}
         return (opened("json", keys) if keys else "NULL"), fields
-    # Different objects write a key in different cases, which a struct would take for one field.
+    # Objects that spell a key in different cases: a struct would merge them into one field.
     found = {folded: ", ".join(f"j[{literal(key)}]" for key in same) for folded, same in spellings.items()}
     fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", FieldKind.JSON) for folded, sql in found.items()}
     return "CAST(json AS MAP(VARCHAR, JSON))", fields
@@ -188,11 +188,9 @@ def _check_objects(con: "duckdb.DuckDBPyConnection", file: str) -> None:
     ).fetchone()
     no_object, twice = found or (None, None)
     if no_object is not None:
-        raise BadFile(
-            file, f"record {no_object + 1} is not a JSON object; land one object a line, without a list around them"
-        )
+        raise BadFile(file, f"record {no_object + 1} is not a JSON object; land one object a line, not a list of them")
     if twice is not None:
-        raise BadFile(file, f"record {twice + 1} has a key twice (names ignore case); let each key stand once")
+        raise BadFile(file, f"record {twice + 1} has a key twice (names ignore case); write each key once")
 
 
 def _rest(picked: list[str]) -> str:
@@ -215,7 +213,7 @@ def _parquet(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Co
 
 
 def _is_ours(error: "duckdb.Error") -> bool:
-    """Whether the fault is this machine's, so that the file may well be read another time."""
+    """Whether the error is this machine's, so that a retry may succeed."""
     import duckdb
 
     ours = duckdb.OutOfMemoryException | duckdb.InterruptException | duckdb.FatalException | duckdb.ConnectionException
@@ -246,9 +244,9 @@ def _reason(form: Format, text: str) -> str:
     if form is Format.JSONL:
         # DuckDB counts lines from 2.
         if found := re.search(r"in line (\d+): (.*)", text):
-            said = found.group(2).partition(". Try")[0]
-            return f"line {int(found.group(1)) - 1} is not JSON: {said}; land one whole object a line"
+            reason = found.group(2).partition(". Try")[0]
+            return f"line {int(found.group(1)) - 1} is not JSON: {reason}; land one whole object a line"
         return f"the file is not JSON lines ({text.splitlines()[0][:200]}); land one whole object a line"
-    cause = next((said for mark, said in _CAUSES if mark in text), f"{text.splitlines()[0][:200]}; mend the file")
+    cause = next((cause for mark, cause in _CAUSES if mark in text), f"{text.splitlines()[0][:200]}; fix the file")
     line = re.search(r"CSV Error on Line: (\d+)", text)
     return f"line {line.group(1)}: {cause}" if line else cause

@@ -1,8 +1,8 @@
 """Which values fit a column: SQL that gives a value as the column's type, or NULL where it cannot be that unchanged.
 
-DuckDB's own casts are too kind for this: '1.5' becomes the integer 2, '1e400' an infinite number, '2024-01-01 10:00' a date
-without its hours, and a struct loses the keys that its type does not name, all without a word. So a text must look
-like a value of the type before it is cast.
+DuckDB's own casts are too lenient: '1.5' becomes the integer 2, '1e400' an infinite number, '2024-01-01 10:00' a date
+without its hours, and a struct loses the keys that its type does not name, all without an error. So a text must look like a
+value of the type before it is cast.
 """
 
 import json
@@ -38,8 +38,8 @@ def from_text(text: str, wanted: SqlType) -> str:
             finite = f"CASE WHEN isfinite({cast}) THEN {cast} END"
             return f"CASE WHEN {_looks(text, _NUMBER)} THEN {finite} WHEN {_looks(text, _NOT_FINITE)} THEN {cast} END"
         case "TIMESTAMP WITH TIME ZONE":
-            # By two casts: that to a type with a zone takes the session's for a text that names none, and that to a type
-            # without one forgets the offset which the text names.
+            # Two casts: the one to a type with a zone assumes the session's zone for a text without one, and the one
+            # to a type without a zone drops the offset of the text.
             local = f"TRY_CAST({text} AS TIMESTAMP) AT TIME ZONE 'UTC'"
             plain = _looks(text, f"{_DATE}([ T]{_TIME})?")
             return f"CASE WHEN {plain} THEN {local} WHEN {_looks(text, f'{_DATE}[ T]{_TIME}{_ZONE}')} THEN {cast} END"
@@ -59,7 +59,7 @@ def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:
     Args:
         value: SQL of type JSON.
         wanted: Type of the column; text takes any JSON value, as its JSON unless it is a string.
-        depth: How many lambdas the SQL stands in.
+        depth: How many lambdas surround the SQL.
     """
     match wanted.name:
         case "LIST":
@@ -68,7 +68,7 @@ def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:
             return f"CASE WHEN json_type({value}) = 'ARRAY' AND {all_fit} THEN {fitted} END"
         case "MAP":
             (_, key), (_, part) = wanted.parts
-            # Keys that stand twice are an error of the cast.
+            # Duplicate keys make the cast fail.
             entries = f"CASE WHEN {unique_keys(value)} THEN CAST({value} AS MAP(VARCHAR, JSON)) END"
             keys, all_keys = _each(f"map_keys({entries})", lambda name: from_text(name, key), depth)
             values, all_values = _each(f"map_values({entries})", lambda item: from_json(item, part, depth + 1), depth)
@@ -91,25 +91,25 @@ def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:
     return from_text(f"({value} ->> '$')", wanted)
 
 
-def from_number(value: str, held: str, wanted: SqlType) -> str:
-    """Return SQL that gives a number as another type of number, if it comes back from there as it was.
+def from_number(value: str, type_sql: str, wanted: SqlType) -> str:
+    """Return SQL that gives a number as another type of number, if it converts back unchanged.
 
     Args:
         value: SQL of a numeric type.
-        held: That type, in DuckDB's SQL.
+        type_sql: That type, in DuckDB's SQL.
         wanted: Type of the column.
     """
     cast = f"TRY_CAST({value} AS {wanted.name})"
-    return f"CASE WHEN TRY_CAST({cast} AS {held}) = {value} THEN {cast} END"
+    return f"CASE WHEN TRY_CAST({cast} AS {type_sql}) = {value} THEN {cast} END"
 
 
 def opened(value: str, keys: Iterable[str]) -> str:
-    """Return SQL of a struct with those of a JSON object's keys, each with its JSON value, NULL for null."""
+    """Return SQL of a struct with these keys of a JSON object, each with its JSON value, NULL for null."""
     return f"from_json({value}, {literal(json.dumps(dict.fromkeys(keys, 'JSON')))})"
 
 
 def unique_keys(value: str) -> str:
-    """Return SQL that tells whether no key of a JSON object stands twice."""
+    """Return SQL that is true if a JSON object has no key twice."""
     return f"len(json_keys({value})) = len(list_distinct(json_keys({value})))"
 
 

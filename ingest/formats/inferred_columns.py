@@ -1,4 +1,4 @@
-"""The columns of a table that is made from its first file, or that a later file adds: types that every value fits."""
+"""Infers the columns of a table from its first file, or those that a later file adds: types that every value fits."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS = 20_480
 _SAMPLE_VALUES = 1_000
 _TEXT_TYPES = ("boolean", "bigint", "double", "date", "timestamp")
-# A number with these is a name made of digits (a postal code, a telephone number, an account), and its zeros count.
+# Such a number is an identifier (a postal code, a telephone number, an account), and its zeros count.
 _NO_NUMBER = r"^\s*(\+|-?0[0-9])"
 _TOO_LONG_FOR_DOUBLE = r"^\s*-?[0-9]{16,}\s*$"
 _EXACT_IN_DOUBLE = 2**53
@@ -36,7 +36,7 @@ def infer(
     """Return columns for a file's fields, with types that `resources.declarations` accepts.
 
     A field that never has a value becomes a string, and so does one of nested JSON unless all its objects have the same
-    keys with the same types. Fields whose names are no plain identifiers, or our own, get no column.
+    keys with the same types. Fields whose names are no plain identifiers, or are reserved, get no column.
 
     Args:
         con: A DuckDB connection.
@@ -104,21 +104,21 @@ def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Seq
 
 def _shape(values: Sequence[Any]) -> str | None:
     """The type of JSON values that are plainly of one; None where they are not."""
-    there = [value for value in values if value is not None]
-    kinds = {type(value) for value in there}
+    present = [value for value in values if value is not None]
+    kinds = {type(value) for value in present}
     if kinds == {bool}:
         return "boolean"
     if kinds == {int}:
         return "bigint"
     if kinds in ({float}, {int, float}):
-        exact = all(abs(value) <= _EXACT_IN_DOUBLE for value in there if isinstance(value, int))
+        exact = all(abs(value) <= _EXACT_IN_DOUBLE for value in present if isinstance(value, int))
         return "double" if exact else None
     if kinds == {str}:
         return "string"
     if kinds == {list}:
-        item = _shape([item for value in there for item in value])
+        item = _shape([item for value in present for item in value])
         return f"array<{item}>" if item else None
-    return _struct(there) if kinds == {dict} else None
+    return _struct(present) if kinds == {dict} else None
 
 
 def _struct(values: Sequence[dict[str, Any]]) -> str | None:
@@ -152,5 +152,5 @@ def _spark(held: Any, *, inside: bool = False) -> str | None:
             plain = all(part and IDENTIFIER.fullmatch(name) for name, part in parts)
             return f"struct<{','.join(f'{name}:{part}' for name, part in parts)}>" if plain else None
     found = spark_type_of_duckdb(held.id.upper())
-    # A timestamp without a zone is one of another type inside of its struct, which is not what the table would say.
+    # A timestamp without a zone has another type inside of a struct than the table declares.
     return None if inside and held.id in ("ubigint", "timestamp") else found

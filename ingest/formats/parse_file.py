@@ -1,4 +1,4 @@
-"""One landed file becomes one Parquet file, with just the columns of its bronze table: all of its rows, or none."""
+"""Converts one landed file to one Parquet file with exactly the columns of its bronze table: all of its rows, or none."""
 
 import datetime as dt
 import json
@@ -20,13 +20,13 @@ from resources.sql.duckdb_sql import identifier, literal
 if TYPE_CHECKING:
     import duckdb
 
-# A file with more has data for names, and its columns would be the table's for ever.
+# A file with more uses data as names, and the table could never drop its columns.
 _NEW_COLUMNS_LIMIT = 100
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the load columns get: when the batch was read (with a time zone) and which it is."""
+    """Values of the load columns: when the batch was read (with a time zone), and its id."""
 
     loaded_at: dt.datetime
     batch_id: str
@@ -41,10 +41,10 @@ class Parsed:
 
 
 class ColumnsToAdd(TerminalError):
-    """A file has columns that its table is to get first.
+    """A file has columns that its table needs first.
 
     Attributes:
-        columns: Those columns, with types that all of the file's values fit.
+        columns: The missing columns, with types that all of the file's values fit.
     """
 
     def __init__(self, path: str, columns: Sequence[Column]) -> None:
@@ -72,12 +72,12 @@ def parse(
         columns: The table's present columns.
         file: The file's name in the landing zone.
         local: Where its bytes are.
-        into: Parquet file to write; temporary files are made beside it.
-        load: What the load columns get.
+        into: Parquet file to write; temporary files are created beside it.
+        load: Values of the load columns.
 
     Raises:
-        BadFile: the file cannot be loaded; `into` is not there.
-        ColumnsToAdd: the source lets its files add columns, and this one has some; `into` is not there.
+        BadFile: the file cannot be loaded; `into` does not exist then.
+        ColumnsToAdd: the source lets its files add columns, and this one has some; `into` does not exist then.
     """
     rescues = any(column.name == RESCUED.name for column in columns)
     wanted = {column.name.lower() for column in columns} - RESERVED
@@ -97,7 +97,7 @@ def parse(
 
 
 class _NewNames(Exception):
-    """Names, in lower case, of fields that are to become columns."""
+    """Names, in lower case, of fields that have to become columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -105,7 +105,7 @@ class _NewNames(Exception):
 
 
 def _settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> None:
-    """Settle what becomes of a file's fields that are no columns of the table."""
+    """Decide what to do with a file's fields that are no columns of the table."""
     shown = ", ".join(raw.others)[:200]
     if source.new_columns is NewColumns.ADD:
         new = [name.lower() for name in raw.others if is_plain(name)]
@@ -122,8 +122,8 @@ def _settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> Non
 def _select(raw: Raw, columns: Sequence[Column], file: str, load: Load) -> str:
     """SQL of the rows as they are written.
 
-    It stands on three floors, so that no value is computed twice: what the file has for each column (`found`), the same as
-    the column's type (`value`), and the columns.
+    It nests three queries, so that no value is computed twice: what the file has for each column (`found`), that as the
+    column's type (`value`), and the columns.
     """
     rescues = any(column.name == RESCUED.name for column in columns)
     filled = [
@@ -132,13 +132,13 @@ def _select(raw: Raw, columns: Sequence[Column], file: str, load: Load) -> str:
         if (field := raw.fields.get(column.name.lower())) and column.name not in RESERVED
     ]
     found = "".join(f", {part.field.sql} AS {part.found}" for part in filled)
-    values = "".join(f", {part.above.as_type(part.type)} AS {part.value}" for part in filled)
+    values = "".join(f", {part.outer.as_type(part.type)} AS {part.value}" for part in filled)
     outputs = {part.column.name: part.value if rescues else part.or_error for part in filled} | {
         "_source_file": literal(file),
         "_source_row": "row",
         "_loaded_at": f"TIMESTAMPTZ {literal(load.loaded_at.isoformat())}",
         "_batch_id": literal(load.batch_id),
-        RESCUED.name: _rescued([pair(part.above, part.misfit) for part in filled if not part.always_fits], file),
+        RESCUED.name: _rescued([pair(part.outer, part.misfit) for part in filled if not part.always_fits], file),
     }
     top = ", ".join(f"{_not_null(column, outputs.get(column.name))} AS {identifier(column.name)}" for column in columns)
     rest = raw.rest if raw.others and rescues else "''"
@@ -165,8 +165,8 @@ class _Filled:
         return identifier(f"value {self.column.name}")
 
     @property
-    def above(self) -> Field:
-        """The field, as it is called on the floor above its own."""
+    def outer(self) -> Field:
+        """The field, by its name in the next outer query."""
         return replace(self.field, sql=self.found)
 
     @property
@@ -181,9 +181,9 @@ class _Filled:
     def or_error(self) -> str:
         if self.always_fits:
             return self.value
-        advice = f"mend it, or add the column {RESCUED.name} to the table"
-        said = f"' is not of type {self.column.type}; {advice}"
-        error = _error(f"column {self.column.name}: '", f"left({self.above.text}, 80) || {literal(said)}")
+        advice = f"fix it, or add the column {RESCUED.name} to the table"
+        reason = f"' is not of type {self.column.type}; {advice}"
+        error = _error(f"column {self.column.name}: '", f"left({self.outer.text}, 80) || {literal(reason)}")
         return f"CASE WHEN {self.misfit} THEN {error} ELSE {self.value} END"
 
 
@@ -191,12 +191,12 @@ def _not_null(column: Column, value: str | None) -> str:
     value = value or f"CAST(NULL AS {sql_type(column.type).sql})"
     if column.nullable:
         return value
-    error = _error(f"column {column.name} has no value, and must have one; mend the row", "''")
+    error = _error(f"column {column.name} has no value, and must have one; fix the row", "''")
     return f"CASE WHEN ({value}) IS NULL THEN {error} ELSE {value} END"
 
 
-def _error(said: str, more: str) -> str:
-    return f"error({literal(f'{MISFIT}row ')} || row || {literal(f': {said}')} || {more})"
+def _error(text: str, more: str) -> str:
+    return f"error({literal(f'{MISFIT}row ')} || row || {literal(f': {text}')} || {more})"
 
 
 def _rescued(pairs: Sequence[str], file: str) -> str:

@@ -1,7 +1,7 @@
 """A landed file's bytes as DuckDB can read them: unpacked, in UTF-8, and whole.
 
-DuckDB reads gzip and Zstandard itself, but takes a file that is cut off, or whose checksum is wrong, for the end of the
-data: half of the rows, and no error. So files are unpacked here.
+DuckDB reads gzip and Zstandard itself, but treats a file that is cut off, or whose checksum is wrong, as the end of the
+data: half of the rows, and no error. So this module unpacks files.
 """
 
 import codecs
@@ -20,13 +20,13 @@ LINE_LIMIT = 2 * 1024 * 1024
 """Bytes in a line at most."""
 
 _CHUNK = 1 << 20
-# A few bytes of Zstandard can stand for 128 KiB each, and all that a chunk stands for is unpacked at once.
+# A few bytes of Zstandard can expand to 128 KiB, and a chunk is unpacked at once.
 _ZSTD_CHUNK = 1 << 12
 _UNPACKED_LIMIT = 16 << 30
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_FOREIGN = (
+_OTHER_FORMATS = (
     (b"PAR1", "Parquet"),
     (b"PK\x03\x04", "a zip archive or an Excel workbook"),
     (b"%PDF", "a PDF document"),
@@ -41,9 +41,9 @@ _FOREIGN = (
 
 @contextmanager
 def unpacked(source: Source, file: str, local: Path, scratch: Path | None) -> Generator[tuple[Format, Path]]:
-    """Give the format of a landed file and a file with its bytes unpacked and in UTF-8, which is often the file itself.
+    """Yield the format of a landed file, and a file with its bytes unpacked and in UTF-8, which is often the file itself.
 
-    Whether it is compressed is seen by its bytes, for on their way files are unpacked, or packed, and keep their names.
+    Its bytes decide whether it is compressed: tools unpack or pack files in transit without renaming them.
 
     Args:
         source: What the file must look like.
@@ -56,13 +56,13 @@ def unpacked(source: Source, file: str, local: Path, scratch: Path | None) -> Ge
     """
     form = source.format_of(file)
     if form is None:
-        raise BadFile(file, "its name does not say its format; name it .csv, .jsonl or .parquet, or declare the format")
+        raise BadFile(file, "its name does not show its format; name it .csv, .jsonl or .parquet, or declare the format")
     with ExitStack() as stack:
 
         def written(chunks: Iterable[bytes]) -> Path:
-            made = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ratify-unpacked-", dir=scratch))
-            _write(file, chunks, made)
-            return Path(made.name)
+            temporary = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ratify-unpacked-", dir=scratch))
+            _write(file, chunks, temporary)
+            return Path(temporary.name)
 
         plain = _plain(file, local, written)
         if form is Format.PARQUET:
@@ -133,7 +133,7 @@ def _check_parquet(file: str, plain: Path) -> None:
     if head == b"PARE":
         raise BadFile(file, "the Parquet file is encrypted; land it without encryption")
     if head != b"PAR1":
-        raise BadFile(file, "the file is not Parquet, whatever its name says; land it in the format that is declared")
+        raise BadFile(file, "the file is not Parquet, whatever its name; land it in the format that is declared")
     with plain.open("rb") as stream:
         stream.seek(-4, 2)
         if stream.read() != b"PAR1" or stream.tell() < 12:
@@ -142,8 +142,8 @@ def _check_parquet(file: str, plain: Path) -> None:
 
 def _text(source: Source, form: Format, file: str, plain: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
     head = _head(plain, 8)
-    if foreign := next((name for magic, name in _FOREIGN if head.startswith(magic)), None):
-        raise BadFile(file, f"the file is {foreign}, not {form}; land it as {form}, or under the name of what it is")
+    if other := next((name for magic, name in _OTHER_FORMATS if head.startswith(magic)), None):
+        raise BadFile(file, f"the file is {other}, not {form}; land it as {form}, or with the name of its format")
     encoding = codecs.lookup(source.encoding).name
     if encoding == "utf-8":
         if head.startswith(_UTF16) or head[1:2] == b"\0" or head[:1] == b"\0":
@@ -166,7 +166,7 @@ def _as_utf8(file: str, plain: Path, encoding: str) -> Iterator[bytes]:
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:
-                raise BadFile(file, f"the file is not {encoding} ({error}); declare the encoding that it has") from error
+                raise BadFile(file, f"the file is not {encoding} ({error}); declare its encoding") from error
             yield text.encode()
             if not chunk:
                 return

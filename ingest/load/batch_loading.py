@@ -1,35 +1,36 @@
-"""Load batches: landed files become rows of bronze, each file exactly once, one commit for the whole batch.
+"""Loads batches of landed files into bronze, each file exactly once, one commit for the whole batch.
 
-A file is known by its bytes. Two Delta `txn` app ids are written for each in the commit that brings its rows: one for its
-content and one for its path. So the same bytes are never loaded twice, under whatever name or by however many writers at
-once, and other bytes under a name that was loaded before meet the source's policy for rewritten files.
+A file is identified by its bytes. The commit that adds its rows writes two Delta `txn` app ids for it: one for its content
+and one for its path. So the same bytes are never loaded twice, under whatever name or by however many writers at once, and
+other bytes under a name that was loaded before meet the source's policy for rewritten files (`known_files`).
 
-App ids expire, so that a commit costs the same after a million files: behind them stands the ledger of landed files, which
-is asked for a file that is as old as that.
+App ids expire, so that a commit costs the same after a million files. For a file older than that, the ledger of landed files
+is asked.
 """
 
 import datetime as dt
-import hashlib
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.file_source import Rewrite, SchemaMode, Source
+from ingest.file_source import SchemaMode, Source
 from ingest.formats.inferred_columns import infer
 from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed, parse
-from ingest.ledger.file_ledger import LEDGER, FileOutcome, LedgerEntry, Status, loaded_entries, record, withdraw
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.ledger.ledger_writes import record
+from ingest.load.file_batches import batch_id
+from ingest.load.known_files import KnownFiles, load_ids
 from resources.column_types import sql_type
 from resources.declarations import Column
 from resources.delta.snapshot import RETENTION, retention_seconds
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.group_commit import Ratified, Staged
 from resources.duckdb.parquet_files import ParquetFile, write_parquet
-from resources.duckdb.row_replacement import replace_rows
 from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.sql.duckdb_sql import literal
@@ -39,30 +40,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_FILES = 30
-"""Files in one load batch at most, unless configured."""
-MAX_BYTES = 256 * 1024 * 1024
-"""Bytes in one load batch at most, unless configured."""
-
-# A file's time is the store's, and the log's is that of whoever commits.
-_CLOCKS_APART = dt.timedelta(days=1)
+# A file's time is by the store's clock, and the log's by the committer's: allow for a difference.
+_CLOCK_SKEW = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a load batch; `version` is the one its commit made, None where nothing was new."""
+    """What became of a load batch; `version` is that of its commit, None where nothing was new."""
 
     batch_id: str
     files: tuple[FileOutcome, ...]
     version: int | None
 
     def count(self, status: Status) -> int:
-        """Return how many of the files ended so."""
+        """Return how many of the files ended with this status."""
         return sum(file.status is status for file in self.files)
 
     @property
     def versions(self) -> list[int]:
-        """The versions that it made: one, and one more for each file whose rows took the place of others."""
+        """The versions that it committed: one, and one more for each file whose rows replaced others."""
         return sorted({file.version for file in self.files if file.version is not None})
 
     @property
@@ -72,45 +68,12 @@ class BatchOutcome:
 
     @property
     def rows(self) -> int:
-        """Rows that the batch brought into bronze."""
+        """Rows of the batch's files in bronze, also those that an earlier attempt committed."""
         return sum(file.rows for file in self.files)
 
 
-def batches(files: Sequence[LandedFile], max_files: int, max_bytes: int) -> Iterator[list[LandedFile]]:
-    """Split files into load batches of bounded count and size, in order; a file over the bound is a batch of its own."""
-    batch, size = list[LandedFile](), 0
-    for file in files:
-        if batch and (len(batch) >= max_files or size + file.size > max_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(file)
-        size += file.size
-    if batch:
-        yield batch
-
-
-def batch_id(source: Source, files: Sequence[LandedFile]) -> str:
-    """Return the id of a load batch, the same whenever the same versions of the same files are loaded together."""
-    content = "\n".join(f"{file.path}@{file.fingerprint}" for file in sorted(files))
-    return f"{source.table.name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-
-
-def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[LandedFile]:
-    """Return the landed files of a source that the ledger does not know in their present version, or as withdrawn."""
-    landed = landing.files(source.pattern)
-    with duckdb.session() as session:
-        known = set(
-            session.rows(
-                f"SELECT path, fingerprint FROM {LEDGER} WHERE table_name = ? GROUP BY ALL "
-                "HAVING arg_max(status, recorded_at) <> 'withdrawn'",
-                [source.table_name],
-            )
-        )
-    return [file for file in landed if (file.path, file.fingerprint) not in known]
-
-
 def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]) -> BatchOutcome:
-    """Load a batch of landed files: their rows into bronze in one commit, their fates into the ledger.
+    """Load a batch of landed files: their rows into bronze in one commit, their outcomes into the ledger.
 
     It may be run again after any failure: what was committed is found in the table's log and left out.
 
@@ -122,7 +85,7 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     load = Load(now, batch_id(source, files))
     with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
         batch = _Batch(session, landing, source, load, Path(folder))
-        outcomes, version = batch.commit(_without_doubles([batch.parse(file) for file in files]))
+        outcomes, version = batch.commit(_without_repeats([batch.parse(file) for file in files]))
         record(session, source.table_name, outcomes, now)
     return BatchOutcome(load.batch_id, tuple(outcomes), version)
 
@@ -130,11 +93,13 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
 def ensure_inferred(
     spark: "Spark", duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]
 ) -> bool:
-    """Create the table of a source whose columns nobody declared, where it is missing, with those of the first file that can
-    be read; return whether it was created.
+    """Create the table of a source without declared columns, if it is missing, with the columns of the first readable file.
+
+    Returns:
+        Whether it was created.
 
     Raises:
-        TableMissing: no file can be read from which to tell them.
+        TableMissing: no file can be read.
     """
     try:
         spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
@@ -147,15 +112,15 @@ def ensure_inferred(
                     return spark.ensure_table(source.inferred_table(columns))
                 fetched.local.unlink()
         raise TableMissing(
-            f"{source.table_name} is not there yet, and none of {len(files)} landed files tells its columns. Land one that "
-            "can be read."
+            f"{source.table_name} does not exist yet, and its columns cannot be inferred: none of {len(files)} landed files "
+            "can be read. Land one that can."
         ) from None
     return False
 
 
 @dataclass
 class _Batch:
-    """A batch on its way into bronze. `parsed`: the Parquet files, by the paths of the landed ones."""
+    """A batch while it is loaded. `parsed`: the Parquet files, by the paths of the landed ones."""
 
     session: DuckDBSession
     landing: LandingZone
@@ -166,9 +131,10 @@ class _Batch:
     parsed: dict[str, tuple[Path, ParquetFile]] = field(default_factory=dict[str, tuple[Path, ParquetFile]])
 
     def __post_init__(self) -> None:
-        self.columns = self._columns_now()
+        self.columns = self._present_columns()
+        self.known = KnownFiles(self.session, self.source, lambda outcome: self._staged([outcome]))
 
-    def _columns_now(self) -> tuple[Column, ...]:
+    def _present_columns(self) -> tuple[Column, ...]:
         declared = self.source.schema is SchemaMode.DECLARED
         return self.source.table.columns if declared else self.session.columns(self.source.table)
 
@@ -199,9 +165,9 @@ class _Batch:
     def commit(self, outcomes: Sequence[FileOutcome]) -> tuple[list[FileOutcome], int | None]:
         """Append the rows of the files that are new, however many writers load the same files at the same time.
 
-        All are taken to be new until the table's log says otherwise: to ask it first would cost as much as the commit.
+        All count as new until the table's log refuses them: to read the log first would cost as much as the commit.
         """
-        outcomes = self._without_past(outcomes)
+        outcomes = self._settle_expired(outcomes)
         while fresh := [outcome for outcome in outcomes if outcome.fresh]:
             began = time.monotonic()
             try:
@@ -209,10 +175,10 @@ class _Batch:
             except AlreadyLoaded as error:
                 logger.info("%s", error)
                 loads = [load for outcome in fresh for load in (outcome.content_load, outcome.path_load)]
-                outcomes = self._settled(outcomes, self.session.loaded(self.source.table, loads))
+                outcomes = self.known.settle(outcomes, self.session.loaded(self.source.table, loads))
             except UnsafeTable:
-                # Another writer's file has brought a column meanwhile: ours have NULL there.
-                if self.source.schema is not SchemaMode.EVOLVING or self.columns == (now := self._columns_now()):
+                # Another writer's file has added a column meanwhile: our files have NULL in it.
+                if self.source.schema is not SchemaMode.EVOLVING or self.columns == (now := self._present_columns()):
                     raise
                 self.columns = now
             else:
@@ -220,7 +186,7 @@ class _Batch:
         return list(outcomes), None
 
     def _staged(self, fresh: Sequence[FileOutcome]) -> Staged:
-        loads = tuple(load for outcome in fresh for load in self._loads(outcome))
+        loads = tuple(load for outcome in fresh for load in load_ids(self.source, outcome))
         types = {column.name: sql_type(column.type).spark for column in self.columns}
         if len(fresh) == 1:
             parquet, written = self.parsed[fresh[0].path]
@@ -230,82 +196,15 @@ class _Batch:
             written = write_parquet(self.session.con, f"FROM read_parquet([{names}], union_by_name = true)", parquet)
         return Staged(parquet, written.rows, written.size, loads, types, written.stats)
 
-    def _loads(self, outcome: FileOutcome) -> tuple[str, ...]:
-        if self.source.on_rewrite is Rewrite.APPEND:
-            return (outcome.content_load,)
-        return outcome.content_load, outcome.path_load
-
-    def _without_past(self, outcomes: Sequence[FileOutcome]) -> Sequence[FileOutcome]:
-        """Settle the fate of files that are so old that the log may have forgotten them."""
-        keeps = self.source.table.properties.get(RETENTION)
-        if keeps is None:
+    def _settle_expired(self, outcomes: Sequence[FileOutcome]) -> Sequence[FileOutcome]:
+        """Settle, by the ledger, files that are so old that their app ids may have expired from the log."""
+        retained = self.source.table.properties.get(RETENTION)
+        if retained is None:
             return outcomes
-        horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(keeps)) + _CLOCKS_APART
+        horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(retained)) + _CLOCK_SKEW
         old = [o for o in outcomes if o.fresh and (o.landed_at is None or o.landed_at < horizon)]
-        entries = self._loaded_entries(old) if old else []
-        return self._settled(outcomes, {load for entry in entries for load in (entry.content_load, entry.path_load)})
-
-    def _settled(self, outcomes: Sequence[FileOutcome], there: set[str]) -> list[FileOutcome]:
-        """Settle the fate of files whose bytes or names were loaded before."""
-        known = [outcome for outcome in outcomes if outcome.fresh and there.intersection(self._loads(outcome))]
-        entries = self._loaded_entries(known) if known else []
-        fates = {outcome.path: self._fate(outcome, there, entries) for outcome in known}
-        return [fates.get(outcome.path, outcome) for outcome in outcomes]
-
-    def _loaded_entries(self, files: Sequence[FileOutcome]) -> list[LedgerEntry]:
-        return loaded_entries(
-            self.session, self.source.table_name, [file.path for file in files], [file.sha256 for file in files]
-        )
-
-    def _fate(self, outcome: FileOutcome, there: set[str], entries: Sequence[LedgerEntry]) -> FileOutcome:
-        of_path = [entry for entry in entries if entry.path == outcome.path]
-        if outcome.content_load not in there and self.source.on_rewrite is Rewrite.REPLACE:
-            return self._replaced(outcome, of_path)
-        if outcome.content_load not in there:
-            reason = "this name was loaded before with other content; land a correction under a new name"
-            return replace(outcome, status=Status.QUARANTINED, rows=0, rescued=0, reason=reason)
-        if not any(entry.sha256 == outcome.sha256 for entry in of_path) and (
-            batch := self._brought_by(outcome, there, of_path)
-        ):
-            return replace(outcome, recovered=True, batch_id=batch)
-        return replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason="its bytes were loaded before")
-
-    def _replaced(self, outcome: FileOutcome, of_path: Sequence[LedgerEntry]) -> FileOutcome:
-        """Put a file's rows in the place of those that its earlier content brought."""
-        began = time.monotonic()
-        staged = replace(self._staged([outcome]), loads=(outcome.content_load,))
-        old = [entry for entry in of_path if entry.sha256 != outcome.sha256]
-        try:
-            made = replace_rows(
-                self.session.con,
-                self.session.log(self.source.table),
-                staged,
-                "_source_file",
-                outcome.path,
-                withdrawn=[entry.content_load for entry in old],
-                reloaded=[outcome.path_load],
-            )
-        except AlreadyLoaded:
-            # An earlier attempt did it, and died before the ledger said so.
-            made = None
-        version = made.version if made else None
-        withdraw(self.session, self.source.table_name, old, version, "other content was landed under its name")
-        if made is None:
-            return replace(outcome, recovered=True)
-        seconds = round(outcome.seconds + time.monotonic() - began, 4)
-        return replace(outcome, replaced=made.removed, version=version, attempts=made.attempts, seconds=seconds)
-
-    def _brought_by(self, outcome: FileOutcome, there: set[str], of_path: Sequence[LedgerEntry]) -> str | None:
-        """The batch of an earlier attempt, which committed the file's rows and died before it entered it in the ledger; None
-        where the bytes came by another name."""
-        table = f"{ALIAS}.{self.source.table_name}"
-        query = f"SELECT count(*), arg_max(_batch_id, _loaded_at) FROM {table} WHERE _source_file = ?"
-        rows, batch = self.session.rows(query, [outcome.path])[0]
-        if self.source.on_rewrite is Rewrite.APPEND:
-            came = 0 < outcome.rows <= rows - sum(entry.rows for entry in of_path)
-        else:
-            came = outcome.path_load in there
-        return (batch or outcome.batch_id) if came else None
+        loaded = {load for entry in self.known.entries(old) for load in (entry.content_load, entry.path_load)}
+        return self.known.settle(outcomes, loaded)
 
 
 def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> FileOutcome:
@@ -316,14 +215,14 @@ def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> File
     )
 
 
-def _without_doubles(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
-    """Mark the second of two files with the same bytes in one batch."""
+def _without_repeats(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
+    """Mark the second of two files with the same bytes in one batch as repeated."""
     first = dict[str, str]()
-    kept = list[FileOutcome]()
+    marked = list[FileOutcome]()
     for outcome in outcomes:
         if outcome.status is Status.LOADED and first.setdefault(outcome.sha256, outcome.path) != outcome.path:
             reason = f"the same bytes as {first[outcome.sha256]}"
-            kept.append(replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason=reason))
+            marked.append(replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason=reason))
         else:
-            kept.append(outcome)
-    return kept
+            marked.append(outcome)
+    return marked

@@ -1,18 +1,19 @@
-"""How loading goes, in numbers: for the run's log, and for the plots of the asset pages."""
+"""Metrics of loading: for the run's log, and for the plots of the asset pages."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ingest.ledger.file_ledger import FileOutcome, Status, Total
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.ledger.ledger_queries import Total
 from ingest.load.batch_loading import BatchOutcome
 from resources.landing.landing_zone import LandedFile
 
 
 @dataclass(frozen=True)
 class LoadedBatch:
-    """A batch that was loaded: when it was done (UTC), and the seconds that it took."""
+    """A loaded batch: when it ended (UTC), and the seconds that it took."""
 
     outcome: BatchOutcome
     at: dt.datetime
@@ -20,22 +21,22 @@ class LoadedBatch:
 
     @property
     def lags(self) -> list[float]:
-        """Seconds from each file's last change to the commit of its rows, where the store tells the time."""
+        """Seconds from each file's last change to the commit of its rows, where the store reports that."""
         files = (file for file in self.outcome.files if file.status is Status.LOADED and not file.recovered)
         return [(self.at - file.landed_at).total_seconds() for file in files if file.landed_at]
 
-    def said(self, number: int, done: int, total: int) -> str:
-        """One line for the log: this batch, and how far all are."""
+    def log_line(self, number: int, done: int, total: int) -> str:
+        """Return a line for the log: this batch, and the progress of all."""
         outcome = self.outcome
-        fates = ", ".join(f"{count} {status}" for status in Status if (count := outcome.count(status)))
+        statuses = ", ".join(f"{count} {status}" for status in Status if (count := outcome.count(status)))
         return (
-            f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {fates or 'no files'}, {outcome.rows:,} rows; "
+            f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {statuses or 'no files'}, {outcome.rows:,} rows; "
             f"{done:,} of {total:,} files are done"
         )
 
 
 def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
-    """Return what a materialization did, by the names that its plots have. Times are in seconds."""
+    """Return what a materialization did, by the names of its plots. Times are in seconds."""
     files = [file for batch in batches for file in batch.outcome.files]
     loaded: dict[str, int | float] = {
         "files": len(files),
@@ -53,7 +54,7 @@ def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
 def ledger_numbers(
     totals: Mapping[Status, Total], table: str, waiting: Sequence[LandedFile], now: dt.datetime
 ) -> dict[str, int | float]:
-    """Return the sums of the ledger, and what still waits for one table. The oldest's age is in seconds."""
+    """Return the sums of the ledger, and the files that wait for one table. The oldest one's age is in seconds."""
     ages = [(now - file.modified_at).total_seconds() for file in waiting if file.modified_at]
     return {
         "files": sum(total.files for total in totals.values()),

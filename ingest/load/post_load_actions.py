@@ -1,4 +1,4 @@
-"""What is done with the files of a load batch once their fate is in the ledger."""
+"""Post-load actions: what happens to the files of a load batch once the ledger has their outcomes."""
 
 from collections import Counter
 
@@ -10,9 +10,9 @@ from resources.settings import Discovery
 
 
 def apply_post_load_actions(landing: LandingZone, options: Discovery, outcome: BatchOutcome) -> Counter[Moved]:
-    """Archive or delete the files that are in bronze, as the options say, and put aside those that cannot be loaded.
+    """Archive or delete the files that are in bronze, as configured; move those that cannot be loaded to the dead letters.
 
-    To be called after `load_batch`; made again after a crash, it does what is left to do. Returns how many moves ended how.
+    Call it after `load_batch`; repeated after a crash, it does what is left to do. Returns how many moves ended how.
 
     Raises:
         LandingUnavailable: a file cannot be moved.

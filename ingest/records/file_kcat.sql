@@ -1,5 +1,5 @@
 -- Records of lines as `kcat -J` writes them. Where the record was in Kafka is added to its headers. A line that is no such
--- envelope is kept as a record of its own.
+-- envelope becomes a record of its own.
 -- In: `lines`, see file_lines.sql.
 WITH read AS (
   SELECT
@@ -14,15 +14,15 @@ validated AS (
   SELECT
     *,
     record.topic IS NOT NULL AND record.partition IS NOT NULL AND record.offset IS NOT NULL AS wrapped,
-    IF(record.ts BETWEEN 0 AND 253402300799999, timestamp_millis(record.ts), NULL) AS made
+    IF(record.ts BETWEEN 0 AND 253402300799999, timestamp_millis(record.ts), NULL) AS created_at
   FROM read
 )
 SELECT
   CAST(IF(wrapped, record.key, NULL) AS BINARY) AS key,
   IF(wrapped, CAST(record.payload AS BINARY), value) AS value,
   topic, 0 AS partition, offset,
-  IF(wrapped, coalesce(made, modified), modified) AS timestamp,
-  IF(wrapped AND made IS NOT NULL AND record.tstype = 'create', 0, 1) AS timestamp_type,
+  IF(wrapped, coalesce(created_at, modified), modified) AS timestamp,
+  IF(wrapped AND created_at IS NOT NULL AND record.tstype = 'create', 0, 1) AS timestamp_type,
   IF(wrapped, concat(
     -- They come as key, value, key, value.
     transform(

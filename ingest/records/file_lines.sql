@@ -1,7 +1,7 @@
--- The lines of files, each once, by the file's path below `root` and the line's number, with the very bytes of the line.
--- In: {files}, each file's content as `value`, with its path and when it was modified; {held}, the topics that are not read.
+-- The lines of files, each once, by the file's path below `root` and the line's number, with the exact bytes of the line.
+-- In: {files}, each file's content as `value`, with its path and when it was modified; {known}, the topics that are not read.
 WITH named AS (
-  -- Spark gives the path as a URL, in which a plus is a plus.
+  -- Spark gives the path as a URL, in which a plus is not a space.
   SELECT
     value, modified,
     concat($topic, substring(
@@ -9,12 +9,12 @@ WITH named AS (
   FROM {files}
 ),
 split_up AS (
-  -- By a character for each byte, so that what is no UTF-8 stays what it is.
+  -- Decoded with one character for each byte, so that bytes that are no UTF-8 stay unchanged.
   SELECT topic, modified, split(decode(CAST(value AS BINARY), 'ISO-8859-1'), '\r?\n') AS parts
-  FROM named LEFT ANTI JOIN {held} AS held USING (topic)
+  FROM named LEFT ANTI JOIN {known} AS known USING (topic)
 ),
 lines AS (
-  -- Nothing comes after the last line feed.
+  -- No line follows the last line feed.
   SELECT topic, modified, posexplode(IF(element_at(parts, -1) = '', slice(parts, 1, size(parts) - 1), parts)) AS (number, line)
   FROM split_up
 )

@@ -1,7 +1,7 @@
 """Records in files that another service lands from a stream: Kafka Connect's sinks, Kinesis Firehose, `kcat -J`.
 
-A file is read whole, in one micro-batch and so in one commit. Its path in the folder is the topic and the number of the line
-the offset: what was read once is known by its name, in whatever folder it lies then.
+A file is read whole, in one micro-batch and so in one commit. Its path in the folder is the topic, and the number of the
+line the offset: a file that was read is known by its name, even in another folder.
 """
 
 import hashlib
@@ -13,7 +13,14 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ingest.records import event_time
-from ingest.records.record_source import RecordSource, SourceOptions, SourceProgress, SourceStatus, StreamTarget, refused
+from ingest.records.record_source import (
+    RecordSource,
+    SourceOptions,
+    SourceProgress,
+    SourceStatus,
+    StreamTarget,
+    refusal_text,
+)
 from resources.declarations import TableDeclaration
 from resources.errors import FileUnreadable, NotConfigured, StreamError
 from resources.landing.landing_zone import LandingZone
@@ -31,17 +38,17 @@ _SQL = Path(__file__).parent
 _TOPIC = "files:"
 _UNFINISHED = r"[.](tmp|crc|part)$"
 _TOO_LARGE = "RATIFY_FILE_TOO_LARGE"
-# What Spark's source would take for a pattern.
+# Characters that Spark's source reads as a pattern.
 _GLOB = re.compile(r"[][*?{}\\]")
 _SCHEME = r"^[A-Za-z0-9+.-]+:/*"
-# Spark passes over a file that is so much older than the newest one. One that was copied with its date may be of any age.
+# Spark ignores a file that is so much older than the newest one. A file that was copied with its date may have any age.
 _MAX_AGE = "36500d"
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files that were in a folder, in bounded size: their number, and a digest of their names."""
+    """The files in a folder, in bounded size: their number, and a digest of their names."""
 
     files: int
     digest: str
@@ -51,7 +58,7 @@ class FileSource(RecordSource):
     """A folder, local or in an object store that Spark and this machine both reach."""
 
     def __init__(self, config: SourceOptions) -> None:
-        """Raise NotConfigured where the settings name no folder, or one that Spark would take for a pattern."""
+        """Raise NotConfigured where the settings name no folder, or one that Spark would read as a pattern."""
         self._config = config
         self._settings = config.tracker
         if not self._settings.files:
@@ -59,29 +66,29 @@ class FileSource(RecordSource):
         folder = self._settings.files.rstrip("/")
         self._folder = folder if "://" in folder else str(Path(folder).expanduser().resolve())
         if _GLOB.search(self._folder):
-            raise NotConfigured(f"{self._folder}: Spark takes []{{}}*?\\ for a pattern. Give the folder another name.")
+            raise NotConfigured(f"{self._folder}: Spark reads []{{}}*?\\ as a pattern. Give the folder another name.")
         self._zone = LandingZone(url=self._folder, setting="TRACKER_FILES")
         # Another folder is another stream.
         self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
 
-    def status(self, told: Mapping[str, Any]) -> SourceStatus:
+    def status(self, reported: Mapping[str, Any]) -> SourceStatus:
         listing = self._listing()
         if not listing.files:
             return SourceStatus(False, f"No files in {self._folder}.")
-        if told.get(LISTED) == listing.digest:
+        if reported.get(LISTED) == listing.digest:
             return SourceStatus(False, f"Nothing new in {self._folder}.")
-        return SourceStatus(True, f"{listing.files} files in {self._folder}, others than at the last run")
+        return SourceStatus(True, f"{listing.files} files in {self._folder}, not the same as at the last run")
 
     def look(self) -> None:
         self._seen = self._listing()
 
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         query = f"SELECT DISTINCT substring(topic, {len(_TOPIC) + 1}) AS path FROM {{raw}} WHERE {_ours()}"
-        held = {row["path"] for row in spark.rows(spark.sql(query, raw=spark.table(table)))}
-        gone = sorted(held.difference(self._names()))
-        shown = ", ".join(gone[:_SHOWN]) + (f", and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else "")
-        lost = f"{len(gone):,} of the {len(held):,} files that it holds are no longer in {self._folder}"
-        return refused(spark.full_name(table), f"{lost}: {shown}" if gone else lost, "the folder")
+        loaded = {row["path"] for row in spark.rows(spark.sql(query, raw=spark.table(table)))}
+        missing = sorted(loaded.difference(self._names()))
+        shown = ", ".join(missing[:_SHOWN]) + (f", and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else "")
+        lost = f"{len(missing):,} of the {len(loaded):,} files that it holds are no longer in {self._folder}"
+        return refusal_text(spark.full_name(table), f"{lost}: {shown}" if missing else lost, "the folder")
 
     def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         config, settings = self._config, self._settings
@@ -97,7 +104,7 @@ class FileSource(RecordSource):
             "topic": literal(_TOPIC),
             "key": _field(settings.key),
             "time": _field(settings.time),
-            "made": event_time.from_text("given_time"),
+            "parsed_time": event_time.from_text("given_time"),
         }
         lines = Template((_SQL / "file_lines.sql").read_text()).substitute(given)
         records = Template((_SQL / f"file_{settings.format}.sql").read_text()).substitute(given, lines=f"(\n{lines})")
@@ -106,44 +113,38 @@ class FileSource(RecordSource):
             from pyspark.sql.functions import count, lit
 
             session = target.spark.session
-            # The checkpoint may be new, or older than another folder's by which the same names were read.
-            held = target.noted(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", anew=True)
+            # The checkpoint may be new, or older than that of another folder from which the same names were read.
+            known = target.snapshot(f"SELECT DISTINCT topic FROM {{raw}} WHERE {_ours()}", refresh=True)
             url = self._folder if "://" in self._folder else f"file://{self._folder}"
             files = session.readStream.format("text").schema("value string").options(**reader_options).load(url)
-            # Spark validates both from the listing, before it opens a file.
+            # Spark evaluates both on the listing, before it opens a file.
             files = files.where(f"NOT _metadata.file_path RLIKE {literal(_UNFINISHED)}").where(
                 _small(settings.max_file_bytes)
             )
             files = files.selectExpr("value", "_metadata.file_path AS path", "_metadata.file_modification_time AS modified")
             # To Spark each file is one row.
-            return target.spark.sql(records, files=files, held=held).observe(RECORDS, count(lit(1)).alias("n"))
+            return target.spark.sql(records, files=files, known=known).observe(RECORDS, count(lit(1)).alias("n"))
 
         return read
 
-    def progressed(self, position: Any) -> None:
-        """Nobody else asks for it."""
-
-    def explained(self, said: str) -> StreamError:
-        if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", said, re.MULTILINE):
+    def explained(self, error_text: str) -> StreamError:
+        if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", error_text, re.MULTILINE):
             return FileUnreadable(
                 f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
-                "counts ten times): a file is held in memory whole. Split it, or raise the bound, and start it again."
+                "counts ten times): a whole file has to fit in memory. Split it, or raise the bound, and start it again."
             )
-        if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", said):
+        if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", error_text):
             return FileUnreadable(
-                f"{found[1]} cannot be read: it is broken, was not whole yet, or is gone. Put a whole one in its place, or "
-                "take it out of the folder, and start the stream again: it goes on."
+                f"{found[1]} cannot be read: it is damaged, incomplete, or missing. Replace it, or remove it from the "
+                "folder, and start the stream again: it resumes."
             )
-        return failure(said)
-
-    def failed(self, target: StreamTarget, error: StreamError) -> None:
-        """Nothing more can be known of it."""
+        return failure(error_text)
 
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         return SourceProgress(more={"files": self._seen.files, LISTED: self._seen.digest})
 
     def _names(self) -> Iterator[str]:
-        """The files that are read: those that have something in them."""
+        """The files that are read: those that are not empty."""
         unfinished = re.compile(_UNFINISHED)
         for page in self._zone.pages():
             yield from (file.path for file in page if file.size and not unfinished.search(file.path))

@@ -1,7 +1,7 @@
-"""Records of Kafka: from offset to offset, and never in silence past what is not in the topic any more.
+"""Records of Kafka: from offset to offset, and never silently past records that the topic no longer has.
 
-Where the checkpoint is lost, the stream goes on after the offsets that the table holds; where records are gone that were not
-read, it fails, or the gap is told.
+If the checkpoint is lost, the stream resumes after the offsets in the table. If records expired before they were read, it
+fails, or reports the gap.
 """
 
 import json
@@ -19,7 +19,7 @@ from ingest.records.record_source import (
     SourceProgress,
     SourceStatus,
     StreamTarget,
-    refused,
+    refusal_text,
 )
 from resources.declarations import TableDeclaration
 from resources.errors import OffsetsExpired, StreamError, StreamFailed
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The offsets of one partition after which others are missing, {first} - 1 and {end} standing for what is before and after.
+# The offsets of one partition before which others are missing. {first} - 1 and {end} stand for what is before and after.
 _JUMPS = """
 SELECT before, offset
 FROM (
@@ -50,7 +50,7 @@ ORDER BY offset
 
 
 class KafkaSource(RecordSource):
-    """The topics of a Kafka, as they are when a run begins."""
+    """Topics of Kafka, as they are when a run starts."""
 
     def __init__(self, kafka: Kafka, config: SourceOptions) -> None:
         self._kafka = kafka
@@ -58,8 +58,8 @@ class KafkaSource(RecordSource):
         self._topics = config.named_topics
         self._held: Offsets = {}
 
-    def status(self, told: Mapping[str, Any]) -> SourceStatus:
-        behind = self._kafka.offset_range(self._topics).behind(offsets(told.get(OFFSETS)))
+    def status(self, reported: Mapping[str, Any]) -> SourceStatus:
+        behind = self._kafka.offset_range(self._topics).behind(offsets(reported.get(OFFSETS)))
         topics = ", ".join(self._topics)
         return (
             SourceStatus(True, f"{behind} records behind in {topics}")
@@ -76,7 +76,7 @@ class KafkaSource(RecordSource):
 
     def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
         fails = self._config.on_data_loss == "fail"
-        # Spark itself holds a checkpoint against the topics, if it is told to fail.
+        # With failOnDataLoss, Spark itself compares a checkpoint with the topics.
         self._held = {} if target.begun and fails else held_offsets(target.spark, target.table)
         gaps = _missing(self._held, self._offset_range)
         if fails:
@@ -101,12 +101,12 @@ class KafkaSource(RecordSource):
             "includeHeaders": "true",
             "maxOffsetsPerTrigger": str(config.max_records),
             "failOnDataLoss": str(config.on_data_loss == "fail").lower(),
-            # Kafka's client says that nobody answers after a minute, and Spark asks it three times.
+            # By default Kafka's client waits a minute for an answer, and Spark tries three times.
             "kafka.default.api.timeout.ms": "20000",
             "kafka.request.timeout.ms": "15000",
         }
         if options.every is not None and config.min_records > 1:
-            # For a stream that ends by itself there is nothing to wait for.
+            # Only a continuous stream waits for records.
             reader_options |= {
                 "minOffsetsPerTrigger": str(config.min_records),
                 "maxTriggerDelay": f"{config.allowed_latency:g}s",
@@ -115,10 +115,10 @@ class KafkaSource(RecordSource):
 
     def progressed(self, position: Any) -> None:
         if self._config.consumer_group:
-            _show(self._kafka, self._config.consumer_group, offsets(position))
+            _show_progress(self._kafka, self._config.consumer_group, offsets(position))
 
-    def explained(self, said: str) -> StreamError:
-        return failure(self._kafka.redacted(said))
+    def explained(self, error_text: str) -> StreamError:
+        return failure(self._kafka.redacted(error_text))
 
     def failed(self, target: StreamTarget, error: StreamError) -> None:
         if isinstance(error, OffsetsExpired):
@@ -128,9 +128,7 @@ class KafkaSource(RecordSource):
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         position = offsets(run.position)
         if options.every is None and (left := self._offset_range.behind(position)) and not options.stop.is_set():
-            raise StreamFailed(
-                f"The stream ended {left} records before its end: another one took its place. Start it again."
-            )
+            raise StreamFailed(f"The stream ended {left} records too early: another one replaced it. Start it again.")
         after = self._kafka.offset_range(self._topics)
         gaps: tuple[Gap, ...] = ()
         if self._config.on_data_loss == "continue" and run.batches:
@@ -141,15 +139,15 @@ class KafkaSource(RecordSource):
 
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
-    """Return for each partition of Kafka the offset after the last one that the table holds."""
+    """Return, for each partition of Kafka, the offset after the last one in the table."""
     return _of_each_partition(spark, table, "max(offset) + 1")
 
 
 def starting(config: SourceOptions, offset_range: OffsetRange, held: Offsets) -> Offsets:
-    """Return where a stream without a checkpoint begins.
+    """Return where a stream without a checkpoint starts.
 
-    That is after what the table holds. A partition of which it holds nothing is read from its first record if it holds
-    something of the topic, for that stream may have died before it came to it; else as configured.
+    It starts after the offsets in the table. A partition without any is read from its first record if the table has records
+    of the topic, because an earlier stream may have died before it reached that partition; else as configured.
     """
     named = {topic: {int(p): at for p, at in by.items()} for topic, by in config.starting_offsets.items()}
     edge = offset_range.earliest if config.starting == "earliest" else offset_range.latest
@@ -163,8 +161,8 @@ def starting(config: SourceOptions, offset_range: OffsetRange, held: Offsets) ->
     return {topic: {partition: at(topic, partition) for partition in by} for topic, by in offset_range.latest.items()}
 
 
-def _show(kafka: Kafka, group: str, position: Offsets) -> None:
-    """Show Kafka's tools how far the stream is, which is no reason to fail: the records are in the table."""
+def _show_progress(kafka: Kafka, group: str, position: Offsets) -> None:
+    """Commit the position to a consumer group, for Kafka's tools. An error is only logged: the records are in the table."""
     try:
         kafka.show_progress(group, position)
     except StreamError as error:
@@ -172,16 +170,17 @@ def _show(kafka: Kafka, group: str, position: Offsets) -> None:
 
 
 def refusal(table: str, first: Offsets, held: Offsets, offset_range: OffsetRange) -> str:
-    """Say what a full refresh would lose: the earliest offsets still in the topics against those in the table."""
-    said, lost = list[str](), 0
+    """Return what a full refresh would lose: the earliest offsets in the topics compared with those in the table."""
+    partitions, lost = list[str](), 0
     for topic, by in held.items():
         for partition, next_ in sorted(by.items()):
             earliest = offset_range.earliest.get(topic, {}).get(partition)
-            there = f"the topic begins at {earliest}" if earliest is not None else "the topic has no such partition"
+            topic_begins = f"the topic begins at {earliest}" if earliest is not None else "the topic has no such partition"
             begins = first[topic][partition]
             lost += max(0, min(next_, next_ if earliest is None else earliest) - begins)
-            said.append(f"{topic}/{partition}: the table holds {begins} to {next_ - 1}, {there}")
-    return refused(table, f"{lost:,} offsets that it holds are no longer in Kafka. {'; '.join(said)}", "Kafka")
+            partitions.append(f"{topic}/{partition}: the table holds {begins} to {next_ - 1}, {topic_begins}")
+    lost_text = f"{lost:,} offsets that it holds are no longer in Kafka. {'; '.join(partitions)}"
+    return refusal_text(table, lost_text, "Kafka")
 
 
 def _of_each_partition(spark: Spark, table: TableDeclaration, offset: str) -> Offsets:
@@ -193,7 +192,7 @@ def _of_each_partition(spark: Spark, table: TableDeclaration, offset: str) -> Of
 
 
 def _missing(held: Offsets, offset_range: OffsetRange) -> list[Gap]:
-    """Offsets after those that the table holds that the topics no longer have, or never had."""
+    """Offsets after those in the table that the topics no longer have."""
     gaps = list[Gap]()
     for topic, by in held.items():
         for partition, next_ in by.items():
@@ -202,7 +201,7 @@ def _missing(held: Offsets, offset_range: OffsetRange) -> list[Gap]:
             if latest < next_:
                 raise OffsetsExpired(
                     f"The table holds {topic}/{partition} up to offset {next_ - 1}, and the topic ends before {latest}: it "
-                    "was made anew. Give the new one another name, or refresh the table fully."
+                    "was deleted and created again. Give the new topic another name, or refresh the table fully."
                 )
             if earliest > next_:
                 gaps.append(Gap(topic, partition, next_, earliest - 1))
@@ -213,16 +212,16 @@ def _refuse_gaps(gaps: Sequence[Gap], cause: Exception | None = None) -> None:
     if gaps:
         shown = ", ".join(f"{gap.topic}/{gap.partition}: {gap.first} to {gap.last}" for gap in gaps)
         raise OffsetsExpired(
-            f"Records are gone from the topic that were not read yet: {shown}. Nothing was committed past them. Have them "
-            'sent again to another topic, or accept the gap: on_data_loss="continue" goes on, and the gap is kept in the '
-            "metadata of the materialization."
+            f"Records expired from the topic before they were read: {shown}. Nothing was committed past them. Have them "
+            'sent to another topic, or accept the gap: on_data_loss="continue" continues after it, and the metadata of the '
+            "materialization reports it."
         ) from cause
 
 
 def _gaps(
     spark: Spark, table: TableDeclaration, run: StreamRun, began: Offsets, offset_range: OffsetRange
 ) -> tuple[Gap, ...]:
-    """Offsets that a run passed over, which can only be where the topic now begins after the run did."""
+    """Offsets that a run skipped. That happens only where the topic now begins after the run did."""
     end = offsets(run.position)
     return tuple(
         Gap(topic, partition, row["before"] + 1, row["offset"] - 1)

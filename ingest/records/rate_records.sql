@@ -1,6 +1,6 @@
 -- An event for each number, ten a second from 2026 on, of a hundred users in turn.
--- In: {made}, the counter as `value`; `first`, the offset of its 0.
-WITH counted AS (SELECT value + $first AS n FROM {made}),
+-- In: {counter}, the counter as `value`; `first`, the offset of its 0.
+WITH counted AS (SELECT value + $first AS n FROM {counter}),
 timed AS (SELECT n, 1767225600000 + n * 100 AS ms FROM counted)
 SELECT
   CAST(concat('user-', lpad(CAST(n % 100 AS STRING), 6, '0')) AS BINARY) AS key,

@@ -1,7 +1,7 @@
-"""What a stream of records can be read from: Kafka, files that another service lands, or made-up events.
+"""What a stream of records can be read from: Kafka, files that another service lands, or generated events.
 
-Whichever it is, a record has a topic, a partition and an offset, which together name it once and for all, so that one table
-holds records of several sources, and silver asks for none.
+Whatever the source, a record has a topic, a partition and an offset, which together identify it. So one table takes records
+of several sources, and silver does not depend on the source.
 """
 
 from abc import ABC, abstractmethod
@@ -27,8 +27,8 @@ RECORD = (
     Column("topic", "string", "Kafka's topic; `files:` and a file's path; `rate:`"),
     Column("partition", "int"),
     Column("offset", "bigint", "unique within topic and partition; in a file the line's number, from 0"),
-    Column("timestamp", "timestamp", "when the record was made, or the broker got it"),
-    Column("timestamp_type", "int", "0: made by the producer, 1: by the broker, or the file's"),
+    Column("timestamp", "timestamp", "when the record was created, or the broker received it"),
+    Column("timestamp_type", "int", "0: by the producer's clock, 1: by the broker's, or the file's"),
     Column("headers", "array<struct<key:string,value:binary>>"),
 )
 """The columns of a table of records."""
@@ -44,14 +44,14 @@ SOURCE = f"IF({IN_KAFKA}, 'kafka', substring_index(topic, ':', 1))"
 
 
 class SourceOptions(BaseModel):
-    """What records are read, and how. What is empty is as the settings say."""
+    """Which records are read, and how. The settings fill in what is empty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(default="", description="kafka, files or rate; empty: TRACKER_SOURCE")
-    min_file_bytes: int = Field(default=64 * 2**20, ge=1, description="Files of one batch are put together up to this size")
+    min_file_bytes: int = Field(default=64 * 2**20, ge=1, description="Files of one commit are compacted up to this size")
     full_refresh: bool = Field(default=False, description="Empty the table and read what the source still has")
-    force: bool = Field(default=False, description="Do so although rows are lost that the source no longer has")
+    force: bool = Field(default=False, description="Do so even if rows are lost that the source no longer has")
 
     topics: list[str] = Field(default=[], description="Kafka: topics to read; empty: KAFKA_TOPICS")
     starting: Literal["earliest", "latest"] = Field(default="earliest", description="Kafka: where a new stream begins")
@@ -60,10 +60,10 @@ class SourceOptions(BaseModel):
     )
     max_records: int = Field(default=500_000, ge=1, description="Kafka: records in one batch, and so in one commit, at most")
     min_records: int = Field(default=1, ge=1, description="Kafka: a continuous stream waits for so many records")
-    allowed_latency: float = Field(default=60, gt=0, description="Kafka: but no longer than so many seconds")
-    consumer_group: str = Field(default="ratify", description="Where Kafka's tools see how far it is; empty: nowhere")
+    allowed_latency: float = Field(default=60, gt=0, description="Kafka: but at most so many seconds")
+    consumer_group: str = Field(default="ratify", description="Shows the progress to Kafka's tools; empty: not at all")
     on_data_loss: Literal["fail", "continue"] = Field(
-        default="fail", description="Kafka: when records are gone before they were read; a gap is always told"
+        default="fail", description="Kafka: when records expired before they were read; a gap is always reported"
     )
 
     files: str = Field(default="", description="Files: their folder or URL; empty: TRACKER_FILES")
@@ -78,18 +78,18 @@ class SourceOptions(BaseModel):
 
     @property
     def tracker(self) -> Tracker:
-        """The settings of the source, with what is configured here in place of them."""
+        """The settings of the source, overridden by what is configured here."""
         given = {"source": self.source, "files": self.files}
         return Settings().tracker.model_copy(update={name: value for name, value in given.items() if value})
 
 
 @dataclass(frozen=True)
 class StreamTarget:
-    """The table that a stream writes, and how far it is.
+    """The table that a stream writes, and its checkpoint.
 
     Attributes:
-        checkpoint: The folder where the stream notes that.
-        begun: Whether it ever planned a batch by that checkpoint.
+        checkpoint: The checkpoint's folder.
+        begun: Whether the stream ever planned a batch with that checkpoint.
     """
 
     spark: Spark
@@ -97,20 +97,20 @@ class StreamTarget:
     checkpoint: str
     begun: bool
 
-    def noted(self, query: str, *, anew: bool) -> "DataFrame":
-        """Return what a query over the table {raw} gave when it was last asked `anew`, whatever the table has become since.
+    def snapshot(self, query: str, *, refresh: bool) -> "DataFrame":
+        """Return the rows of a query over the table {raw} as of the last `refresh`, however the table has changed since.
 
-        It is kept beside the checkpoint, for as long as that lives.
+        They are stored beside the checkpoint.
         """
-        session, place = self.spark.session, f"{self.checkpoint}/held"
-        if anew:
-            self.spark.sql(query, raw=self.spark.table(self.table)).write.mode("overwrite").parquet(place)
-        return session.read.parquet(place)
+        session, folder = self.spark.session, f"{self.checkpoint}/held"
+        if refresh:
+            self.spark.sql(query, raw=self.spark.table(self.table)).write.mode("overwrite").parquet(folder)
+        return session.read.parquet(folder)
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets, `first` to `last`, that were gone from a partition of Kafka before they were read."""
+    """Offsets, `first` to `last`, that expired from a partition of Kafka before they were read."""
 
     topic: str
     partition: int
@@ -124,8 +124,8 @@ class SourceProgress:
 
     Attributes:
         position: The next offset of each partition of Kafka.
-        behind: Records of Kafka that have come and were not read.
-        more: What else is worth telling, for the metadata of the materialization.
+        behind: Records in Kafka that are not read yet.
+        more: Other metadata of the materialization.
     """
 
     position: Offsets | None = None
@@ -136,9 +136,9 @@ class SourceProgress:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """Whether a source has something that was not read, and what there is to say about it."""
+    """Whether a source has records that were not read, and a text that describes it."""
 
-    any: bool
+    has_new: bool
     text: str
 
 
@@ -146,19 +146,18 @@ class RecordSource(ABC):
     """Where the records of one run come from."""
 
     checkpoint = ""
-    """The folder below the table's own that its checkpoint is in, as far as that is not the same for all."""
+    """Subfolder of the table's checkpoint folder, for a source that needs a checkpoint of its own."""
 
     @abstractmethod
-    def status(self, told: Mapping[str, Any]) -> SourceStatus:
-        """Return whether there is something new since the materialization whose metadata `told` is.
+    def status(self, reported: Mapping[str, Any]) -> SourceStatus:
+        """Return whether there are new records since the materialization with the metadata `reported`.
 
         Raises:
-            NotConfigured, StreamError, LandingUnavailable: it cannot be looked at.
+            NotConfigured, StreamError, LandingUnavailable: the source cannot be read.
         """
 
-    @abstractmethod
-    def look(self) -> None:
-        """See what is there, before anything is done to the table.
+    def look(self) -> None:  # noqa: B027 a hook: generated events need no look
+        """Find out what there is to read, before the table is touched; not every source has to.
 
         Raises:
             NotConfigured, StreamError, LandingUnavailable: nothing can be read.
@@ -166,40 +165,38 @@ class RecordSource(ABC):
 
     @abstractmethod
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
-        """Say what a full refresh would lose of what the table holds."""
+        """Return what a full refresh would lose of the table's rows, as the text of the refusal."""
 
     @abstractmethod
     def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
-        """Return what begins to read: a stream of the columns `RECORD`, from where the target is."""
+        """Return the function that starts reading: a stream of the columns `RECORD`, from the target's position."""
 
-    @abstractmethod
-    def progressed(self, position: Any) -> None:
-        """Take in where the stream stands, when batches have ended that had rows."""
+    def progressed(self, position: Any) -> None:  # noqa: B027 a hook: only Kafka shows its progress elsewhere
+        """Handle the stream's position after batches that had rows."""
 
-    def explained(self, said: str) -> StreamError:
-        """Return the error for what Spark said of the query when it failed."""
-        return failure(said)
+    def explained(self, error_text: str) -> StreamError:
+        """Return the error for Spark's text when the query failed."""
+        return failure(error_text)
 
-    @abstractmethod
-    def failed(self, target: StreamTarget, error: StreamError) -> None:
-        """Look again after an error of the stream.
+    def failed(self, target: StreamTarget, error: StreamError) -> None:  # noqa: B027 a hook: only Kafka can look again
+        """Look at the source again after an error of the stream.
 
         Raises:
-            StreamError: more is known of it now.
+            StreamError: a more exact one.
         """
 
-    @abstractmethod
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
-        """Return where a run that ended well left it.
+        """Return where a successful run left the source.
 
         Raises:
-            StreamFailed: it did not come as far as it should have.
+            StreamFailed: the run ended too early.
         """
+        return SourceProgress()
 
 
-def refused(table: str, lost: str, source: str) -> str:
-    """Say that a table is not read anew, for what would be `lost` that `source` does not have."""
+def refusal_text(table: str, lost: str, source: str) -> str:
+    """Return why a full refresh of a table is refused: rows would be `lost` that `source` does not have."""
     return (
-        f"{table} is not read anew: {lost}. What is built from it (silver, gold) can be rebuilt from it at any time. If you "
-        f"mean it, set force as well: rows that {source} no longer has are then lost."
+        f"A full refresh of {table} is refused: {lost}. What is computed from it (silver, gold) can be rebuilt without one. "
+        f"To refresh it anyway, set force as well: rows that {source} no longer has are then lost."
     )

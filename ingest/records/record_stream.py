@@ -1,7 +1,7 @@
-"""Records in a bronze table as they came: each exactly once, whatever dies meanwhile, whatever they are read from.
+"""Streams records into a bronze table as they came: each exactly once, through crashes, from any source.
 
-A micro-batch is one commit, which carries the query's id and the batch's number: repeated, it changes nothing. Where the
-checkpoint is lost, the stream goes on after what the table holds.
+A micro-batch is one commit, which carries the query's id and the batch's number, so that a repeated batch changes nothing.
+If the checkpoint is lost, the stream resumes after the records in the table.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Ingested(SourceProgress):
     """What a run of the stream did.
 
     Attributes:
-        removed: Rows that a full refresh took out before.
+        removed: Rows that a full refresh removed before.
     """
 
     run: StreamRun
@@ -36,10 +36,10 @@ class Ingested(SourceProgress):
 
 
 def source_of(config: SourceOptions, kafka: Kafka) -> RecordSource:
-    """Return what is read from, by configuration or settings.
+    """Return the source, by configuration or settings.
 
     Raises:
-        NotConfigured: there is no such source.
+        NotConfigured: no source has that name.
     """
     sources: dict[str, Callable[[], RecordSource]] = {
         "kafka": lambda: KafkaSource(kafka, config),
@@ -51,7 +51,7 @@ def source_of(config: SourceOptions, kafka: Kafka) -> RecordSource:
         raise NotConfigured(
             f"There is no source {name!r}: set TRACKER_SOURCE, or `source` in the run's configuration, to one of "
             f"{', '.join(sources)}. Azure Event Hubs is read as kafka, by its Kafka endpoint. Kinesis has no reader here: "
-            "let Firehose land its records in a folder, and read that as files. See docs/streaming.md."
+            "let Firehose land its records in a folder, and read it as files. See docs/streaming.md."
         )
     return sources[name]()
 
@@ -63,22 +63,22 @@ def ingest(
     config: SourceOptions,
     options: StreamOptions | None = None,
 ) -> Ingested:
-    """Stream records into bronze: all that are there, or as `options` says.
+    """Stream records into bronze: all that are waiting, or as `options` says.
 
     Args:
-        kafka: Is asked for nothing where the records come from elsewhere.
+        kafka: Used only where the records come from Kafka.
         spark: Reads and writes.
         table: Has the columns `RECORD`.
-        config: Says where the records come from.
+        config: Names the source.
         options: How the stream is run.
 
     Raises:
         BrokerUnavailable, BrokerDenied, TopicMissing, LandingUnavailable, NotConfigured: nothing was read.
-        OffsetsExpired: records are gone that were not read, and `on_data_loss` is "fail".
-        FileUnreadable: a file is too large, or broken.
+        OffsetsExpired: records expired before they were read, and `on_data_loss` is "fail".
+        FileUnreadable: a file is too large, or damaged.
         ResetRefused: a full refresh that is not forced.
         StreamBusy: another process of this home runs it.
-        StreamFailed: the stream ended before it was done; started again, it goes on.
+        StreamFailed: the stream ended too early; started again, it resumes.
     """
     source = source_of(config, kafka)
     with stream_checkpoints.exclusive(table):
@@ -110,7 +110,7 @@ def _query(
     spark, table = target.spark, target.table
 
     def query() -> Any:
-        # Else each task, one a partition, would write a small file.
+        # Otherwise each task, one a partition, would write a small file.
         spark.session.conf.set("spark.databricks.delta.optimizeWrite.binSize", f"{config.min_file_bytes}b")
         writer = reader().writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
         writer = writer.option("checkpointLocation", target.checkpoint).trigger(**options.trigger)
@@ -122,7 +122,7 @@ def _query(
 def _refresh(
     source: RecordSource, spark: Spark, table: TableDeclaration, config: SourceOptions
 ) -> tuple[int, Commit | None]:
-    """Empty the table and forget how far its streams were; return how many rows it had, and the commit.
+    """Truncate the table and delete its streams' checkpoints; return how many rows it had, and the commit.
 
     Raises:
         ResetRefused: `force` is not set.
@@ -130,7 +130,7 @@ def _refresh(
     rows = spark.count(table)
     if rows and not config.force:
         raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.tracker.source))
-    # In this order: with the checkpoints gone and the rows there, a stream goes on after them.
+    # In this order: with rows and without checkpoints, a stream resumes after the rows.
     stream_checkpoints.forget(spark, table)
     return rows, spark.truncate(spark.full_name(table)) if rows else None
 
@@ -139,4 +139,4 @@ def _others(spark: Spark, table: TableDeclaration, name: str) -> str:
     query = f"SELECT {SOURCE} AS source, count(*) AS rows FROM {{raw}} GROUP BY ALL ORDER BY ALL"
     others = [row for row in spark.rows(spark.sql(query, raw=spark.table(table))) if row["source"] != name]
     shown = ", ".join(f"{row['source']} ({row['rows']:,} rows)" for row in others)
-    return f" The table has records of other sources, too, which this one cannot give: {shown}." if others else ""
+    return f" The table also has records of other sources, which this one cannot give: {shown}." if others else ""

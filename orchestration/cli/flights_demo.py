@@ -12,6 +12,7 @@ from assets.bronze.landed_sources import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.ledger.ledger_queries import last_states
 from orchestration.automation import automation_sensor
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.engine_session import Engines, engines
@@ -186,13 +187,8 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
 
 def _fates(opened: Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
     """The last ledger entry of each file of the second landing, in the given order."""
-    ledger = LANDED_FILES.full_name(opened.catalog.connection.name)
-    entries = opened.spark.rows(
-        opened.spark.sql(
-            f"SELECT path, max_by(struct(status, rows, reason), recorded_at) AS last FROM {ledger} GROUP BY path"
-        )
-    )
-    last = {entry["path"]: entry["last"] for entry in entries}
+    with opened.duckdb.session() as session:
+        last = {path: vars(state) for path, state in last_states(session).items()}
     missing = {"status": "missing", "rows": 0, "reason": ""}
     return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
 

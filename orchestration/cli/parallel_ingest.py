@@ -20,8 +20,11 @@ import psutil
 
 from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import Source
-from ingest.ledger.file_ledger import LANDED_FILES, EntryState, Status, known
-from ingest.load.batch_loading import MAX_BYTES, MAX_FILES, BatchOutcome, batches, load_batch
+from ingest.ledger import ledger_queries
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_queries import EntryState
+from ingest.load.batch_loading import BatchOutcome, load_batch
+from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from orchestration.cli.engine_session import engines
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
@@ -100,7 +103,7 @@ def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFi
         zone = NamedFiles()
         files = sorted({file for path in paths for file in zone.named(path)})
         with opened.duckdb.session() as duckdb:
-            settled = known(duckdb, source, files)
+            settled = ledger_queries.settled(duckdb, source, files)
     tally = Tally(len(files))
     for file, entry in settled.items():
         tally.add(file.path, entry, before=True)

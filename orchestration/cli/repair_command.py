@@ -13,7 +13,7 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Remove the lost files from a table, in one version. docs/repair.md explains what can be loaded again."""
-    from ingest.ledger.file_ledger import withdraw_loads
+    from ingest.ledger.ledger_writes import withdraw_loads
     from orchestration.cli.engine_session import engines
     from resources.delta.table_repair import planned_repair
     from resources.delta.table_repair import repair as repair_table

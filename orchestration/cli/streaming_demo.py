@@ -7,10 +7,10 @@ import dagster as dg
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import ensure_tables
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import EXPECTATIONS, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from assets.table_checks import FROM_KAFKA
-from components.checks.stream_reconciliation import count_records
 from components.expectations.expectation_rules import Unique
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
@@ -20,18 +20,17 @@ from orchestration.cli.flights_demo import Demo, show_checks, show_tables
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from orchestration.cli.terminal_output import err, out, show
 from orchestration.jobs import events_job
-from resources.duckdb.duckdb_engine import ALIAS
 from resources.kafka.kafka_client import Kafka
 
 _BAD = 0.01
 _USERS = 100
 FATES = ("silver", "dropped", "quarantine", "duplicates", "late")
-"""The possible results of a record; the names of `count_records`."""
+"""What can become of a record; the names of `TRACKER_RECONCILIATION`."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was sent, and by how much each number of `count_records` increased."""
+    """What was sent, and by how much each number of `TRACKER_RECONCILIATION` grew."""
 
     sent: Sent
     grew: Mapping[str, int]
@@ -103,10 +102,9 @@ def _round(kafka: Kafka, opened: Engines, demo: Demo, number: int, events: int) 
 
 
 def _counts(opened: Engines) -> dict[str, int]:
-    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
     with opened.duckdb.session() as session:
         session.attach()
-        return count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+        return TRACKER_RECONCILIATION.counts(session)
 
 
 def _failed_checks(demo: Demo) -> dict[str, dg.AssetCheckEvaluation]:

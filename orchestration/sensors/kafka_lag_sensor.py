@@ -4,7 +4,8 @@ import time
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, last_reported
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from components.stream.record_table import last_reported
 from components.table_asset import asset_key
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import source_of
@@ -31,10 +32,10 @@ def tracker_events_sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> 
     if reason := _busy(context.instance):
         return dg.SkipReason(reason)
     try:
-        status = source_of(SourceOptions(), kafka).status(last_reported(context.instance))
+        status = source_of(SourceOptions(), kafka).status(last_reported(TRACKER_EVENTS_RAW, context.instance))
     except (LandingUnavailable, NotConfigured, StreamError) as error:
         return dg.SkipReason(str(error))
-    if not status.any:
+    if not status.has_new:
         return dg.SkipReason(status.text)
     context.log.info(status.text)
     return dg.RunRequest(asset_selection=[asset_key(TRACKER_EVENTS_RAW)], tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})

@@ -11,7 +11,7 @@ from ingest.discovery.discover_files import discover
 from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest
 from ingest.discovery.notifications import queue_of
 from ingest.discovery.run_planning import Cursor, Limits, RunOutcome, plan
-from ingest.load.batch_loading import MAX_BYTES, MAX_FILES
+from ingest.load.file_batches import MAX_BYTES, MAX_FILES
 from resources.errors import TransientError
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Settings

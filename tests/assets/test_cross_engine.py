@@ -57,7 +57,7 @@ def test_the_last_line_of_a_block_tells_what_is_there() -> None:
 
 def test_no_digest_of_what_engines_write_differently() -> None:
     assert DigestPart.of(ORDERS, "t", NEW).where == "o_orderkey BETWEEN 10 AND 19"
-    with pytest.raises(UnsafeDeclaration, match="column at: no digest is made of a timestamp"):
+    with pytest.raises(UnsafeDeclaration, match="column at: no digest is defined for a timestamp"):
         DigestPart.of(pairs(columns=(proof_ledger.Column("at", "timestamp"),)), "t")
 
 

@@ -141,7 +141,7 @@ class SparkInPlaceOfTheWarehouse(SqlWarehouse):
 @pytest.mark.stack
 def test_the_proof_goes_on_from_what_the_workspace_made(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     with lake.duckdb.session() as session:
-        proof_lifecycle.make_tables(lake.spark)
+        proof_lifecycle.create_tables(lake.spark)
         loaded = proof_lifecycle.load(session, 0.001)
         lake.catalog.ensure_schemas(("tpch_samples",))
         for name in TABLES:
@@ -154,4 +154,4 @@ def test_the_proof_goes_on_from_what_the_workspace_made(lake: Lakehouse, monkeyp
     assert [(line.table, line.digest) for line in lines] == [(line.table, line.digest) for line in loaded]
     assert [line.version for line in lines] == [lake.version(table) for table in TABLES.values()]
     # What an earlier run of the proof had made beside them is gone.
-    assert proof_lifecycle.tables_there(lake.catalog) == sorted(TABLES)
+    assert proof_lifecycle.existing_tables(lake.catalog) == sorted(TABLES)

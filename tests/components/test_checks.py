@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from components.checks.check_definitions import files_check, history_checks, landing_check
-from components.checks.reconciliation import csv_rows_in_bronze, files_loaded_once
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from components.landed_files import bronze_table
 from components.table_asset import VERSIONS, asset_key
 from resources.delta.table_repair import repair

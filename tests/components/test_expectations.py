@@ -13,7 +13,7 @@ from pyspark.cloudpickle import dumps
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validation import ValidationResult, total, validation_result
-from components.stream.micro_batch import EXPECTATION_FAILED, Work, batch_function, counted_in
+from components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
 from resources.errors import UnsafeDeclaration
 from tests.resources.lakehouse import Lakehouse
 
@@ -56,7 +56,7 @@ def test_rows_are_validated_and_counted_in_one_pass(lake: Lakehouse) -> None:
     (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{validated}", "id"), validated=validated))
     assert (counted["lower"], counted["upper"]) == (1, 7)
     result = validation_result(counted)
-    assert (result.rows, result.kept) == (9, 3)
+    assert (result.rows, result.accepted) == (9, 3)
     assert result.failed == {"small": 3, "even": 5, "known": 2, "positive": 3, "not_13": 1, "one_for_n": 1}
     assert result.decided == {"small": 0, "even": 1, "known": 2, "positive": 1, "not_13": 1, "one_for_n": 1}
     assert result.sum_of(RULES, Action.QUARANTINE) == 3
@@ -71,7 +71,7 @@ def test_counts_add_up_over_batches() -> None:
     first = ValidationResult(3, {"a": 1}, {"a": 1}, {"a": ["x"]})
     second = ValidationResult(2, {"a": 2, "b": 1}, {"a": 1}, {"a": ["y", "z", "w"], "b": []})
     assert total([first, second]) == ValidationResult(5, {"a": 3, "b": 1}, {"a": 2}, {"a": ["x", "y", "z"], "b": []})
-    assert total([]).kept == 0
+    assert total([]).accepted == 0
 
 
 def test_each_expectation_is_a_check() -> None:
@@ -96,18 +96,20 @@ def test_names_are_plain_and_not_twice(rules: tuple[str, ...]) -> None:
 
 
 def test_what_is_not_unique_is_dropped() -> None:
-    with pytest.raises(UnsafeDeclaration, match="let it drop"):
+    with pytest.raises(UnsafeDeclaration, match="use DROP"):
         Expectations((), ("id",), "''", Unique("u", ("id",), ("id",), Action.QUARANTINE))
 
 
 def test_the_function_of_a_stream_needs_nothing_of_this_package() -> None:
-    values: dict[str, Any] = {field.name: () if "tuple" in str(field.type) else field.name for field in fields(Work)}
+    values: dict[str, Any] = {
+        field.name: () if "tuple" in str(field.type) else field.name for field in fields(BatchStatements)
+    }
     program = (
         "import sys, pickle\n"
         "for name in ('assets', 'resources', 'orchestration', 'embedded', 'dagster'): sys.modules[name] = None\n"
         "print(pickle.load(sys.stdin.buffer).__name__)"
     )
-    given = dumps(batch_function(Work(**values | {"from_quarantine": False})))
+    given = dumps(batch_function(BatchStatements(**values | {"from_quarantine": False})))
     run = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=False, timeout=60)
     assert run.stdout.decode().strip() == "write", run.stderr.decode()
 

@@ -11,7 +11,7 @@ from components.checks.history_findings import (
     rows_as_reported,
     schema_as_declared,
 )
-from components.checks.reconciliation import flights_reconciled
+from components.checks.reconciliation import rows_reconciled
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.snapshot import LiveFile
@@ -95,8 +95,8 @@ def test_files_present() -> None:
     assert found.numbers == {"files": 8, "missing": 6, "missing files": shown, "repair": "ratify repair silver.t"}
 
 
-def test_flights_reconciled() -> None:
-    good = {"bronze": 10, "silver": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "invented": 0}
-    assert flights_reconciled(good).passed
-    for change in ({"silver": 6}, {"silver": 6, "unaccounted": 1}, {"invented": 1}):
-        assert not flights_reconciled({**good, **change}).passed
+def test_rows_reconciled() -> None:
+    good = {"bronze": 10, "silver": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "orphans": 0}
+    assert rows_reconciled(good).passed
+    for change in ({"silver": 6}, {"silver": 6, "unaccounted": 1}, {"orphans": 1}):
+        assert not rows_reconciled({**good, **change}).passed

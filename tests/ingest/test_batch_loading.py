@@ -6,11 +6,13 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.reconciliation import csv_rows_in_bronze, files_loaded_once
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from ingest.file_source import APPEND, LOAD_COLUMNS, Source
-from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_queries import waiting
 from ingest.load import batch_loading
-from ingest.load.batch_loading import BatchOutcome, Status, batch_id, load_batch, waiting
+from ingest.load.batch_loading import BatchOutcome, load_batch
+from ingest.load.file_batches import batch_id
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.landing.landing_zone import LandedFile, LandingZone
 from tests.resources.lakehouse import Lakehouse

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.load.batch_loading import batches
+from ingest.load.file_batches import batches
 from resources.landing.landing_zone import LandedFile
 
 

@@ -84,7 +84,7 @@ def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TRACKER_SOURCE", "files")
     with pytest.raises(NotConfigured, match="set TRACKER_FILES"):
         source_of(SourceOptions(), NO_KAFKA)
-    with pytest.raises(NotConfigured, match="for a pattern"):
+    with pytest.raises(NotConfigured, match="as a pattern"):
         source_of(SourceOptions(files="/data/[new]"), NO_KAFKA)
     assert isinstance(source_of(SourceOptions(files="/data"), NO_KAFKA), FileSource)
 
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
     (landed.folder / "broken.gz").write_bytes(b"\x1f\x8b not whole")
     with pytest.raises(FileUnreadable, match=r"/broken\.gz cannot be read"):
         landed.ingest()
-    landed.put("broken.gz", b"mended\n")
+    landed.put("broken.gz", b"repaired\n")
     landed.ingest()
     # More than there is memory for: it is refused before it is opened.
     with (landed.folder / "huge").open("wb") as huge:
@@ -201,7 +201,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
         landed.ingest()
     (landed.folder / "huge").unlink()
     landed.ingest()
-    assert landed.values() == {"files:a.json": [b"a"], "files:b.json": [b"b"], "files:broken.gz": [b"mended"]}
+    assert landed.values() == {"files:a.json": [b"a"], "files:b.json": [b"b"], "files:broken.gz": [b"repaired"]}
 
 
 @pytest.mark.long

@@ -10,12 +10,13 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets, tracker_events_raw
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
 from assets.table_checks import offsets_once
 from components.checks.check_definitions import history_checks
 from components.checks.offset_checks import Partition, each_offset_once
-from ingest.records.kafka_records import _missing, _show, refusal, starting
-from ingest.records.record_source import Gap, SourceOptions
+from components.stream.record_table import last_reported
+from ingest.records.kafka_records import _missing, _show_progress, refusal, starting
+from ingest.records.record_source import OFFSETS, Gap, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, StreamFailed, TopicMissing
 from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
@@ -101,7 +102,9 @@ def test_offsets_that_are_missing_or_doubled_are_found() -> None:
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
     offset_range = OffsetRange(offsets_of(0, 7), offsets_of(10, 20))
     assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, offset_range) == [Gap("t", 1, 5, 6)]
-    with pytest.raises(OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was made anew"):
+    with pytest.raises(
+        OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was deleted and created again"
+    ):
         _missing(offsets_of(11), offset_range)
 
 
@@ -109,7 +112,7 @@ def test_progress_that_cannot_be_shown_is_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KAFKA_SECURITY_PROTOCOL", raising=False)
-    _show(Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1), "watchers", offsets_of(1))
+    _show_progress(Kafka(bootstrap="127.0.0.1:1", timeout_seconds=1), "watchers", offsets_of(1))
     assert "not shown in the consumer group watchers" in caplog.text
 
 
@@ -272,7 +275,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     assert (told["topics"], told["consumer group"]) == (bronze.topic, "ratify")
     assert told["processedRowsPerSecond"] > 0
     assert told["bytes written"] > 0
-    assert reported_offsets(instance) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
+    assert offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS)) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
     # What a run committed that died before it could tell is told by the next one.
     bronze.send(30)
     ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))

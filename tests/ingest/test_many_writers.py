@@ -13,9 +13,9 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from components.checks.reconciliation import csv_rows_in_bronze, files_loaded_once
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.load.batch_loading import BatchOutcome, Status, load_batch
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.load.batch_loading import BatchOutcome, load_batch
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone

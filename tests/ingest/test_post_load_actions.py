@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ingest.load.batch_loading import BatchOutcome, FileOutcome, Status
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.load.batch_loading import BatchOutcome
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.landing.file_moves import Moved
 from resources.landing.landing_zone import LandingZone

@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.reconciliation import csv_rows_in_bronze, files_loaded_once
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
-from ingest.ledger.file_ledger import withdraw_loads
-from ingest.load.batch_loading import Status, ensure_inferred, load_batch
+from ingest.ledger.file_ledger import Status
+from ingest.ledger.ledger_writes import withdraw_loads
+from ingest.load.batch_loading import ensure_inferred, load_batch
 from resources.declarations import Engine, TableDeclaration
 from resources.delta.snapshot import RETENTION
 from resources.delta.table_repair import repair

@@ -108,7 +108,7 @@ def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -
 def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
     lake.run("CREATE SCHEMA IF NOT EXISTS ratify.tpch")
     lake.run("CREATE TABLE ratify.tpch.theirs (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
-    with pytest.raises(UnsafeTable, match="theirs was not made by Ratify"):
+    with pytest.raises(UnsafeTable, match="theirs was not created by Ratify"):
         proof_lifecycle.remove(lake.spark)
     assert lake.run("SELECT count(*) AS n FROM ratify.tpch.theirs") == [{"n": 0}]
     lake.run("DROP TABLE ratify.tpch.theirs")

@@ -17,7 +17,8 @@ from dagster_graphql.schema import create_schema
 from assets.bronze.landed_sources import AIRLINES
 from components.landed_files import bronze_table
 from components.table_asset import asset_key
-from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status, Total
+from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status
+from ingest.ledger.ledger_queries import Total
 from ingest.load.batch_loading import BatchOutcome
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from resources.catalog.unity_catalog import UnityCatalog
@@ -59,7 +60,7 @@ def test_the_numbers_of_a_load() -> None:
         "lag p50 (s)": 7,
         "lag max (s)": 60,
     }
-    assert first.said(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 quarantined, 3 rows; 63 of 100 files are done"
+    assert first.log_line(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 quarantined, 3 rows; 63 of 100 files are done"
     assert numbers([])["files"] == 0
     assert not any(name.startswith(("lag", "seconds")) for name in numbers([]))
 

@@ -15,10 +15,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, reported_offsets
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import TABLES
-from assets.silver.tracker_tables import STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import TRACKER_EVENTS
+from components.stream.record_table import last_reported
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
+from ingest.records.record_source import OFFSETS
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
@@ -26,6 +29,7 @@ from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
 from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import TableMissing
 from resources.kafka.kafka_client import Kafka
+from resources.spark.streaming_query import offsets
 from tests.conftest import TestBroker
 from tests.orchestration.ratify_command import RATIFY
 from tests.resources.lakehouse import Lakehouse, engines, lake
@@ -117,7 +121,12 @@ def test_it_is_started_watched_killed_and_stopped(
 
     # What it did is told to Dagster at the end of a round, with the expectations as checks.
     with dagster_instance() as instance:
-        wait_for(lambda: sum(reported_offsets(instance).get(fresh_topic, {}).values()) == 3000, stream)
+
+        def reported() -> int:
+            position = offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS))
+            return sum(position.get(fresh_topic, {}).values())
+
+        wait_for(lambda: reported() == 3000, stream)
         key = dg.AssetCheckKey(asset_key(TRACKER_EVENTS), "value_is_readable")
         wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)
     shown = stream("status", "--json")

@@ -13,7 +13,8 @@ import pytest
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver import tracker_stream
-from assets.silver.tracker_tables import QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS
+from components.stream.stream_ledger import STREAM_BATCHES, account
 from embedded.embedded_stack import running, status
 from embedded.stack_state import StackConfig, StackState
 from ingest.records.record_source import SourceOptions
@@ -129,7 +130,7 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
     """Silver and quarantine have as many rows as the simulator says, and the ledger the same."""
     aside = sum(sent.kinds[kind] for kind in (EventKind.MALFORMED, EventKind.WRONG_TYPE, EventKind.FUTURE))
     assert (spark.count(TRACKER_EVENTS), spark.count(QUARANTINE)) == (sent.accepted, aside)
-    done = tracker_stream.account(spark, "true").numbers
+    done = account(spark, "true").numbers
     assert (done["accepted"], done["quarantined"]) == (sent.accepted, aside)
     assert (done["late"], done["duplicates"], done["dropped"]) == (
         sent.kinds[EventKind.LATE],

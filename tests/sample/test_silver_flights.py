@@ -9,7 +9,7 @@ import pytest
 
 from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
 from assets.silver import silver_flights as silver
-from components.checks.reconciliation import count_fates, flights_reconciled
+from components.checks.reconciliation import count_relations, rows_reconciled
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.batch_loading import load_batch
 from orchestration.cli import sample_flights
@@ -184,15 +184,16 @@ def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake:
         with lake.duckdb.session() as session:
             for name, rows in ({"bronze": raw, "silver": flights, "quarantine": quarantine} | frames).items():
                 session.con.register(name, rows.toArrow())
-            return flights_reconciled(count_fates(session, "bronze", "silver", "quarantine"))
+            relations = {name: name for name in silver.FLIGHTS_RECONCILIATION.tables}
+            return rows_reconciled(count_relations(session, silver.FLIGHTS_RECONCILIATION.sql, **relations))
 
     found = counts()
     assert (found.passed, found.numbers["duplicates"]) == (True, 1)
     lost = counts(silver=flights.where("flight_number <> 7"))
     assert (lost.passed, lost.numbers["unaccounted"]) == (False, 1)
     assert not counts(quarantine=quarantine.where("false")).numbers["quarantine"]
-    invented = counts(bronze=raw.where("_source_row <> 2"))
-    assert (invented.passed, invented.numbers["invented"]) == (False, 1)
+    orphans = counts(bronze=raw.where("_source_row <> 2"))
+    assert (orphans.passed, orphans.numbers["orphans"]) == (False, 1)
 
 
 def test_the_last_weather_before_departure(lake: Lakehouse) -> None:

@@ -14,24 +14,24 @@ from typer.testing import CliRunner
 
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE, tracker_gold_assets
-from assets.silver import tracker_replay, tracker_stream
+from assets.silver import tracker_stream
 from assets.silver.tracker_events import tracker_events
-from assets.silver.tracker_replay import Correction, correct, read_corrections, replay
-from assets.silver.tracker_stream import TABLES, ensure_tables, parsed_sql, stopped, stream, work
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, STREAM_BATCHES, TRACKER_EVENTS
+from assets.silver.tracker_stream import TABLES, batch_statements, ensure_tables, parsed_sql, replay, stopped, stream
+from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from assets.table_checks import events_reconciled
 from components.checks.check_definitions import history_checks
-from components.checks.stream_reconciliation import count_records, records_reconciled
+from components.checks.reconciliation import records_reconciled
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
 from components.expectations.validation import validation_result
-from components.stream.micro_batch import Work, batch_function
+from components.stream.micro_batch import BatchStatements, batch_function
+from components.stream.quarantine_corrections import Correction, read_corrections, write_corrections
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
-from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import BadCorrection, ExpectationFailed, ResetRefused
 from resources.kafka.kafka_client import Kafka
 from resources.spark import stream_checkpoints
@@ -107,10 +107,9 @@ def in_quarantine(lake: Lakehouse) -> dict[tuple[str, int, int], tuple[str, ...]
 
 
 def counts(lake: Lakehouse) -> dict[str, int]:
-    tables = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, STREAM_BATCHES)
     with lake.duckdb.session() as session:
         session.attach()
-        return count_records(session, *(f"{ALIAS}.{table.layer}.{table.name}" for table in tables))
+        return TRACKER_RECONCILIATION.counts(session)
 
 
 def versions(lake: Lakehouse) -> list[int]:
@@ -335,9 +334,9 @@ def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(t
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
     records = made(seed=3, count=120)
     append(tracker, records)
-    good = work(tracker.spark, "c1")
+    good = batch_statements(tracker.spark, "c1")
 
-    def run(how: Work) -> None:
+    def run(how: BatchStatements) -> None:
         with tracker.spark.isolated_session() as session:
             batch_function(how)(session.table(tracker.full(TRACKER_EVENTS_RAW)), 7)
 
@@ -382,11 +381,11 @@ def corrections(tmp_path: Path) -> Path:
 def replay_dies(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Replay, and die before one of the writes of the batch."""
 
-    def dying(*args: Any, **named: Any) -> Work:
-        return replace(work(*args, **named), **{at: "SELECT raise_error('died here')"})
+    def dying(*args: Any, **named: Any) -> BatchStatements:
+        return replace(batch_statements(*args, **named), **{at: "SELECT raise_error('died here')"})
 
     with monkeypatch.context() as patched:
-        patched.setattr(tracker_replay, "work", dying)
+        patched.setattr(tracker_stream, "batch_statements", dying)
         with pytest.raises(Exception, match="died here"):
             replay(lake.spark)
 
@@ -410,8 +409,10 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     stream(tracker.spark)
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
     with pytest.raises(BadCorrection, match="tracker-events/0/0"):
-        correct(tracker.spark, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(corrections)])
-    correct(tracker.spark, read_corrections(corrections))
+        write_corrections(
+            tracker.spark, QUARANTINE, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(corrections)]
+        )
+    write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
     # It dies when silver has the events and the ledger has no line yet.
     replay_dies(tracker, monkeypatch, "account")
     assert not records_reconciled(counts(tracker)).passed
@@ -436,14 +437,14 @@ def test_a_replay_may_die_before_any_of_its_writes_and_a_rebuild_keeps_what_it_d
 ) -> None:
     append(tracker, CORRECTED)
     stream(tracker.spark)
-    correct(tracker.spark, read_corrections(corrections))
+    write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
     replay_dies(tracker, monkeypatch, at)
     assert replay(tracker.spark).numbers["accepted"] == 2
     assert_corrected(tracker)
 
     rows, found = silver_rows(tracker), counts(tracker)
     assert replay(tracker.spark).numbers == dict.fromkeys(NUMBERS, 0)
-    correct(tracker.spark, read_corrections(corrections))
+    write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
     stream(tracker.spark, full_refresh=True)
     assert silver_rows(tracker) == rows
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[4:]}

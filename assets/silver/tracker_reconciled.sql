@@ -1,5 +1,5 @@
--- What became of the tracker's records (DuckDB SQL): by the ledger of the stream, and by the tables themselves.
--- In: {bronze}, {silver}, {quarantine}, {ledger}. A replay's lines take records out of quarantine.
+-- What became of the tracker's records (DuckDB SQL), according to the stream's ledger and to the tables themselves.
+-- In: {bronze}, {silver}, {quarantine}, {ledger}. A replay's ledger entries take records out of quarantine.
 SELECT
   (SELECT count(*) FROM {bronze}) AS bronze,
   (SELECT count(*) FROM {silver}) AS silver,

@@ -1,0 +1,80 @@
+"""Bronze tables of records: the asset that streams a source's records into a table as they came, each exactly once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from components.stream.stream_config import StreamConfig
+from components.table_asset import TableChange, asset_key, result, table_spec
+from ingest.records.record_source import OFFSETS
+from ingest.records.record_stream import Ingested, ingest
+from resources.declarations import TableDeclaration
+from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
+from resources.spark.streaming_query import Batch, StreamOptions
+
+
+def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    """Return the asset of a table of records, which takes in all records that are waiting.
+
+    Args:
+        declaration: The table, with the columns `RECORD`.
+        deps: What the records come from.
+    """
+
+    @dg.multi_asset(name=declaration.name, specs=[table_spec(declaration, deps)])
+    def asset(
+        context: dg.AssetExecutionContext, config: StreamConfig, kafka: Kafka, spark: Spark
+    ) -> dg.MaterializeResult[Any]:
+        def log_batch(batch: Batch) -> None:
+            numbers = (batch.number, batch.rows, batch.processed_rate, batch.offsets_behind)
+            context.log.info("batch %d: %d records, %.0f/s, behind: %s", *numbers)
+
+        done = ingest(kafka, spark, declaration, config, StreamOptions(on_batch=log_batch))
+        for gap in done.gaps:
+            context.log.warning("%s/%d: offsets %d to %d are missing", gap.topic, gap.partition, gap.first, gap.last)
+        return record_table_result(declaration, spark, done, context.instance)
+
+    return asset
+
+
+def record_table_result(
+    declaration: TableDeclaration, spark: Spark, done: Ingested, instance: dg.DagsterInstance
+) -> dg.MaterializeResult[Any]:
+    """Return the result of a run of the stream, with the commits of earlier runs that died before they reported theirs."""
+    reported = -1 if done.created else int(last_reported(declaration, instance).get("Delta version", -1))
+    version = spark.catalog.version(spark.full_name(declaration))
+    history = spark.history(spark.full_name(declaration), version - reported) if version > reported else []
+    mine = [
+        commit for commit in history if commit.version > reported and commit.parameters.get("queryId") == done.run.query_id
+    ]
+    versions = [commit.version for commit in mine] + ([done.refreshed.version] if done.refreshed else [])
+    change = TableChange(
+        version=version,
+        rows=spark.count(declaration),
+        added=sum(commit.rows_added or 0 for commit in mine) - done.removed,
+        versions=sorted([*([0] if reported < 0 else []), *versions]),
+        committed_at=mine[0].timestamp if mine else None,
+        more=_numbers(done, sum(commit.metrics.get("numOutputBytes", 0) for commit in mine)),
+    )
+    return result(declaration, change)
+
+
+def last_reported(declaration: TableDeclaration, instance: dg.DagsterInstance) -> Mapping[str, Any]:
+    """Return the metadata of a table's last materialization, as plain values; empty if there is none."""
+    event = instance.get_latest_materialization_event(asset_key(declaration))
+    metadata = event.asset_materialization.metadata if event and event.asset_materialization else {}
+    return {name: value.value for name, value in metadata.items()}
+
+
+def _numbers(done: Ingested, bytes_written: int) -> dict[str, Any]:
+    """A run's numbers; Dagster plots those that are floats or ints."""
+    numbers: dict[str, Any] = {"records read": done.run.rows, "bytes written": bytes_written, **done.run.numbers}
+    if done.position is not None:
+        numbers |= {OFFSETS: dg.MetadataValue.json(done.position), "offsets behind": done.behind}
+    if done.gaps:
+        numbers["offsets lost"] = sum(gap.last - gap.first + 1 for gap in done.gaps)
+        numbers["gaps"] = dg.MetadataValue.table([dg.TableRecord(asdict(gap)) for gap in done.gaps])
+    return numbers | dict(done.more)

@@ -1,0 +1,68 @@
+"""docs/architecture.md: each file and function that it names exists, and no run of a walk climbs back through the rooms."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+# From top to bottom.
+ROOMS = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
+STEP = re.compile(r"`([a-z_0-9/]+\.py)(?::([A-Za-z_.]+))?`")
+WALKS = ("The walk of one CSV row", "The walk of one Kafka event")
+
+
+def runs(walk: str) -> dict[str, list[tuple[str, str]]]:
+    """The runs of a walk by their headings, each with its steps: path and name."""
+    text = PAGE.split(f"\n## {walk}\n")[1].split("\n## ")[0]
+    parts = re.split(r"^### (.+)$", text, flags=re.MULTILINE)[1:]
+    return {heading: STEP.findall(steps) for heading, steps in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def names(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """What a module defines at its top, and in its classes."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name):
+                yield f"{prefix}{name}"
+            case ast.ClassDef(name=name, body=inner):
+                yield f"{prefix}{name}"
+                yield from names(inner, f"{prefix}{name}.")
+            case ast.Assign(targets=targets):
+                yield from (f"{prefix}{target.id}" for target in targets if isinstance(target, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield f"{prefix}{name}"
+            case _:
+                pass
+
+
+def test_each_file_and_function_of_the_page_exists() -> None:
+    found = STEP.findall(PAGE)
+    assert len(found) > 40
+    missing = [
+        f"{path}:{name}"
+        for path, name in found
+        if not (ROOT / path).is_file() or (name and name not in set(names(ast.parse((ROOT / path).read_text()).body)))
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_no_run_climbs_back_through_the_rooms(walk: str) -> None:
+    found = runs(walk)
+    assert len(found) >= 3
+    for heading, steps in found.items():
+        rooms = [ROOMS.index(path.partition("/")[0]) for path, _ in steps]
+        assert len(steps) >= 4, heading
+        assert rooms[0] == ROOMS.index("orchestration"), heading
+        assert rooms == sorted(rooms), heading
+
+
+def test_the_table_of_rooms_names_folders_that_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| (.+) \|$", PAGE, re.MULTILINE)
+    assert [room for room, _ in rows] == list(ROOMS)
+    folders = [ROOT / room / folder for room, listed in rows for folder in re.findall(r"`(\w+)/`", listed)]
+    assert [folder for folder in folders if not folder.is_dir()] == []
