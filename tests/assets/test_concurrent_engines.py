@@ -64,7 +64,7 @@ class DuckDBWriter:
         return Told(len(rows), sum(rows))
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return f"{self.name}: {self._log.read_text()[-2000:]}"
 
 
@@ -119,7 +119,7 @@ def race(lake: Lakehouse, folder: Path, home: Path, seconds: float) -> None:
 
         def commits() -> dict[str, int]:
             assert not any(spark.done() for spark in sparks), [spark.exception() for spark in sparks if spark.done()]
-            assert not any(writer.process.poll() for writer in duckdbs), [writer.said for writer in duckdbs]
+            assert not any(writer.process.poll() for writer in duckdbs), [writer.output for writer in duckdbs]
             told = {writer.name: writer.told.commits for writer in duckdbs}
             return told | {"spark-batch": batch.commits, "spark-stream": stream.commits}
 
@@ -137,7 +137,7 @@ def race(lake: Lakehouse, folder: Path, home: Path, seconds: float) -> None:
                 writer.process.wait(PATIENCE_S)
     for spark in sparks:
         spark.result()
-    assert [writer.process.returncode for writer in duckdbs] == [0] * DUCKDB_WRITERS, [writer.said for writer in duckdbs]
+    assert [writer.process.returncode for writer in duckdbs] == [0] * DUCKDB_WRITERS, [writer.output for writer in duckdbs]
     history = lake.spark.history(lake.full(table))
     assert sorted(commit.version for commit in history) == list(range(len(history)))
     made = Counter(f"{commit.engine} {commit.operation}" for commit in history if commit.version)

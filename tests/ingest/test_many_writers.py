@@ -169,9 +169,9 @@ def chaos(files: Files, folder: Path, home: Path, *, writers: int, count: int, k
     deadline = time.monotonic() + 1500
     try:
         while any(writer.process.poll() is None for writer in working):
-            assert time.monotonic() < deadline, [writer.said for writer in working]
+            assert time.monotonic() < deadline, [writer.output for writer in working]
             for writer in working:
-                assert writer.process.poll() in (None, 0), writer.said
+                assert writer.process.poll() in (None, 0), writer.output
             due = [moment for moment in moments if working[moment[1]].done / working[moment[1]].total >= moment[0]]
             for moment in due[:1]:
                 time.sleep(chance.uniform(0, 0.3))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Generator[Server]:
-    """A Unity Catalog server of another owner: known by its URL and token alone."""
+    """A Unity Catalog server of another owner: of which only the URL and the token are known."""
     server = Server.start(tmp_path, "--catalog", "main")
     yield server
     server.stop()
@@ -120,8 +120,8 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
 @pytest.mark.long
 def test_demo_on_another_server(elsewhere: Server, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
-    there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
-    demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **there)
+    other_server = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
+    demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **other_server)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "main.gold.carrier_daily_snapshot" in demo.stdout
     assert "quarantined" in demo.stdout
