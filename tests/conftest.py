@@ -32,20 +32,18 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs two processes. The tests of one group run one after the other, in one of them. A file is a group; where
+# `make test` runs several processes. The tests of one group run one after the other, in one of them. A file is a group. Where
 # tests share more, they name it: "tracker" (the tables of the tracker's events, and the broker, which one of them kills),
-# "tpch" (the proof's schema), "landed files" (the ledger of files).
-# These groups and files take longest, and start first, so that both processes end at about the same time.
+# "tpch" (the proof's schema), "landed files" (the ledger of files), "own stack" (memory: a Spark beside that of the run).
+# These groups and files take longest, and start first, so that all processes end at about the same time.
 _LONGEST_FIRST = (
     "tracker",
+    "own stack",
     "tpch",
-    "a demo that is killed",
-    "a stack that is stopped",
-    "orchestration/test_ui.py",
     "landed files",
     "resources/test_table_stream.py",
     "clients/test_spark_client.py",
-    "embedded/test_spark_s3.py",
+    "resources/test_duckdb_engine.py",
 )
 
 
