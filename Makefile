@@ -35,19 +35,21 @@ demo-streaming: setup ## Run tracker events through Kafka and reconcile every on
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 	$(BIN)/ratify dev
 
-# Two processes, one stack: tests/conftest.py says which tests run beside each other.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# Three processes keep two cores busy, because a test often waits; all of them share one stack. tests/conftest.py says which
+# tests run beside each other.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 # The tests' Java servers live for minutes: the optimizing compiler would take half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1
 test: setup $(FLINK) ## All tests but the long forms
-	$(PYTEST) -m "not long"
+	$(PYTEST) -n $(WORKERS) -m "not long"
 
 test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
-	$(PYTEST) -m "not stack and not server and not browser and not long"
+	$(PYTEST) -n 2 -m "not stack and not server and not browser and not long"
 
 test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 
 lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .

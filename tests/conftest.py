@@ -32,20 +32,18 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs two processes. The tests of one group run one after the other, in one of them. A file is a group; where
-# tests share more, they name it: "tracker" (the tables of the tracker's events, and the broker, which one of them kills),
-# "tpch" (the proof's schema), "landed files" (the ledger of files).
-# These groups and files take longest, and start first, so that both processes end at about the same time.
+# `make test` runs several processes. The tests of one group run one after the other, in one of them. A file is a group. Who
+# shares more, names it: "tracker" (the tables of the tracker's events, and the broker, which one of them kills),
+# "tpch" (the proof's schema), "landed files" (the ledger of files), "own stack" (memory: a Spark beside that of the run).
+# These groups and files take longest, and start first, so that all processes end at about the same time.
 _LONGEST_FIRST = (
     "tracker",
+    "own stack",
     "tpch",
-    "a demo that is killed",
-    "a stack that is stopped",
-    "orchestration/test_ui.py",
     "landed files",
     "resources/test_table_stream.py",
     "clients/test_spark_client.py",
-    "embedded/test_spark_s3.py",
+    "resources/test_duckdb_engine.py",
 )
 
 
@@ -55,15 +53,18 @@ def pytest_configure(config: pytest.Config) -> None:
         reaper.start()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is no unit test, and group all: before `pytest_collection_modifyitems`, where pytest-xdist reads the
+    groups."""
+    fixtures = frozenset(getattr(item, "fixturenames", ()))
+    if _SERVERS & fixtures:
+        item.add_marker(pytest.mark.server)
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("tracker" if "broker" in fixtures else item.location[0]))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are no unit tests, group them for pytest-xdist, and order them."""
-    for item in items:
-        fixtures = frozenset(getattr(item, "fixturenames", ()))
-        if _SERVERS & fixtures:
-            item.add_marker(pytest.mark.server)
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("tracker" if "broker" in fixtures else item.location[0]))
+    """What takes longest comes first."""
     items.sort(key=_rank)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Killable:
-    """A command, running in the repository, that adds what it says to a log."""
+    """A command, running in the repository, that appends its output to a log."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._command, self._environment, self._log = command, environment, log
@@ -19,7 +19,7 @@ class Killable:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of what it wrote to its log."""
         return self._log.read_text()[-3000:]
 

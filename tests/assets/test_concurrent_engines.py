@@ -29,8 +29,8 @@ BATCH, STREAM = 100, 200
 
 
 @dataclass
-class Told:
-    """What a writer was told of its commits."""
+class Reported:
+    """What a writer reported of its commits."""
 
     commits: int = 0
     rows: int = 0
@@ -59,27 +59,29 @@ class DuckDBWriter:
             )
 
     @property
-    def told(self) -> Told:
+    def reported(self) -> Reported:
         rows = [int(line) for line in self._ledger.read_text().split("\n")[:-1]]
-        return Told(len(rows), sum(rows))
+        return Reported(len(rows), sum(rows))
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return f"{self.name}: {self._log.read_text()[-2000:]}"
 
 
-def spark_batches(lake: Lakehouse, table: TableDeclaration, over: threading.Event, told: Told) -> None:
+def spark_batches(lake: Lakehouse, table: TableDeclaration, over: threading.Event, reported: Reported) -> None:
     """Append 100 rows at a time by saveAsTable."""
     session = lake.spark.session
     while not over.is_set():
-        source = f"range({told.rows}, {told.rows + 100})"
+        source = f"range({reported.rows}, {reported.rows + 100})"
         session.sql(orders_select("spark-batch", BATCH * KEYS, 100, source)).write.mode("append").saveAsTable(
             lake.full(table)
         )
-        told.add(100)
+        reported.add(100)
 
 
-def spark_stream(lake: Lakehouse, table: TableDeclaration, over: threading.Event, told: Told, checkpoint: Path) -> None:
+def spark_stream(
+    lake: Lakehouse, table: TableDeclaration, over: threading.Event, reported: Reported, checkpoint: Path
+) -> None:
     """Append what the rate source gives, a commit a micro-batch."""
     session = lake.spark.session
     rate = session.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 1).load()
@@ -100,7 +102,7 @@ def spark_stream(lake: Lakehouse, table: TableDeclaration, over: threading.Event
                 # By attribute: by key the count of rows is None over Spark Connect.
                 if progress.batchId not in seen and progress.numInputRows:
                     seen.add(progress.batchId)
-                    told.add(progress.numInputRows)
+                    reported.add(progress.numInputRows)
     finally:
         query.stop()
 
@@ -109,7 +111,7 @@ def race(lake: Lakehouse, folder: Path, home: Path, seconds: float) -> None:
     """Let all of them append until each has, and then for so many seconds."""
     table = orders_like(f"c_{uuid4().hex[:10]}")
     lake.spark.ensure_table(table)
-    batch, stream, over = Told(), Told(), threading.Event()
+    batch, stream, over = Reported(), Reported(), threading.Event()
     duckdbs = [DuckDBWriter(folder, home, table, number) for number in range(1, DUCKDB_WRITERS + 1)]
     with ThreadPoolExecutor(2) as threads:
         sparks = [
@@ -119,9 +121,9 @@ def race(lake: Lakehouse, folder: Path, home: Path, seconds: float) -> None:
 
         def commits() -> dict[str, int]:
             assert not any(spark.done() for spark in sparks), [spark.exception() for spark in sparks if spark.done()]
-            assert not any(writer.process.poll() for writer in duckdbs), [writer.said for writer in duckdbs]
-            told = {writer.name: writer.told.commits for writer in duckdbs}
-            return told | {"spark-batch": batch.commits, "spark-stream": stream.commits}
+            assert not any(writer.process.poll() for writer in duckdbs), [writer.output for writer in duckdbs]
+            reported = {writer.name: writer.reported.commits for writer in duckdbs}
+            return reported | {"spark-batch": batch.commits, "spark-stream": stream.commits}
 
         try:
             deadline = time.monotonic() + PATIENCE_S
@@ -137,21 +139,21 @@ def race(lake: Lakehouse, folder: Path, home: Path, seconds: float) -> None:
                 writer.process.wait(PATIENCE_S)
     for spark in sparks:
         spark.result()
-    assert [writer.process.returncode for writer in duckdbs] == [0] * DUCKDB_WRITERS, [writer.said for writer in duckdbs]
+    assert [writer.process.returncode for writer in duckdbs] == [0] * DUCKDB_WRITERS, [writer.output for writer in duckdbs]
     history = lake.spark.history(lake.full(table))
     assert sorted(commit.version for commit in history) == list(range(len(history)))
     made = Counter(f"{commit.engine} {commit.operation}" for commit in history if commit.version)
     print(f"\ncommits: {', '.join(f'{what} {count} ({count / made.total():.0%})' for what, count in made.most_common())}")
-    print(f"appends that writers were told of in {seconds:.0f} s: { {name: after[name] - before[name] for name in after} }")
-    check_rows(lake, table, {writer.name: writer.told for writer in duckdbs} | {"spark-batch": batch}, stream)
+    print(f"appends that writers saw committed in {seconds:.0f} s: { {name: after[name] - before[name] for name in after} }")
+    check_rows(lake, table, {writer.name: writer.reported for writer in duckdbs} | {"spark-batch": batch}, stream)
     assert made[f"{Engine.SPARK} WRITE"] == batch.commits
     assert made[f"{Engine.SPARK} STREAMING UPDATE"] >= stream.commits
     if seconds > SHORT_S:
         assert all(after[name] > before[name] for name in after)
 
 
-def check_rows(lake: Lakehouse, table: TableDeclaration, told: dict[str, Told], stream: Told) -> None:
-    """Each writer's rows are those that it was told of, once; a stream may be stopped before it tells of its last batch."""
+def check_rows(lake: Lakehouse, table: TableDeclaration, reported: dict[str, Reported], stream: Reported) -> None:
+    """Each writer's rows are those that it reported, once; a stream may be stopped before it reports its last batch."""
     query = (
         "SELECT o_clerk, count(*), count(DISTINCT o_orderkey), min(o_orderkey), max(o_orderkey), sum(o_totalprice), "
         "sum(CAST(o_custkey AS BIGINT)) FROM {} GROUP BY o_clerk ORDER BY o_clerk"
@@ -161,7 +163,7 @@ def check_rows(lake: Lakehouse, table: TableDeclaration, told: dict[str, Told], 
         assert session.rows(query.format(f"uc.{table.layer}.{table.name}")) == by_spark
     found = {row[0]: row[1:] for row in by_spark}
     assert found["spark-stream"][0] >= stream.rows > 0
-    wanted = {name: each.rows for name, each in told.items()} | {"spark-stream": found["spark-stream"][0]}
+    wanted = {name: each.rows for name, each in reported.items()} | {"spark-stream": found["spark-stream"][0]}
     first = {name: int(name[-1]) for name in wanted if name.startswith("duckdb")} | {
         "spark-batch": BATCH,
         "spark-stream": STREAM,

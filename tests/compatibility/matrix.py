@@ -19,7 +19,7 @@ _LEFT_OUT = {"catalogManaged", "domainMetadata", "inCommitTimestamp", "rowTracki
 
 
 class Undeclared(TableDeclaration):
-    """A table as `append` is told of it where no declaration would do: the writer itself must see what is wrong."""
+    """A table as `append` sees it where no declaration would do: the writer itself must see what is wrong."""
 
     def __post_init__(self) -> None:
         pass

@@ -89,8 +89,8 @@ def test_all_name_the_types_alike(lake: Lakehouse, tables: dict[str, WideTable],
     """The catalog by databricks-sdk, Spark and DuckDB, each in its words."""
     wide = tables[kind]
     columns = (lake.catalog.table(wide.matrix.name).columns or [])[2:]
-    told = [(column.type_text, column.type_name and column.type_name.value) for column in columns]
-    assert told == [(type_, TYPE_NAMES[type_.partition("<")[0].partition("(")[0]]) for type_ in wide.types]
+    shown = [(column.type_text, column.type_name and column.type_name.value) for column in columns]
+    assert shown == [(type_, TYPE_NAMES[type_.partition("<")[0].partition("(")[0]]) for type_ in wide.types]
     assert [type_ for _, type_ in lake.spark.table(wide.matrix.table).dtypes][2:] == list(wide.types)
     with lake.duckdb.session() as session:
         described = session.rows(f"DESCRIBE {wide.matrix.attached}")
@@ -277,7 +277,7 @@ def test_deltalake_does_not_read_tables_of_a_catalog(lake: Lakehouse, tables: di
 
 
 def test_the_document_says_what_is_held_here() -> None:
-    """RATIFY_WRITE_DOCS=1 writes it anew."""
+    """RATIFY_WRITE_DOCS=1 writes it again."""
     if os.environ.get("RATIFY_WRITE_DOCS"):
         DOCUMENT.write_text(document())
     assert DOCUMENT.read_text() == document()

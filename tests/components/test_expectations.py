@@ -1,4 +1,4 @@
-"""Expectations: what passes, what decides where several fail, what is counted, and how Dagster is told."""
+"""Expectations: what passes, what decides where several fail, what is counted, and what Dagster shows."""
 
 import json
 import subprocess

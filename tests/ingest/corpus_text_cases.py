@@ -144,7 +144,7 @@ CSV_CASES = (
         "csv with a value that does not fit, and nowhere to rescue it",
         "a.csv",
         csv_file("1,Ada,1.50", "two,Bob,3"),
-        RefusedFile("row 2: column id: 'two' is not of type bigint; mend it, or add the column _rescued_data"),
+        RefusedFile("row 2: column id: 'two' is not of type bigint; fix it, or add the column _rescued_data"),
         FAILING,
     ),
     Case(
@@ -296,9 +296,9 @@ PACKED_CASES = (
     ),
     Case("JSON lines in gzip", "a.jsonl.gz", gzip.compress(JSONL), BOTH),
     Case("Parquet in Zstandard", "a.parquet.zst", zstandard.compress(PARQUET), BOTH),
-    Case("no suffix", "a", CSV, RefusedFile("does not say its format; name it")),
+    Case("no suffix", "a", CSV, RefusedFile("does not show its format; name it")),
     Case("zip", "a.csv", b"PK\x03\x04" + CSV, RefusedFile("zip archive or an Excel workbook, not csv; land it as csv")),
     Case("Parquet by the name of csv", "a.csv", PARQUET, RefusedFile("the file is Parquet, not csv; land it as csv")),
-    Case("csv by the name of Parquet", "a.parquet", CSV, RefusedFile("not Parquet, whatever its name says; land it")),
+    Case("csv by the name of Parquet", "a.parquet", CSV, RefusedFile("not Parquet, whatever its name; land it")),
     Case("csv by the name of JSON lines", "a.jsonl", CSV, RefusedFile("line 1 is not JSON")),
 )

@@ -192,7 +192,7 @@ PARQUET_CASES = (
         "parquet of other types, with nowhere to rescue",
         "a.parquet",
         parquet_file("SELECT 'x' AS id"),
-        RefusedFile("row 1: column id: 'x' is not of type bigint; mend it"),
+        RefusedFile("row 1: column id: 'x' is not of type bigint; fix it"),
         FAILING,
     ),
     Case(

@@ -1,4 +1,4 @@
-"""Writers in processes of their own, which are told of files and load them, and may be killed."""
+"""Writers in processes of their own, which are given files and load them, and may be killed."""
 
 import json
 import os

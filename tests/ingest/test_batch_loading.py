@@ -130,7 +130,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
 
 
 @pytest.mark.stack
-def test_a_crash_between_the_rows_and_the_book(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_the_rows_and_the_ledger(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt("killed before the ledger was written")
 

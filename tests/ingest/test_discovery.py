@@ -164,7 +164,8 @@ def test_switching_loses_nothing_and_repeats_nothing(sensor: Sensor) -> None:
         new = [f"trips/{number:02}-{index}.csv" for index in range(rng.randrange(4))]
         sensor.land(*new)
         landed += new
-        # Of a file that lands in a time of listing no one may tell; while notifications count, all are told, some twice.
+        # Of a file that lands in a time of listing no one may report; while notifications count, all are reported, some
+        # twice.
         if sensor.options.mode == "notification":
             sensor.announce(*new)
         sensor.announce(*rng.sample(landed, min(len(landed), 3)))

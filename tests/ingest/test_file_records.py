@@ -120,7 +120,7 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     again = landed.ingest()
     assert (again.run.rows, again.more) == (0, first.more)
     assert landed.offsets_once().numbers == {"partitions": 4, "rows": 9, "doubled": 0, "missing": 0}
-    # A lost checkpoint costs nothing and doubles nothing, also where the run that begins anew dies half-way.
+    # A lost checkpoint costs nothing and doubles nothing, also where the run that starts over dies half-way.
     landed.forget_checkpoint()
     landed.put("new", b"n")
     offsets = (
@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
 
 @pytest.mark.long
 @pytest.mark.stack
-def test_one_table_of_several_sources_is_not_read_anew_from_one_of_them(
+def test_one_table_of_several_sources_is_not_read_again_from_one_of_them(
     landed: Landed, kafka: Kafka, fresh_topic: str
 ) -> None:
     landed.put("a", b"a1\na2\n")
@@ -263,8 +263,8 @@ def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatc
     assert isinstance(tick, dg.SkipReason)
     assert tick.skip_message == f"Nothing new in {landed.folder}."
     (event,) = done.asset_materializations_for_node("tracker_events_raw")
-    told = {name: value.value for name, value in event.metadata.items()}
-    assert (told["records read"], told["rows added"], told["files"], "offsets" in told) == (4, 4, 2, False)
+    reported = {name: value.value for name, value in event.metadata.items()}
+    assert (reported["records read"], reported["rows added"], reported["files"], "offsets" in reported) == (4, 4, 2, False)
     checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
     assert len(checks) == 6
     assert {check.passed for check in checks.values()} == {True}

@@ -27,7 +27,7 @@ from tests.ingest.parsed_file import ParsedCounts, parsed
 
 OURS = {column.name for column in (*LOAD_COLUMNS, RESCUED)}
 # A person who reads why a file was refused must also read what to do.
-ADVICE = re.compile(r"[;:,] .*\b(land|declare|mend|rename|write|double|quote|end|leave|let|keep|name|add|expected)\b|\?$")
+ADVICE = re.compile(r"[;:,] .*\b(land|declare|fix|rename|write|double|quote|end|leave|let|keep|name|add|expected)\b|\?$")
 
 
 def landed(con: duckdb.DuckDBPyConnection, case: Case, folder: Path) -> ParsedCounts:

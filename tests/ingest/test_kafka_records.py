@@ -99,7 +99,7 @@ def test_offsets_that_are_missing_or_doubled_are_found() -> None:
     assert "t/3: 10 rows, 9 offsets of 0 to 9" in found.description
 
 
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
+def test_a_topic_that_was_recreated_is_not_taken_for_the_old_one() -> None:
     offset_range = OffsetRange(offsets_of(0, 7), offsets_of(10, 20))
     assert _missing({"t": {0: 10, 1: 5}, "gone": {0: 3}}, offset_range) == [Gap("t", 1, 5, 6)]
     with pytest.raises(
@@ -189,7 +189,7 @@ def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
 
 
 @pytest.mark.stack
-def test_an_expired_topic_is_an_error_or_a_gap_that_is_told(bronze: Bronze) -> None:
+def test_an_expired_topic_is_an_error_or_a_gap_that_is_reported(bronze: Bronze) -> None:
     bronze.send(300)
     bronze.ingest()
     bronze.send(300)
@@ -267,20 +267,25 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
         return {name: value.value for name, value in event.metadata.items()}, passed
 
     bronze.send(300)
-    told, passed = materialized()
+    reported, passed = materialized()
     assert len(passed) == 6
     assert set(passed.values()) == {True}
-    assert (told["dagster/row_count"], told["rows added"], told["records read"], told["batches"]) == (300, 300, 300, 2)
-    assert (told["offsets behind"], told["ratify/versions"]) == (0, [0, 1, 2])
-    assert (told["topics"], told["consumer group"]) == (bronze.topic, "ratify")
-    assert told["processedRowsPerSecond"] > 0
-    assert told["bytes written"] > 0
+    assert (reported["dagster/row_count"], reported["rows added"], reported["records read"], reported["batches"]) == (
+        300,
+        300,
+        300,
+        2,
+    )
+    assert (reported["offsets behind"], reported["ratify/versions"]) == (0, [0, 1, 2])
+    assert (reported["topics"], reported["consumer group"]) == (bronze.topic, "ratify")
+    assert reported["processedRowsPerSecond"] > 0
+    assert reported["bytes written"] > 0
     assert offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS)) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
-    # What a run committed that died before it could tell is told by the next one.
+    # What a run committed that died before it could report is reported by the next one.
     bronze.send(30)
     ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))
-    told, passed = materialized()
-    assert (told["records read"], told["rows added"], told["ratify/versions"]) == (0, 30, [3])
+    reported, passed = materialized()
+    assert (reported["records read"], reported["rows added"], reported["ratify/versions"]) == (0, 30, [3])
     assert set(passed.values()) == {True}
 
 

@@ -45,7 +45,7 @@ def test_a_run_that_is_killed_is_taken_over_by_the_next(
         wait_until(lambda: lake.version(table) >= 2)
         streamer.kill()
         streamer.all_sent.touch()
-        assert streamer.process.wait(180) == 0, streamer.said
+        assert streamer.process.wait(180) == 0, streamer.output
     finally:
         streamer.process.kill()
     assert_exact(lake.spark, kafka, table, fresh_topic)

@@ -1,4 +1,4 @@
-"""Many writers on one table: each file's rows once, whatever is told twice, killed, or never answered."""
+"""Many writers on one table: each file's rows once, whatever is delivered twice, killed, or never answered."""
 
 import os
 import random
@@ -151,15 +151,16 @@ def test_answers_that_are_lost_at_length(files: Files) -> None:
 
 def chaos(files: Files, folder: Path, home: Path, *, writers: int, count: int, kills: int, catalog_kills: int) -> None:
     """Writers are killed at random moments of their work, `kills` times each, and the catalog in between; a tenth of the
-    files is landed twice under two names, and of a third of them two writers are told."""
+    files is landed twice under two names, and a third of them go to two writers."""
     chance = files.chance
     first = [files.land(number) for number in range(count - count // 10)]
     again = [files.land_again(path) for path in chance.sample(first, count // 10)]
-    told = [*first, *again]
-    told += chance.sample(told, count // 3)
-    chance.shuffle(told)
+    deliveries = [*first, *again]
+    deliveries += chance.sample(deliveries, count // 3)
+    chance.shuffle(deliveries)
     working = [
-        Writer(folder, home, files.root, files.source.table.name, told[number::writers], number) for number in range(writers)
+        Writer(folder, home, files.root, files.source.table.name, deliveries[number::writers], number)
+        for number in range(writers)
     ]
     if files.lake.stack.catalog.pid is None:
         # Somebody else's server is not ours to kill.
@@ -169,16 +170,16 @@ def chaos(files: Files, folder: Path, home: Path, *, writers: int, count: int, k
     deadline = time.monotonic() + 1500
     try:
         while any(writer.process.poll() is None for writer in working):
-            assert time.monotonic() < deadline, [writer.said for writer in working]
+            assert time.monotonic() < deadline, [writer.output for writer in working]
             for writer in working:
-                assert writer.process.poll() in (None, 0), writer.said
+                assert writer.process.poll() in (None, 0), writer.output
             due = [moment for moment in moments if working[moment[1]].done / working[moment[1]].total >= moment[0]]
             for moment in due[:1]:
                 time.sleep(chance.uniform(0, 0.3))
                 moments.remove(moment)
                 # One that has ended meanwhile is started once more: it then has nothing to do.
                 working[moment[1]].kill()
-            if catalog_moments and sum(writer.done for writer in working) / len(told) >= catalog_moments[0]:
+            if catalog_moments and sum(writer.done for writer in working) / len(deliveries) >= catalog_moments[0]:
                 catalog_moments.pop(0)
                 kill_catalog(files.lake)
             time.sleep(0.02)

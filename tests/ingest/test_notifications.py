@@ -84,7 +84,7 @@ def test_shapes(text: str, keys: list[str]) -> None:
         (" " * (MAX_BYTES + 1), "longer than"),
     ],
 )
-def test_rubbish_is_told_with_its_reason(text: str, reason: str) -> None:
+def test_rubbish_is_reported_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(BadMessage, match=reason):
         created(text)
 

@@ -68,7 +68,7 @@ def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path)
     ]
     validated(landing)
     assert landing.waiting() == []
-    # Told again it changes nothing; the first content, landed once more, takes the place back.
+    # Loaded again it changes nothing; the first content, landed once more, takes the place back.
     assert landing.fates(landing.load("1.csv")) == {"1.csv": (Status.REPEATED, 0, "its bytes were loaded before")}
     landing.put("1.csv", HEADER + "AA,first\nBB,first\n")
     assert landing.load("1.csv").added == 1

@@ -212,7 +212,7 @@ def test_a_lost_index_costs_a_listing_and_never_an_old_run_key(tmp_path: Path, i
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"no database" * 1000])
-def test_a_damaged_index_is_said_and_made_anew(tmp_path: Path, instance: dg.DagsterInstance, rubbish: bytes) -> None:
+def test_a_damaged_index_is_reported_and_recreated(tmp_path: Path, instance: dg.DagsterInstance, rubbish: bytes) -> None:
     land(tmp_path / "zone", "trips/1.csv")
     first = evaluate(instance, tmp_path / "zone")
     (index,) = (tmp_path / "home" / "discovery").glob("*.sqlite")
@@ -222,7 +222,7 @@ def test_a_damaged_index_is_said_and_made_anew(tmp_path: Path, instance: dg.Dags
     assert requested(evaluate(instance, tmp_path / "zone", first.cursor)) == ["trips/1.csv"]
 
 
-def test_a_cursor_of_an_older_form_begins_anew(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_cursor_of_an_older_form_starts_over(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     land(tmp_path / "zone", "trips/1.csv")
     old = json.dumps({"seen": {"trips/1.csv": "1"}, "open": {}, "given_up": {}})
     assert requested(evaluate(instance, tmp_path / "zone", old)) == ["trips/1.csv"]

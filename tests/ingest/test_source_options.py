@@ -33,8 +33,8 @@ def test_a_name_says_its_format(name: str, form: Format | None) -> None:
     [
         ({"new_columns": NewColumns.ADD}, "added to an evolving schema only"),
         ({"new_columns": NewColumns.RESCUE}, "needs the column _rescued_data"),
-        ({"encoding": "utf-9"}, "no encoding is called 'utf-9'"),
-        ({"encoding": "base64"}, "no encoding is called 'base64'"),
+        ({"encoding": "utf-9"}, "there is no encoding 'utf-9'"),
+        ({"encoding": "base64"}, "there is no encoding 'base64'"),
         ({"csv": CsvDialect(header=False)}, "need a declared header"),
     ],
 )

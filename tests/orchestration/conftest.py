@@ -1,4 +1,4 @@
-"""A catalog with the tables that files are loaded into, made without Spark, in a process that can be told its address."""
+"""A catalog with the tables that files are loaded into, made without Spark; processes find it by their environment."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing

@@ -30,7 +30,7 @@ def ratify(home: Path, *arguments: str, timeout: float = 1500, **more: str) -> s
 def invoke(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command within this process, which saves the 3 to 5 s of CPU that a start costs."""
     unset = {name: None for name in os.environ if name.startswith(OURS)}
-    result = CliRunner().invoke(app, arguments, env={**unset, "RATIFY_HOME": str(home), **more})
+    result = CliRunner().invoke(app, arguments, env={**unset, "RATIFY_HOME": str(home), "COLUMNS": "200", **more})
     if result.exception and not isinstance(result.exception, SystemExit):
         # A person would see a traceback.
         raise result.exception

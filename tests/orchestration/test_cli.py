@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
-    """A Unity Catalog server of another owner: known by its URL and token alone."""
+    """A Unity Catalog server of another owner: of which only the URL and the token are known."""
     server = CatalogProcess.start(tmp_path, catalog="main")
     yield server
     server.stop()
@@ -84,7 +84,7 @@ def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> No
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("a stack that is stopped")
+@pytest.mark.xdist_group("own stack")
 def test_up_history_sql_status_down(new_home: Path) -> None:
     assert ratify(new_home, "up", "--kafka").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
@@ -120,8 +120,8 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
 @pytest.mark.long
 def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
-    there = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
-    demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **there)
+    other_server = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
+    demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **other_server)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "main.gold.carrier_daily_snapshot" in demo.stdout
     assert "quarantined" in demo.stdout
@@ -158,7 +158,7 @@ def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_ki
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("a demo that is killed")
+@pytest.mark.xdist_group("own stack")
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(

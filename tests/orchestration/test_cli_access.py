@@ -40,42 +40,42 @@ def ratify(*words: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
-def told(*words: str) -> list[dict[str, str]]:
+def result_of(*words: str) -> list[dict[str, str]]:
     answer = ratify(*words, "--json")
     assert answer.exit_code == 0, answer.stderr
     return json.loads(answer.stdout)
 
 
 def test_from_a_principal_to_its_end(server: CatalogProcess) -> None:
-    [made] = told("principal", "create", "bob")
-    assert made in told("principal", "list")
+    [made] = result_of("principal", "create", "bob")
+    assert made in result_of("principal", "list")
     token = ratify("principal", "token", "bob", "--days", "1", "--comment", "laptop")
     bob = WorkspaceClient(host=server.url, token=token.stdout.strip(), auth_type="pat")
     with pytest.raises(PermissionDenied):
         bob.catalogs.get("ratify")
-    assert told("grant", "use catalog, SELECT", "on", "ratify", "to", "bob") == [
+    assert result_of("grant", "use catalog, SELECT", "on", "ratify", "to", "bob") == [
         {"principal": "bob", "privileges": "SELECT, USE CATALOG"}
     ]
     assert bob.catalogs.get("ratify").name == "ratify"
-    assert {"principal": "bob", "privileges": "SELECT, USE CATALOG"} in told("grants", "ratify")
-    assert told("revoke", "USE", "CATALOG", "on", "catalog", "ratify", "from", "bob") == [
+    assert {"principal": "bob", "privileges": "SELECT, USE CATALOG"} in result_of("grants", "ratify")
+    assert result_of("revoke", "USE", "CATALOG", "on", "catalog", "ratify", "from", "bob") == [
         {"principal": "bob", "privileges": "SELECT"}
     ]
     with pytest.raises(PermissionDenied):
         bob.catalogs.get("ratify")
-    [listed] = told("principal", "credentials", "bob")
+    [listed] = result_of("principal", "credentials", "bob")
     assert (listed["kind"], listed["comment"]) == ("token", "laptop")
     assert ratify("principal", "revoke", "bob", listed["id"]).exit_code == 0
     with pytest.raises(Unauthenticated):
         list(bob.catalogs.list())
     assert ratify("principal", "delete", "bob").exit_code == 0
-    assert made not in told("principal", "list")
+    assert made not in result_of("principal", "list")
 
 
 def test_a_secret_is_for_the_environment_and_shown_once(server: CatalogProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    told("principal", "create", "m2m")
-    [made] = told("principal", "secret", "m2m", "--days", "1")
-    [listed] = told("principal", "credentials", "m2m")
+    result_of("principal", "create", "m2m")
+    [made] = result_of("principal", "secret", "m2m", "--days", "1")
+    [listed] = result_of("principal", "credentials", "m2m")
     assert (listed["kind"], listed["id"]) == ("secret", made["id"])
     assert made["client_secret"] not in ratify("principal", "credentials", "m2m").output
     for name, value in (("HOST", server.url), ("CLIENT_ID", made["client_id"]), ("CLIENT_SECRET", made["client_secret"])):
@@ -93,7 +93,7 @@ def test_a_secret_is_for_the_environment_and_shown_once(server: CatalogProcess, 
 
 
 def test_a_token_alone_is_on_stdout(server: CatalogProcess) -> None:
-    told("principal", "create", "script")
+    result_of("principal", "create", "script")
     answer = ratify("principal", "token", "script")
     assert answer.stdout.count("\n") == 1
     headers = {"Authorization": f"Bearer {answer.stdout.strip()}"}
@@ -102,14 +102,14 @@ def test_a_token_alone_is_on_stdout(server: CatalogProcess) -> None:
 
 
 def test_grants_on_the_metastore(server: CatalogProcess) -> None:
-    told("principal", "create", "maker")
-    [granted] = told("grant", "CREATE CATALOG", "on", "metastore", "to", "maker")
+    result_of("principal", "create", "maker")
+    [granted] = result_of("grant", "CREATE CATALOG", "on", "metastore", "to", "maker")
     assert granted == {"principal": "maker", "privileges": "CREATE CATALOG"}
-    assert granted in told("grants", "metastore")
+    assert granted in result_of("grants", "metastore")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("grant SELECT ratify to bob", "is not of the form"),
         ("grant SELECT on ratify from bob", "is not of the form"),
@@ -125,7 +125,7 @@ def test_grants_on_the_metastore(server: CatalogProcess) -> None:
         ("principal create a/b", "displayName"),
     ],
 )
-def test_errors_say_what_to_do(words: str, said: str) -> None:
+def test_errors_say_what_to_do(words: str, message: str) -> None:
     answer = ratify(*words.split())
     assert answer.exit_code == 1, answer.output
-    assert said in " ".join(answer.stderr.split())
+    assert message in " ".join(answer.stderr.split())

@@ -62,13 +62,13 @@ def ratify(*words: str) -> str:
 
 def shape(client: WorkspaceClient, catalog: str) -> dict[str, object]:
     """What must be the same on both servers."""
-    told: dict[str, object] = {}
+    found: dict[str, object] = {}
     for table in client.tables.list(catalog, "s"):
         own = ("delta.last", "delta.rowTracking.", "io.")
-        kept = {key: value for key, value in (table.properties or {}).items() if not key.startswith(own)}
+        properties = {key: value for key, value in (table.properties or {}).items() if not key.startswith(own)}
         columns = [(c.name, c.type_text, c.comment, c.nullable, c.partition_index) for c in table.columns or []]
-        told[table.name or ""] = (columns, table.comment, kept, table.table_type)
-    return told
+        found[table.name or ""] = (columns, table.comment, properties, table.table_type)
+    return found
 
 
 @pytest.mark.stack

@@ -40,42 +40,42 @@ def command(*paths: object, writers: int = 2) -> list[str]:
 
 
 def ingested(target: LoadTarget, home: Path, *paths: object) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what was said."""
+    """The exit code, and the report."""
     asked = ratify(home, *command(*paths), **target.environment)
     assert asked.stdout, asked.stderr
     return asked.returncode, json.loads(asked.stdout)
 
 
-def numbers(said: dict[str, Any]) -> dict[str, int]:
-    return {name: said[name] for name in ("files", "loaded", "rows", "skipped", "quarantined", "not begun")}
+def numbers(report: dict[str, Any]) -> dict[str, int]:
+    return {name: report[name] for name in ("files", "loaded", "rows", "skipped", "quarantined", "not begun")}
 
 
 def test_files_are_loaded_once_and_skipped_after_that(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     names = put(files, *(f"n{number:02}" for number in range(8)))
     (files / "deep" / "again.csv").write_bytes((files / "n00.csv").read_bytes())
-    code, said = ingested(target, tmp_path, files, files / "n0*.csv", f"{files}/../files/n01.csv", files.as_uri())
+    code, report = ingested(target, tmp_path, files, files / "n0*.csv", f"{files}/../files/n01.csv", files.as_uri())
     assert code == 0
     # `again` and `n00` have the same bytes: which of them is loaded is a matter of who comes first.
-    assert numbers(said) == {"files": 9, "loaded": 8, "rows": 8, "skipped": 1, "quarantined": 0, "not begun": 0}
+    assert numbers(report) == {"files": 9, "loaded": 8, "rows": 8, "skipped": 1, "quarantined": 0, "not begun": 0}
     assert target.names() == dict.fromkeys(names, 1)
     assert len(target.ledger()) == 9
     paths = target.rows("SELECT DISTINCT _source_file[:7] FROM uc.bronze.airlines")
     assert paths == [("file://",)]
 
     put(files, "n08")
-    code, said = ingested(target, tmp_path, files)
+    code, report = ingested(target, tmp_path, files)
     assert code == 0
-    assert numbers(said) == {"files": 10, "loaded": 1, "rows": 1, "skipped": 9, "quarantined": 0, "not begun": 0}
+    assert numbers(report) == {"files": 10, "loaded": 1, "rows": 1, "skipped": 9, "quarantined": 0, "not begun": 0}
     assert target.names() == dict.fromkeys([*names, "n08"], 1)
 
 
-def test_a_file_that_is_refused_is_told_each_time(target: LoadTarget, files: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_refused_is_reported_each_time(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     put(files, "good")
     (files / "cut.csv").write_text(f"{HEADER}XX,cu")
     for loaded in (1, 0):
-        code, said = ingested(target, tmp_path, files)
-        assert (code, said["loaded"], said["skipped"], said["quarantined"]) == (1, loaded, 1 - loaded, 1)
-        (refused,) = said["refused"]
+        code, report = ingested(target, tmp_path, files)
+        assert (code, report["loaded"], report["skipped"], report["quarantined"]) == (1, loaded, 1 - loaded, 1)
+        (refused,) = report["refused"]
         assert refused["file"] == (files / "cut.csv").as_uri()
         assert "cut off" in refused["reason"]
     assert target.ledger() == {"good.csv": ("loaded", 1), "cut.csv": ("quarantined", 0)}
@@ -90,16 +90,16 @@ def test_the_landing_zone_s_files_keep_their_names(target: LoadTarget, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("nothing.csv", "--table", "bronze.airlines"), "check the name"),
         (("nothing.csv", "--table", "bronze.other"), "there are bronze.flights_raw, bronze.airlines"),
     ],
 )
-def test_what_is_not_there_is_named(target: LoadTarget, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_missing_is_named(target: LoadTarget, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     asked = invoke(tmp_path, "ingest", *arguments, **target.environment)
     assert asked.returncode == 1
-    assert said in asked.stderr.replace("\n", " ")
+    assert message in asked.stderr.replace("\n", " ")
     assert "Traceback" not in asked.stderr
 
 
@@ -151,23 +151,23 @@ class Started:
 
 
 @pytest.mark.long
-def test_after_an_interrupt_what_is_told_is_what_is_in(target: LoadTarget, files: Path, tmp_path: Path) -> None:
+def test_after_an_interrupt_what_is_reported_is_what_is_in(target: LoadTarget, files: Path, tmp_path: Path) -> None:
     started = Started(target, files, tmp_path)
     started.until_a_batch_is_in()
     # As the terminal does: to the command and to all that it started.
     os.killpg(started.process.pid, signal.SIGINT)
     out, err = started.process.communicate(timeout=60)
-    said = json.loads(out)
+    report = json.loads(out)
     assert started.process.returncode == 130
-    assert said["interrupted"] is True
+    assert report["interrupted"] is True
     assert "Traceback" not in err
-    assert 0 < said["loaded"] < 600
-    assert said["not begun"] == 600 - said["loaded"]
-    assert sum(target.names().values()) == said["rows"] == len(target.ledger())
+    assert 0 < report["loaded"] < 600
+    assert report["not begun"] == 600 - report["loaded"]
+    assert sum(target.names().values()) == report["rows"] == len(target.ledger())
     started.assert_gone()
 
     code, again = ingested(target, tmp_path, files)
-    assert (code, again["skipped"], again["loaded"]) == (0, said["loaded"], said["not begun"])
+    assert (code, again["skipped"], again["loaded"]) == (0, report["loaded"], report["not begun"])
     assert target.names() == dict.fromkeys(started.names, 1)
 
 
@@ -191,9 +191,9 @@ def test_a_batch_that_fails_ends_it(target: LoadTarget, files: Path, tmp_path: P
     with target.server.client() as admin:
         reader = ClientPrincipal.create(admin, *READ).token()
     asked = ratify(tmp_path, *command(files), **{**target.environment, "UNITY_TOKEN": reader})
-    said = json.loads(asked.stdout)
+    report = json.loads(asked.stdout)
     assert asked.returncode == 1
-    assert said["failed"].startswith("CatalogDenied")
-    assert (said["loaded"], said["not begun"], said["interrupted"]) == (0, 200, False)
+    assert report["failed"].startswith("CatalogDenied")
+    assert (report["loaded"], report["not begun"], report["interrupted"]) == (0, 200, False)
     assert "Traceback" not in asked.stderr
     assert target.names() == {}

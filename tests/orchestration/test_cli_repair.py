@@ -30,8 +30,8 @@ def test_repair(lake: Lakehouse) -> None:
     for file in (loaded, inserted):
         log.storage.remove(file.path)
 
-    said = ratify("repair", name, "--dry-run")
-    assert "2 files would be taken out." in said
+    output = ratify("repair", name, "--dry-run")
+    assert "2 files would be taken out." in output
     assert lake.version(table) == 2
     planned = json.loads(ratify("repair", lake.full(table), "--dry-run", "--json"))
     assert {row.pop("file") for row in planned} == {loaded.path, inserted.path}
@@ -39,9 +39,9 @@ def test_repair(lake: Lakehouse) -> None:
     assert by_spark == {"rows": 1, "version": 2, "rows come back": False}
     assert ours == {"rows": 1, "version": 1, "rows come back": True}
 
-    said = ratify("repair", name)
-    assert "2 files taken out in version 3." in said
-    assert "Load again:\n  day:[1]\n" in said
-    assert "Rows that no load brings back: 1." in said
+    output = ratify("repair", name)
+    assert "2 files taken out in version 3." in output
+    assert "Load again:\n  day:[1]\n" in output
+    assert "Rows that no load brings back: 1." in output
     assert lake.rows(table) == []
     assert "(no rows)" in ratify("repair", name)

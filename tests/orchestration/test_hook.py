@@ -102,7 +102,7 @@ def _chunks() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("content", "token", "status", "said"),
+    ("content", "token", "status", "message"),
     [
         (s3_event("trips/1.csv"), "", 401, "Authorization"),
         (s3_event("trips/1.csv"), "wrong", 401, "Authorization"),
@@ -112,10 +112,10 @@ def _chunks() -> Iterator[bytes]:
         (_chunks, None, 413, "at most"),
     ],
 )
-def test_what_is_refused_is_not_kept(lasting_hook: Hook, content: Any, token: str | None, status: int, said: str) -> None:
+def test_what_is_refused_is_not_kept(lasting_hook: Hook, content: Any, token: str | None, status: int, message: str) -> None:
     answer = lasting_hook.post(content() if callable(content) else content, token)
     assert answer.status_code == status
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
     assert lasting_hook.messages() == []
 
 

@@ -23,8 +23,8 @@ def instance() -> Generator[dg.DagsterInstance]:
 
 def tick(instance: dg.DagsterInstance, kafka: Kafka) -> dg.RunRequest | str:
     context = dg.build_sensor_context(instance=instance, resources={"kafka": kafka})
-    said = tracker_events_sensor(context)
-    return said.skip_message or "" if isinstance(said, dg.SkipReason) else said  # type: ignore[return-value]
+    result = tracker_events_sensor(context)
+    return result.skip_message or "" if isinstance(result, dg.SkipReason) else result  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
         assert isinstance(tick(instance, nowhere), dg.RunRequest)
         source = FileSource(SourceOptions())
         source.look()
-        told = source.progress(None, None, StreamOptions()).more  # type: ignore[arg-type]
-        instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata=told))
+        reported = source.progress(None, None, StreamOptions()).more  # type: ignore[arg-type]
+        instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata=reported))
         assert tick(instance, nowhere) == f"Nothing new in {folder}."
     monkeypatch.setenv("TRACKER_SOURCE", "rate")
     assert "start a run by hand" in str(tick(instance, nowhere))

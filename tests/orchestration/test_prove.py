@@ -134,13 +134,13 @@ def test_what_is_killed_is_made_good_by_the_next(lake: Lakehouse, home: Path) ->
             [RATIFY, "prove", "-a"], env=environment(home), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         assert proof.stderr is not None
-        said = list[str]()
+        lines = list[str]()
         for line in proof.stderr:
-            said.append(line)
+            lines.append(line)
             if line.startswith(f"{step} …"):
                 break
         else:
-            pytest.fail(f"{step} was not reached: {''.join(said)}")
+            pytest.fail(f"{step} was not reached: {''.join(lines)}")
         time.sleep(random.uniform(0.05, 0.5 if step in {"duckdb_read", "duckdb_insert", "cleanup"} else 5))  # noqa: S311
         proof.kill()
         proof.wait(10)

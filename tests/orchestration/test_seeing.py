@@ -65,7 +65,7 @@ def test_the_numbers_of_a_load() -> None:
     assert not any(name.startswith(("lag", "seconds")) for name in numbers([]))
 
 
-def test_the_numbers_of_the_book() -> None:
+def test_the_numbers_of_the_ledger() -> None:
     waiting = [LandedFile(name, 1, "f", NOON - dt.timedelta(seconds=age)) for name, age in (("1", 5), ("2", 30))]
     sums = dict.fromkeys(Status, Total()) | {Status.LOADED: Total(3, 20, 500), Status.QUARANTINED: Total(1, 0, 7)}
     found = ledger_numbers(sums, "bronze.t", [*waiting, LandedFile("3", 1, "f")], NOON)
@@ -119,7 +119,7 @@ def test_a_run_shows_what_it_did(loaded: dg.DagsterInstance) -> None:
     assert [line for line in logged if "airlines-cut.csv: quarantined" in line]
 
 
-def test_the_book_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
+def test_the_ledger_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
     """By the UI's own GraphQL, on the project's own definitions."""
     query = """query Page($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
         definition { description groupName }

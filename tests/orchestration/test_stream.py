@@ -119,7 +119,7 @@ def test_it_is_started_watched_killed_and_stopped(
         assert isinstance(tick, dg.SkipReason)
         assert "The stream runs" in (tick.skip_message or "")
 
-    # What it did is told to Dagster at the end of a round, with the expectations as checks.
+    # What it did is reported to Dagster at the end of a round, with the expectations as checks.
     with dagster_instance() as instance:
 
         def reported() -> int:

@@ -49,9 +49,9 @@ class Streams(Killable):
     def wait_until(self, check: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not check():
-            assert time.monotonic() < deadline, self.said
+            assert time.monotonic() < deadline, self.output
             # Nothing that is killed may end the streams: they go on by themselves.
-            assert self.process.poll() is None, self.said
+            assert self.process.poll() is None, self.output
             time.sleep(0.5)
 
 
@@ -104,7 +104,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
             with closing(Spark(catalog=catalog)) as spark:
                 streams.wait_until(lambda: records_read(spark) == EVENTS)
                 streams.process.send_signal(signal.SIGTERM)
-                assert streams.process.wait(120) == 0, streams.said
+                assert streams.process.wait(120) == 0, streams.output
                 assert_exact(spark, kafka, TRACKER_EVENTS_RAW, topic)
                 assert_as_sent(spark, sent[0])
                 assert_as_by_a_clean_run(spark, kafka)

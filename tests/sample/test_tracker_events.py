@@ -281,7 +281,7 @@ def test_in_any_cut_and_from_bronze_alone_when_the_topic_has_expired_it_is_the_s
 
 
 @pytest.mark.long
-def test_after_a_refresh_of_bronze_silver_is_made_anew_where_nothing_is_lost(feed: Feed) -> None:
+def test_after_a_refresh_of_bronze_silver_is_rebuilt_where_nothing_is_lost(feed: Feed) -> None:
     lake = feed.lake
     sent = send(feed.kafka, Simulation(2000, bad=0.01, seed=3), feed.topic)
     assert feed.ingest() == 2000

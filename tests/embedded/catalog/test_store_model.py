@@ -182,7 +182,7 @@ class CatalogMachine(RuleBasedStateMachine):
             self.model[name].properties["note"] = value
 
     @rule(name=NAMES)
-    def write_to_a_table_that_was_made_anew(self, name: str) -> None:
+    def write_to_a_table_that_was_recreated(self, name: str) -> None:
         self.expect(UpdateRequirementConflictError, name, published(0), table_id=str(uuid.uuid4()))
 
     @rule()
