@@ -33,7 +33,7 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs several processes. The files of one group run one after the other, in one of them; any other file is a group
+# `make test` runs several processes. The files of one group run one after the other in one process; any other file is a group
 # of its own. These groups and files take longest, and start first, so that all processes end at about the same time.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "the tables of the tracker's events, and the broker, which one test kills": (
