@@ -33,8 +33,8 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs several processes. The files of one group run one after the other in one process; any other file is a group
-# of its own. These groups and files take longest, and start first, so that all processes end at about the same time.
+# `make test` runs several processes. The files of one group run one after the other in one process; any other file is one
+# group. These groups and files take longest, and start first, so that all processes end at about the same time.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "the tables of the tracker's events, and the broker, which one test kills": (
         "sample/test_tracker_events.py",
