@@ -38,7 +38,7 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
 # Three processes keep two cores busy, because a test often waits; all of them share one stack. tests/conftest.py says which
 # tests run beside each other.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
 
 # The tests' Java servers live for minutes: the optimizing compiler would take half of their time.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1

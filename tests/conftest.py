@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -32,19 +33,65 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs several processes. The tests of one group run one after the other, in one of them. A file is a group. Who
-# shares more, names it: "tracker" (the tables of the tracker's events, and the broker, which one of them kills),
-# "tpch" (the proof's schema), "landed files" (the ledger of files), "own stack" (memory: a Spark beside that of the run).
-# These groups and files take longest, and start first, so that all processes end at about the same time.
-_LONGEST_FIRST = (
-    "tracker",
-    "own stack",
-    "tpch",
-    "landed files",
-    "resources/test_table_stream.py",
-    "clients/test_spark_client.py",
-    "resources/test_duckdb_engine.py",
-)
+# `make test` runs several processes. The files of one group run one after the other in one process; any other file is one
+# group. These groups and files take longest, and start first, so that all processes end at about the same time.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "the tables of the tracker's events, and the broker, which one test kills": (
+        "sample/test_tracker_events.py",
+        "orchestration/test_stream.py",
+        "orchestration/test_simulate.py",
+        "orchestration/test_stream_chaos.py",
+        "ingest/test_kafka_records.py",
+        "ingest/test_kafka_records_chaos.py",
+        "ingest/test_file_records.py",
+        "resources/test_kafka_client.py",
+    ),
+    "a Spark of their own, which takes memory beside that of the run": (
+        "orchestration/test_ui.py",
+        "orchestration/test_cli.py",
+        "embedded/test_spark_s3.py",
+        "embedded/test_embedded_stack.py",
+    ),
+    "the schema of the proof": (
+        "orchestration/test_prove.py",
+        "assets/test_flink_step.py",
+        "assets/test_workspace_setup.py",
+    ),
+    "the ledger of files": (
+        "components/test_checks.py",
+        "ingest/test_batch_loading.py",
+        "ingest/test_many_writers.py",
+        "ingest/test_rewrite_policies.py",
+        "sample/test_silver_flights.py",
+    ),
+    "": ("resources/test_table_stream.py", "clients/test_spark_client.py", "resources/test_duckdb_engine.py"),
+}
+_FILES = [(group or file, file) for group, files in _GROUPS.items() for file in files]
+
+
+def _group(nodeid: str) -> str:
+    path = nodeid.partition("::")[0]
+    return next((group for group, file in _FILES if path.endswith(file)), path)
+
+
+def _rank(item: pytest.Item) -> int:
+    groups = [group for group, _ in _FILES]
+    group = _group(item.nodeid)
+    return groups.index(group) if group in groups else len(groups)
+
+
+# pytest-xdist 3.8 has groups by a marker, which it writes into node ids; with pytest 9.2 it cannot.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole groups, in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,25 +100,13 @@ def pytest_configure(config: pytest.Config) -> None:
         reaper.start()
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is no unit test, and group all: before `pytest_collection_modifyitems`, where pytest-xdist reads the
-    groups."""
-    fixtures = frozenset(getattr(item, "fixturenames", ()))
-    if _SERVERS & fixtures:
-        item.add_marker(pytest.mark.server)
-    if item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group("tracker" if "broker" in fixtures else item.location[0]))
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first."""
+    """Mark the tests that are no unit tests; what takes longest comes first."""
+    for item in items:
+        if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
     items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    group = item.get_closest_marker("xdist_group")
-    name = str(group.args[0]) if group else ""
-    return next((rank for rank, start in enumerate(_LONGEST_FIRST) if name.endswith(start)), len(_LONGEST_FIRST))
 
 
 def say(message: str) -> None:

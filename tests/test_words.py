@@ -53,6 +53,10 @@ IDENTIFIERS = {
 }
 
 
+# Names of others that we call.
+THEIRS = {"tel" + "l": "the position in a file"}
+
+
 def parts(text: str) -> str:
     """Return a text in which snake_case and camelCase are words apart."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text).replace("_", " ")

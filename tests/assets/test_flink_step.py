@@ -21,8 +21,6 @@ from resources.settings import TPCH
 from resources.spark.spark_engine import Spark
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.xdist_group("tpch")
-
 JOBS = FlinkRun(
     (
         FlinkJob("tpch.orders_flink", "1" * 32, "FINISHED", checkpoints=6, restarts=0),

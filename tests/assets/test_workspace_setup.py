@@ -22,8 +22,6 @@ from tests.resources.workspace_server import (
     fake_workspace,
 )
 
-pytestmark = pytest.mark.xdist_group("tpch")
-
 ADMIN = "admin@example.com"
 
 

@@ -15,7 +15,7 @@ from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("landed files")]
+pytestmark = pytest.mark.stack
 
 
 class Table:

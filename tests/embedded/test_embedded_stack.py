@@ -28,7 +28,7 @@ from embedded.stack_state import (
 )
 from tests.conftest import say
 
-pytestmark = [pytest.mark.server, pytest.mark.xdist_group("own stack")]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

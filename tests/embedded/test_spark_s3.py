@@ -17,7 +17,7 @@ from tests.conftest import say
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
 from tests.resources.lakehouse import another_catalog, append, pairs
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("own stack")]
+pytestmark = pytest.mark.stack
 TABLE = "USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
 
 

@@ -17,8 +17,6 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.landing.landing_zone import LandedFile, LandingZone
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.xdist_group("landed files")
-
 HEADER = "carrier,name\n"
 
 

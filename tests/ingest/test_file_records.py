@@ -247,7 +247,6 @@ def test_one_table_of_several_sources_is_not_read_again_from_one_of_them(
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("tracker")
 def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = landed.lake
     monkeypatch.setenv("TRACKER_SOURCE", "files")

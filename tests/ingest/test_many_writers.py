@@ -23,7 +23,7 @@ from tests.ingest.loading_writers import Writer, source_of
 from tests.resources.lakehouse import Lakehouse, another_catalog
 from tests.resources.lost_replies import lost_replies
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("landed files")]
+pytestmark = pytest.mark.stack
 
 
 class Files:

@@ -84,7 +84,6 @@ def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> No
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("own stack")
 def test_up_history_sql_status_down(new_home: Path) -> None:
     assert ratify(new_home, "up", "--kafka").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
@@ -158,7 +157,6 @@ def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_ki
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("own stack")
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(

@@ -19,8 +19,6 @@ from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
 
-pytestmark = pytest.mark.xdist_group("tpch")
-
 
 @pytest.mark.server
 def test_an_engine_has_to_be_named(tmp_path: Path) -> None:

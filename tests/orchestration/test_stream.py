@@ -36,8 +36,6 @@ from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
 
-pytestmark = pytest.mark.xdist_group("tracker")
-
 PATIENCE_S = 600
 
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from orchestration.cli.sample_flights import land_days
 
-pytestmark = [pytest.mark.stack, pytest.mark.browser, pytest.mark.xdist_group("own stack")]
+pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.

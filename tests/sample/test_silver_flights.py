@@ -17,7 +17,7 @@ from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import new_source
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("landed files")]
+pytestmark = pytest.mark.stack
 
 SQL = Path(silver.__file__).parent
 GOOD = dict(

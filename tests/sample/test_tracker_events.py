@@ -53,7 +53,7 @@ from tests.sample.tracker_records import (
     wrapped,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("tracker")]
+pytestmark = pytest.mark.stack
 
 NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
 ALL = (*TABLES, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
