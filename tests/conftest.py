@@ -38,6 +38,8 @@ _SERVERS = frozenset(
 _GROUPS: dict[str, tuple[str, ...]] = {
     "the tables of the tracker's events, and the broker, which one test kills": (
         "sample/test_tracker_events.py",
+        "sample/test_tracker_replay.py",
+        "sample/test_tracker_validation.py",
         "orchestration/test_stream.py",
         "orchestration/test_simulate.py",
         "orchestration/test_stream_chaos.py",

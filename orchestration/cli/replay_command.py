@@ -17,6 +17,6 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Bring a table up to date, then validate its quarantine again; rows that pass are added, exactly once."""
-    from orchestration.cli.quarantine_replay import run_replay
+    from orchestration.cli.replay_run import run_replay
 
     show(f"Replayed into {table}", [run_replay(table, corrections)], as_json=as_json)

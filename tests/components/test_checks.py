@@ -18,7 +18,7 @@ from tests.resources.lakehouse import Lakehouse
 pytestmark = pytest.mark.stack
 
 
-class Table:
+class CheckedTable:
     """One bronze table with its asset and all of its checks, on an instance of its own."""
 
     def __init__(self, lake: Lakehouse, root: Path, instance: dg.DagsterInstance) -> None:
@@ -84,7 +84,7 @@ def failed(verdicts: dict[str, bool]) -> set[str]:
 
 def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        table = Table(lake, tmp_path, instance)
+        table = CheckedTable(lake, tmp_path, instance)
         full_name = lake.full(table.source.table)
         for name in ("1", "2", "3"):
             table.landing.put(f"{name}.csv", HEADER + f"A{name},x\nB{name},y\n")
@@ -119,7 +119,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
 
 def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        table = Table(lake, tmp_path, instance)
+        table = CheckedTable(lake, tmp_path, instance)
         files_present = dg.AssetSelection.checks(table.checks[0])
 
         def found() -> dg.AssetCheckEvaluation:

@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import subprocess
 import textwrap
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,15 +13,15 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
-from packaging.requirements import Requirement
 
 from orchestration import aws_lambda
 from orchestration.aws_lambda import NotAllLoaded, NotAnS3Event, handler
 from resources.errors import CatalogUnavailable
-from tests.bare_environment import build_wheel, closure, environment_with, requirements
+from tests.bare_environment import build_wheel, environment_with
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.ratify_command import environment
+from tests.orchestration.test_lambda_image import installed_extras
 
 pytestmark = pytest.mark.stack
 
@@ -228,7 +226,7 @@ def test_the_same_event_to_several_functions_at_once(function: Function, s3: Mot
     assert target.names() == {"one": 1}
 
 
-class Context:
+class LambdaContext:
     """Lambda's, with a clock that the test sets."""
 
     memory_limit_in_mb = 512
@@ -266,14 +264,14 @@ def failed(answer: dict[str, Any]) -> list[str]:
 
 def test_what_there_is_no_time_for_is_delivered_again(here: Path, target: LoadTarget) -> None:
     # Time for the first batch, and a moment before the second.
-    answer = handler(THREE, Context(60_000, 1))
+    answer = handler(THREE, LambdaContext(60_000, 1))
     assert answer["rows_inserted"] == 1
     assert len(failed(answer)) == 2
     assert {file["reason"] for file in answer["files"] if file["status"] == "left"} == {
         "the function's time was running out"
     }
     assert sum(target.names().values()) == 1
-    again = handler(sqs_event(**{name: put_event(key(name)) for name in failed(answer)}), Context(60_000))
+    again = handler(sqs_event(**{name: put_event(key(name)) for name in failed(answer)}), LambdaContext(60_000))
     assert (again["rows_inserted"], failed(again)) == (2, [])
     assert target.names() == {"one": 1, "two": 1, "three": 1}
 
@@ -281,9 +279,9 @@ def test_what_there_is_no_time_for_is_delivered_again(here: Path, target: LoadTa
 def test_without_a_queue_it_fails_so_that_lambda_tries_again(here: Path, target: LoadTarget) -> None:
     event = put_event(*map(key, ("one", "two", "three")))
     with pytest.raises(NotAllLoaded, match="2 of 3 files were not loaded: the function's time was running out"):
-        handler(event, Context(60_000, 1))
+        handler(event, LambdaContext(60_000, 1))
     assert sum(target.names().values()) == 1
-    again = handler(event, Context(60_000))
+    again = handler(event, LambdaContext(60_000))
     assert (again["rows_inserted"], again["skipped"]) == (2, 1)
     assert "batchItemFailures" not in again
 
@@ -300,7 +298,7 @@ def test_a_message_is_settled_when_all_of_its_files_are(here: Path, monkeypatch:
     event = sqs_event(
         both=put_event(key("one"), key("two")), good=put_event(key("three")), bad="{", test='{"Event":"s3:TestEvent"}'
     )
-    answer = handler(event, Context(60_000))
+    answer = handler(event, LambdaContext(60_000))
     assert failed(answer) == ["bad", "both"]
     assert answer["rows_inserted"] == 2
     assert {file["file"]: file["reason"] for file in answer["files"] if file["status"] == "left"} == {
@@ -310,59 +308,14 @@ def test_a_message_is_settled_when_all_of_its_files_are(here: Path, monkeypatch:
 
 def test_only_what_begins_with_the_prefix_is_taken(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISCOVERY_PREFIX", "reference/airlines-t")
-    answer = handler(put_event(*map(key, ("one", "two", "three")), "../x.csv"), Context(60_000))
+    answer = handler(put_event(*map(key, ("one", "two", "three")), "../x.csv"), LambdaContext(60_000))
     assert fates(answer) == {key("one"): "ignored", key("two"): "loaded", key("three"): "loaded", "../x.csv": "ignored"}
 
 
 @pytest.mark.parametrize("event", [{}, {"Records": []} | {"Records": [{"eventSource": "aws:sns"}]}, {"detail": 1}])
 def test_another_event_is_refused(event: dict[str, Any]) -> None:
     with pytest.raises(NotAnS3Event):
-        handler(event, Context(1000))
-
-
-def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions and their arguments."""
-    text = re.sub(r"^#.*\n", "", (IMAGE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    return [(word, rest) for word, rest in (line.split(maxsplit=1) for line in text.splitlines() if line.strip())]
-
-
-def installed_extras() -> list[str]:
-    """The extras with which the recipe installs the wheel."""
-    (found,) = [
-        match for word, rest in instructions() if word == "RUN" and (match := re.search(r"\.whl\)\[([\w,]+)\]", rest))
-    ]
-    return found[1].split(",")
-
-
-def test_the_recipe_copies_what_there_is_and_names_a_handler() -> None:
-    steps = instructions()
-    assert {word for word, _ in steps} == {"FROM", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT", "CMD"}
-    copies = [rest.split()[:-1] for word, rest in steps if word == "COPY" and not rest.startswith("--from=")]
-    copied = [source for sources in copies for source in sources]
-    assert {"requirements.lock", "resources/", "assets/", "orchestration/"} <= set(copied)
-    # All that the wheel is built from.
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert {*(f"{package}/" for package in build["packages"]), *build["force-include"], "LICENSE", "README.md"} <= set(
-        copied
-    )
-    assert [source for source in copied if not (ROOT / source).exists()] == []
-    ((_, command),) = [step for step in steps if step[0] == "CMD"]
-    module, _, name = json.loads(command)[0].rpartition(".")
-    assert (module, name) == (handler.__module__, handler.__name__)
-    environ = dict(pair.split("=", 1) for word, rest in steps if word == "ENV" for pair in rest.split())
-    assert environ["RATIFY_HOME"].startswith("/tmp/")
-    assert "RATIFY_DUCKDB_EXTENSIONS" in environ
-
-
-def test_the_image_s_packages_have_the_lock_s_versions() -> None:
-    locked = {line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line}
-    assert installed_extras() == ["lambda"]
-    wanted = requirements(*installed_extras())
-    assert closure(wanted) <= locked
-    # What the lock does not have is pinned here.
-    names = {text: Requirement(text) for text in wanted}
-    assert [text for text, one in names.items() if one.name not in locked and "==" not in str(one.specifier)] == []
-    assert {"pyspark", "dagster-webserver", "pandas"} & closure(wanted) == set()
+        handler(event, LambdaContext(1000))
 
 
 def test_the_function_needs_no_more_than_the_image_has(image: Image) -> None:

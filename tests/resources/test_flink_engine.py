@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,14 +18,14 @@ import psutil
 import pytest
 
 from assets.cross_engine.flink_step import OWN, SHARED
-from embedded.jvm_jars import pyspark_jars, read_stamp
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_jars import NEEDED, check_complete, listed
+from resources.flink.flink_jars import NEEDED
 from resources.flink.flink_run import FlinkJob, FlinkRun, read_run
 from resources.flink.flink_sql import FlinkTarget, Insert, flink_type, job_text, unity_catalog
 from resources.redaction import redacted
+from tests.resources.test_flink_jars import jar
 
 TOKEN = "dapi'0123456789abcdef"  # with a quote, as a literal has to have it
 ROOT = Path(__file__).parents[2]
@@ -152,54 +151,6 @@ def test_secrets_are_taken_out_as_they_are_and_as_sql_has_them() -> None:
 
 
 # The jars.
-
-
-def jar(path: Path, *artifacts: str) -> Path:
-    """A jar that has the classes by which those artifacts are known."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in artifacts:
-            archive.writestr(f"{NEEDED[name]}.class", b"")
-    return path
-
-
-def test_a_complete_set_is_accepted_in_any_files(tmp_path: Path) -> None:
-    check_complete([jar(tmp_path / f"{number}.jar", name) for number, name in enumerate(NEEDED)], "here")
-    check_complete([jar(tmp_path / "assembly.jar", *NEEDED)], "here")
-
-
-@pytest.mark.parametrize("lost", [["jts-core"], ["delta-flink", "caffeine"], list(NEEDED)])
-def test_every_missing_artifact_is_named(tmp_path: Path, lost: list[str]) -> None:
-    jars = [jar(tmp_path / f"{name}.jar", name) for name in NEEDED if name not in lost]
-    with pytest.raises(FlinkUnavailable) as error:
-        check_complete(jars, "FLINK_DELTA_JARS (there)")
-    assert error.value.missing == tuple(lost)
-    assert f"FLINK_DELTA_JARS (there): it lacks {', '.join(lost)}. No job was started" in str(error.value)
-    assert "docs/flink.md" in str(error.value)
-
-
-def test_real_jars_are_known_by_their_classes(jars_dir: Path) -> None:
-    """What Spark has of them, and pyspark: all that the registries here can give."""
-    spark = next(found for stamp in jars_dir.glob("*/spark.json") if (found := read_stamp(stamp.parent, "spark")))
-    with pytest.raises(FlinkUnavailable) as error:
-        check_complete([*spark, *pyspark_jars().glob("*.jar")], "there")
-    assert error.value.missing == ("delta-flink", "caffeine", "failsafe")
-
-
-def test_jars_are_taken_from_folders_and_from_lists(tmp_path: Path) -> None:
-    one, two = jar(tmp_path / "a" / "1.jar"), jar(tmp_path / "a" / "2.jar")
-    three = jar(tmp_path / "3.jar")
-    assert listed(str(tmp_path / "a")) == (one, two)
-    assert listed(f"{three}, {one}") == listed(f"{three}{os.pathsep}{one}") == (three, one)
-    with pytest.raises(FlinkUnavailable, match=r"names .*/nowhere, which does not exist"):
-        listed(f"{one},{tmp_path / 'nowhere'}")
-
-
-def test_a_cut_jar_is_named(tmp_path: Path) -> None:
-    whole = jar(tmp_path / "cut.jar", *NEEDED)
-    whole.write_bytes(whole.read_bytes()[:100])
-    with pytest.raises(FlinkUnavailable, match=r"cut\.jar cannot be read as a jar .*download it again"):
-        check_complete([whole], "there")
 
 
 def test_without_a_connector_nothing_is_started(flink: Flink) -> None:

@@ -1,5 +1,43 @@
-"""The engines of the session's stack."""
+"""The engines of the session's stack, and the tracker's tables on it."""
 
-from tests.resources.lakehouse import engines, lake
+from collections.abc import Generator
+from pathlib import Path
 
-__all__ = ["engines", "lake"]
+import pytest
+
+from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
+from assets.silver.tracker_stream import TABLES, ensure_tables
+from resources.kafka.kafka_client import Kafka
+from tests.resources.lakehouse import Lakehouse, engines, lake
+from tests.sample.tracker_lake import ALL, Feed
+
+
+@pytest.fixture(scope="module")
+def tables(engines: Lakehouse) -> Generator[None]:
+    """The tables of the tracker, for this module only: other tests have records of their own."""
+
+    def drop() -> None:
+        for table in ALL:
+            engines.run(f"DROP TABLE IF EXISTS {engines.full(table)}")
+
+    drop()
+    ensure_tables(engines.spark)
+    yield
+    drop()
+
+
+@pytest.fixture
+def tracker(lake: Lakehouse, tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """Empty tables of the tracker, and no checkpoint."""
+    monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
+    for table in (*TABLES, TRACKER_EVENTS_RAW):
+        lake.run(f"DELETE FROM {lake.full(table)}")
+    return lake
+
+
+@pytest.fixture
+def feed(tracker: Lakehouse, kafka: Kafka, fresh_topic: str) -> Feed:
+    return Feed(tracker, kafka, fresh_topic)
+
+
+__all__ = ["engines", "feed", "lake", "tables", "tracker"]

@@ -1,0 +1,148 @@
+"""What the tracker's expectations do with records: Spark validates as plain Python does, and no bytes stop it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.silver import tracker_stream
+from assets.silver.tracker_stream import parsed_sql, stopped, stream
+from assets.silver.tracker_tables import EXPECTATIONS, TRACKER_EVENTS
+from components.checks.reconciliation import records_reconciled
+from components.expectations.expectation_checks import check_results
+from components.expectations.expectation_rules import Action
+from components.expectations.validation import validation_result
+from components.table_asset import asset_key
+from resources.errors import ExpectationFailed
+from tests.resources.lakehouse import Lakehouse
+from tests.sample.tracker_lake import NUMBERS, counts, in_quarantine, versions
+from tests.sample.tracker_records import (
+    EVENT,
+    NOON,
+    RAW_SCHEMA,
+    Record,
+    append,
+    avro,
+    expected,
+    made,
+    text,
+    validate,
+    without_unique,
+)
+
+pytestmark = pytest.mark.stack
+
+
+def test_spark_validates_as_plain_python_does(lake: Lakehouse) -> None:
+    records = made(seed=1, count=1500)
+    frame = lake.spark.session.createDataFrame([record.row for record in records], RAW_SCHEMA)
+    frame.createOrReplaceTempView("tracker_records")
+    validated = (
+        f"SELECT *, unix_micros(time) AS us FROM ({EXPECTATIONS.validated(parsed_sql(lake.spark, 'tracker_records'))})"
+    )
+    rows = {row["offset"]: row for row in lake.run(validated)}
+    assert len(rows) == len(records)
+    for one in map(validate, records):
+        row = rows[one.record.offset]
+        assert without_unique(row["failed"]) == one.failed, one
+        assert row["decided_by"] in {one.decided_by, "one_event_for_user_and_time"}, one
+        if one.decided_by is None:
+            wanted = (
+                one.event["user_id"],
+                round(one.event["time"].timestamp() * 1e6),
+                *(one.event[n] for n in ("version", "model", "heart_bpm", "kcal")),
+            )
+            assert (row["user_id"], row["us"], row["version"], row["model"], row["heart_bpm"], row["kcal"]) == wanted
+        assert (row["value"] is None) == (
+            one.decided_by is None or "quarantine" not in _action(one.decided_by) or one.record.value is None
+        )
+    assert sum(row["decided_by"] is None for row in rows.values()) == len(expected(records).silver) > 50
+    assert {name for one in map(validate, records) for name in one.failed} == {rule.name for rule in EXPECTATIONS.rules}
+
+
+def _action(name: str) -> str:
+    return next(rule.action.value for rule in EXPECTATIONS.rules if rule.name == name)
+
+
+HOSTILE = {
+    "nested beyond any stack": b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    "a number of 3000 digits": b'{"kcal":' + b"9" * 3000 + b"}",
+    "a time that overflows": text(time=9223372036854775807),
+    "a time of an hour only": text(time="10:00"),
+    "control characters": b'{"model":"a\x00b"}',
+    "one half of a surrogate pair": text(time=None).replace(b'"a"', b'"\\ud800"'),
+    "a field twice": b'{"kcal":"x","kcal":1}',
+    "quotes of the wrong kind": b"{'kcal':1}",
+    "a mark of byte order": b"\xef\xbb\xbf" + text(),
+    "bytes that are no text": bytes(range(256)),
+    "Avro's header and nothing else": b"\0\0\0\0\1",
+    "ten megabytes, cut short": b'{"model":"' + b"x" * 10_000_000,
+    "half of a record in Avro": avro(EVENT | {"time": NOON})[:5],
+}
+
+
+def test_no_bytes_stop_the_stream(lake: Lakehouse) -> None:
+    rows = [Record(number, value).row for number, value in enumerate(HOSTILE.values())]
+    lake.spark.session.createDataFrame(rows, RAW_SCHEMA).createOrReplaceTempView("tracker_hostile")
+    found = lake.run(EXPECTATIONS.validated(parsed_sql(lake.spark, "tracker_hostile")))
+    assert {
+        name: row["decided_by"] in _ASIDE
+        for name, row in zip(HOSTILE, sorted(found, key=lambda r: r["offset"]), strict=True)
+    } == dict.fromkeys(HOSTILE, True)
+
+
+_ASIDE = EXPECTATIONS.named(Action.QUARANTINE)
+
+
+def test_an_expectation_that_fails_stops_the_batch(
+    tracker: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tracker, [Record(0, text()), Record(1, text(model="zz", time="2026-01-01T12:01:00Z"))])
+    rules = tuple(
+        replace(rule, predicate="model <> 'zz'", action=Action.FAIL) if rule.name == "model_is_given" else rule
+        for rule in EXPECTATIONS.rules
+    )
+    before = versions(tracker)
+    with monkeypatch.context() as patched:
+        patched.setattr(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=rules))
+        with pytest.raises(ExpectationFailed, match=r"2 records was not committed.*model_is_given \(1\)") as caught:
+            stream(tracker.spark)
+    assert versions(tracker) == before
+    results = {
+        found.check_name: found
+        for found in check_results(
+            replace(EXPECTATIONS, rules=rules), asset_key(TRACKER_EVENTS), validation_result(caught.value.counted)
+        )
+    }
+    found = results["model_is_given"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert '\\"zz\\"' in str(found.metadata["examples"].value)
+    # When the cause is gone it goes on with the same records.
+    assert stream(tracker.spark).numbers["accepted"] == 2
+
+
+def test_what_a_stream_died_of_is_said() -> None:
+    died = [
+        "[STREAM_FAILED] Query",
+        "Traceback:",
+        "  File x",
+        "pyspark.X.ParseException: ",
+        "[PARSE] near 'x'",
+        "JVM stacktrace:",
+    ]
+    assert str(stopped("\n".join([*died, "a.BException: y"]))).endswith("pyspark.X.ParseException: [PARSE] near 'x'")
+    assert str(stopped("Broken\nmore")).endswith("Broken")
+
+
+def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(tracker: Lakehouse) -> None:
+    records = [Record(number, text()[: 20 + number % 30]) for number in range(200)]
+    append(tracker, [*records, Record(200, HOSTILE["ten megabytes, cut short"])])
+    done = stream(tracker.spark)
+    assert done.numbers == dict.fromkeys(NUMBERS, 0) | {"records": 201, "quarantined": 201}
+    results = {found.check_name: found for found in check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)}
+    readable = results["value_is_readable"]
+    assert readable.metadata["failed rate"] == dg.MetadataValue.float(1.0)
+    assert (readable.passed, readable.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert len(in_quarantine(tracker)) == 201
+    assert records_reconciled(counts(tracker)).passed
