@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,30 @@ def test_a_module_that_is_started_by_its_name_counts_as_imported() -> None:
     assert named_modules(ast.parse("run(['-m', 'embedded.catalog', 'a.b'])")) == {"embedded.catalog"}
     assert not may_name("resources/settings.py", "embedded.catalog")
     assert not may_name("ingest/file_source.py", "components.table_asset")
+
+
+MOST_LINES = 350
+# Names that Python or pytest gives.
+GIVEN_NAMES = {"__init__.py", "__main__.py", "conftest.py"}
+
+
+def sources(*suffixes: str) -> list[Path]:
+    return [path for path in tracked() if path.suffix in suffixes]
+
+
+def test_no_module_is_long() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in sources(".py", ".scala")}
+    assert len(lengths) > 300
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_a_module_is_known_by_its_name_alone_and_a_class_by_its_own() -> None:
+    files = [path.name for path in sources(".py", ".scala") if path.name not in GIVEN_NAMES]
+    assert [name for name, count in Counter(files).items() if count > 1] == []
+    trees = [ast.parse(path.read_text()) for path in sources(".py")]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert classes["TableDeclaration"] == 1
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_only_the_settings_read_the_environment() -> None:
