@@ -91,7 +91,9 @@ def find_source(table: str) -> Source:
     """
     names = {source.table_name: source for source in SOURCES}
     if table not in names:
-        raise NoSuchSource(f"No source is declared for {table}; there are {', '.join(names)} (ingest/file_source.py).")
+        raise NoSuchSource(
+            f"No source is declared for {table}; there are {', '.join(names)} (assets/bronze/landed_sources.py)."
+        )
     return names[table]
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig, StackState
+from resources.delta.lost_versions import newest_lost_version
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import AlreadyLoaded
 from tests.conftest import say
@@ -90,9 +91,9 @@ def test_duckdb_appends_to_a_table_that_spark_created(
         append(far, table, "SELECT 1, 'é'", "load 1")
     assert [row["id"] for row in spark_s3.table(table.full_name("ratify")).sort("id").collect()] == [0, 1, 2, 3, 4]
     log = far.log(table.full_name("ratify"))
-    assert log.loser(-1) == -1
+    assert newest_lost_version(log, -1) == -1
     log.storage.write(f"_delta_log/_staged_commits/{3:020d}.{uuid4()}.json", b"{}")
-    assert [log.loser(after) for after in (-1, 2, 3)] == [3, 3, -1]
+    assert [newest_lost_version(log, after) for after in (-1, 2, 3)] == [3, 3, -1]
     assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
 
 

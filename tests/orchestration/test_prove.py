@@ -86,7 +86,7 @@ def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -
     assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
     with lake.duckdb.session() as session:
         run = proof_ledger.current(session)
-        restored = {line.table: line.version for line in run.lines if line.operation == proof_ledger.RESTORE}
+        restored = {entry.table: entry.version for entry in run.entries if entry.operation == proof_ledger.RESTORE}
         assert restored == {"orders": lake.version(TABLES["orders"])}
         # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
         lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
@@ -95,7 +95,7 @@ def test_every_engine_reads_what_the_others_wrote(lake: Lakehouse, home: Path) -
         assert not seen.passed
         for engine in ("Spark", "DuckDB"):
             assert f"nation as DuckDB LOAD left it, read by {engine}" in seen.description
-        as_restored = [replace(line, operation=proof_ledger.RESTORE) for line in run.lines]
+        as_restored = [replace(entry, operation=proof_ledger.RESTORE) for entry in run.entries]
         assert not verify_step.rolled_back(lake.spark, session, as_restored).passed
     assert set(proof_lifecycle.remove(lake.spark)) >= set(TABLES)
     assert proof_lifecycle.remove(lake.spark) == []

@@ -61,6 +61,7 @@ class FakeWorkspace:
         catalogs: Those that there are.
         courses: The answers that statements get, those with such words in them one after the other, the last for ever.
         statements: What was begun, oldest first; `cancelled` has the places in it of those that were cancelled.
+        followed: Places in it of those whose status was requested, so that the client knows their ids.
         callers: Who began them.
         tokens: Access tokens given out, with the time (monotonic) of each.
     """
@@ -71,6 +72,7 @@ class FakeWorkspace:
     catalogs: list[str] = field(default_factory=lambda: ["main", "samples"])
     courses: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
+    followed: set[int] = field(default_factory=set[int])
     callers: list[str] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     tokens: dict[str, float] = field(default_factory=dict)
@@ -131,7 +133,8 @@ class FakeWorkspace:
     def follow(self, request: Request) -> JSONResponse:
         self._caller(request)
         id_ = request.path_params["id"]
-        _, options = self._asked[id_]
+        place, options = self._asked[id_]
+        self.followed.add(place)
         return JSONResponse({"statement_id": id_, **(options.pop(0) if len(options) > 1 else options[0])})
 
     def cancel(self, request: Request) -> JSONResponse:
