@@ -1,5 +1,5 @@
 """What the whole suite shares: one real stack for all of its processes, started by the first test that asks, and which tests
-run beside which (`make test` runs two processes, with `--dist loadgroup`; a file runs in one of them unless it says more).
+run beside which (`make test` runs several processes; see `_GROUPS`).
 """
 
 import os
