@@ -9,6 +9,8 @@ from functools import cache
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
 from resources.distribution import distribution_version
 
+_LOAD_DETAILS = "loadDetails"
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -22,6 +24,7 @@ class Proposal:
         parameters: Likewise.
         metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
         metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
+        load_details: What the commit records of its loads, one JSON object each: see `load_details_of`.
     """
 
     adds: Sequence[DataFile] = ()
@@ -31,6 +34,7 @@ class Proposal:
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
+    load_details: Sequence[Json] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json
         },
         "engineInfo": _engine_info(),
         "txnId": txn_id,
+        **({_LOAD_DETAILS: list(proposal.load_details)} if proposal.load_details else {}),
     }
     actions: list[Json] = [{"commitInfo": info}]
     if proposal.metadata:
@@ -93,6 +98,15 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json
         mark = json.dumps({"rowIdHighWaterMark": row_ids})
         actions.append({"domainMetadata": {"domain": ROW_TRACKING, "configuration": mark, "removed": False}})
     return actions
+
+
+def load_details_of(actions: Sequence[Json]) -> list[Json]:
+    """Return what a commit recorded of its loads, given its actions; none if another writer made it.
+
+    The details are in the `commitInfo`, which may hold any JSON (PROTOCOL.md, "Commit Provenance Information"): they are
+    ratified together with the rows, and no checkpoint carries them along.
+    """
+    return [details for action in actions for details in action.get("commitInfo", {}).get(_LOAD_DETAILS, [])]
 
 
 def catalog_update(

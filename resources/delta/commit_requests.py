@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
-from resources.delta.snapshot import DataFile, Snapshot
+from resources.delta.snapshot import DataFile, Json, Snapshot
 from resources.delta.table_storage import TableStorage
 
 _FOLDER = "_ratify/requests"
@@ -36,12 +36,14 @@ class CommitRequest:
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
         files: The data files.
         fields: The table's columns when the files were written, as Delta's schema has them.
+        load_details: What the commit records of the loads.
     """
 
     path: str
     loads: tuple[str, ...]
     files: tuple[DataFile, ...]
     fields: Sequence[Any]
+    load_details: Sequence[Json]
 
 
 class CommitRequests:
@@ -50,11 +52,18 @@ class CommitRequests:
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
 
-    def post(self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile]) -> CommitRequest:
+    def post(
+        self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile], load_details: Sequence[Json]
+    ) -> CommitRequest:
         """Leave a request for the writer that commits next."""
         path = f"{_FOLDER}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
-        request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields)
-        content = {"loads": request.loads, "files": [asdict(file) for file in files], "fields": snapshot.fields}
+        request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields, load_details)
+        content = {
+            "loads": request.loads,
+            "files": [asdict(file) for file in files],
+            "fields": snapshot.fields,
+            "load_details": load_details,
+        }
         self._storage.write(path, json.dumps(content).encode())
         return request
 
@@ -89,6 +98,6 @@ class CommitRequests:
         try:
             content: dict[str, Any] = json.loads(self._storage.read(path))
             files = tuple(DataFile(**file) for file in content["files"])
-            return CommitRequest(path, tuple(content["loads"]), files, content["fields"])
+            return CommitRequest(path, tuple(content["loads"]), files, content["fields"], content["load_details"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

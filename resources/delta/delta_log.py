@@ -119,7 +119,7 @@ class DeltaLog:
                 self._catch_up(loaded)
         self._loaded = loaded
         snapshot = self._snapshot(loaded)
-        self._state.forget(snapshot.horizon_ms)
+        self._state.forget(snapshot.retained_seconds)
         return snapshot
 
     def files(self, snapshot: Snapshot) -> list[LiveFile]:
@@ -190,7 +190,7 @@ class DeltaLog:
         self._careful = _CAREFUL_COMMITS if version is None else max(0, self._careful - 1)
         if version is not None:
             self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - began)
-            self._state.forget(snapshot.horizon_ms)
+            self._state.forget(snapshot.retained_seconds)
         return version
 
     def _full_jitter(self, state: RetryCallState) -> float:

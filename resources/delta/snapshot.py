@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +92,7 @@ class SnapshotState:
     def apply(self, action: Json) -> None:
         """Apply one action of a later version."""
         if txn := action.get("txn"):
-            self.txns[txn["appId"]] = (txn["version"], txn.get("lastUpdated") or 0)
+            self.txns[txn["appId"]] = (txn["version"], max(txn.get("lastUpdated") or 0, self.in_commit_timestamp))
         elif domain := action.get("domainMetadata"):
             if domain["domain"] == ROW_TRACKING:
                 self.row_ids = int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
@@ -106,10 +105,12 @@ class SnapshotState:
             if len(self.ids) > _RECENT:
                 del self.ids[next(iter(self.ids))]
 
-    def forget(self, before_ms: int) -> None:
-        """Drop the app ids that have expired, once they may be half of all."""
-        if before_ms and len(self.txns) > self.forget_at:
-            self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= before_ms}
+    def forget(self, retained_seconds: int) -> None:
+        """Drop the app ids that have expired, once they may be half of all. Time is that of the log, whose timestamps grow
+        from version to version: by a machine's clock, an id of a moment ago could have expired."""
+        if retained_seconds and len(self.txns) > self.forget_at:
+            horizon_ms = self.in_commit_timestamp - retained_seconds * 1000
+            self.txns = {app_id: txn for app_id, txn in self.txns.items() if txn[1] >= horizon_ms}
             self.forget_at = 2 * len(self.txns) + _RECENT
 
 
@@ -134,16 +135,14 @@ class Snapshot:
     state: SnapshotState
 
     def txn_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """The versions of those app ids that the log knows, and that have not expired."""
-        horizon = self.horizon_ms
+        """The versions of those app ids that the log knows; it may have forgotten those that have expired."""
         known = ((app_id, self.state.txns.get(app_id)) for app_id in app_ids)
-        return {app_id: txn[0] for app_id, txn in known if txn and txn[1] >= horizon}
+        return {app_id: txn[0] for app_id, txn in known if txn}
 
     @property
-    def horizon_ms(self) -> int:
-        """App ids that were last set before this time (ms since 1970) are forgotten; 0 if none ever is."""
-        seconds = retention_seconds(self.properties.get(RETENTION, ""))
-        return int((time.time() - seconds) * 1000) if seconds else 0
+    def retained_seconds(self) -> int:
+        """How long app ids are kept; 0 if none ever expires."""
+        return retention_seconds(self.properties.get(RETENTION, ""))
 
     @property
     def metadata(self) -> Json:

@@ -55,6 +55,7 @@ class Staged:
         columns: Types of the file's columns by name, in Spark SQL.
         stats: Delta's statistics of the file.
         withdrawn: Ids of loads whose rows are no longer in the table; the commit marks them as withdrawn.
+        load_details: What the commit records of the loads, one JSON object each.
     """
 
     parquet: Path
@@ -64,6 +65,7 @@ class Staged:
     columns: Mapping[str, str]
     stats: Mapping[str, Any]
     withdrawn: tuple[str, ...] = ()
+    load_details: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
         """Return the append as one line of JSON."""
@@ -77,6 +79,7 @@ class Staged:
             "parquet": Path(content["parquet"]),
             "loads": tuple(content["loads"]),
             "withdrawn": tuple(content["withdrawn"]),
+            "load_details": tuple(content["load_details"]),
         }
         return cls(**content)
 

@@ -50,6 +50,7 @@ class PendingAppend:
         self._group = group
         self._exclusive = exclusive
         self._loads = [load for staged in group for load in staged.loads]
+        self._load_details = [dict(details) for staged in group for details in staged.load_details]
         self._table = ""
         self._files = list[DataFile]()
         self._requests: CommitRequests | None = None
@@ -88,7 +89,12 @@ class PendingAppend:
         before = snapshot.txn_versions(withdrawn)
         txns = as_loaded(versions, loads) | as_withdrawn(before, loaded_ids(before))
         files = [*self._files, *(file for request in self._included for file in request.files)]
-        return Proposal(adds=files, txns=txns, parameters={"mode": "Append", "partitionBy": "[]"})
+        return Proposal(
+            adds=files,
+            txns=txns,
+            parameters={"mode": "Append", "partitionBy": "[]"},
+            load_details=[*self._load_details, *(details for request in self._included for details in request.load_details)],
+        )
 
     def withdraw(self) -> None:
         """Delete the files after the catalog has refused them, unless another writer may still commit them."""
@@ -106,7 +112,8 @@ class PendingAppend:
         if self._exclusive or self._requests is None or not self._log.contended:
             return []
         if self.attempts and shared and self._files and not self._own:
-            self._since, self._own = snapshot.version, self._requests.post(snapshot, self._loads, self._files)
+            self._since = snapshot.version
+            self._own = self._requests.post(snapshot, self._loads, self._files, self._load_details)
         return self._requests.waiting(snapshot, self._loads, lambda loads: loaded_ids(snapshot.txn_versions(loads)))
 
     def _raise_if_committed(self, snapshot: Snapshot) -> None:
