@@ -94,7 +94,7 @@ def _load(
         for file in outcome.files:
             if file.status is not Status.LOADED:
                 context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
-        if moved := apply_post_load_actions(landing, options, outcome):
+        if moved := apply_post_load_actions(landing, options, source, outcome):
             context.log.info("post-load actions: %s", dict(moved))
     return loaded
 

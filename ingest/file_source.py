@@ -1,5 +1,6 @@
 """A kind of landed file: its format, and the bronze table that takes its rows as they came."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -7,6 +8,7 @@ from pathlib import PurePosixPath
 
 from resources.declarations import Column, TableDeclaration
 from resources.delta.snapshot import RETENTION
+from resources.distribution import distribution_version
 from resources.errors import UnsafeDeclaration
 
 APPEND = frozenset({"WRITE"})
@@ -146,6 +148,14 @@ class Source:
             )
         if not self.csv.header and not self.header:
             raise UnsafeDeclaration(f"{self.pattern}: CSV files without a header line need a declared header.")
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides whether a file can be loaded, this package's version included: a file that was refused
+        is tried again once it differs."""
+        columns = [(column.name, column.type, column.nullable) for column in self.table.columns]
+        rules = (self.header, columns, self.format, self.csv, self.encoding, self.schema, self.new_columns, self.on_rewrite)
+        return hashlib.sha256(repr((rules, distribution_version())).encode()).hexdigest()[:16]
 
     @property
     def table_name(self) -> str:

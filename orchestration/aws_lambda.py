@@ -200,7 +200,7 @@ def _load(
 ) -> None:
     try:
         outcome = load_batch(_engine(memory_mib), landing, source, batch)
-        apply_post_load_actions(landing, Settings().discovery, outcome)
+        apply_post_load_actions(landing, Settings().discovery, source, outcome)
     except RatifyError as error:
         logger.exception("a batch of %s", source.table_name)
         outcomes.record_not_loaded(named, [file.path for file in batch], f"{type(error).__name__}: {error}")

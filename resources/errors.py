@@ -84,6 +84,14 @@ class AlreadyLoaded(CatalogError, TerminalError):
         super().__init__(f"{table} already holds load {shown}: leave it out, it is never written twice.")
 
 
+class LedgerIncomplete(TerminalError):
+    """A table holds loads that the ledger of landed files does not know."""
+
+
+class LoadsWithdrawn(CommitConflict):
+    """Another writer has removed the rows that were to be replaced; nothing was committed."""
+
+
 class AppendFailed(TerminalError):
     """The rows do not fit the table. Nothing was committed, and the same rows will fail again."""
 

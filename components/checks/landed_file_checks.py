@@ -8,8 +8,8 @@ from pathlib import Path
 from components.checks.history_findings import Finding
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
-from ingest.ledger.file_ledger import Status
-from ingest.ledger.ledger_queries import LedgerRecord, ledger_records, loaded_records, without_entry
+from ingest.ledger.file_ledger import LedgerEntry, Status
+from ingest.ledger.ledger_queries import table_entries
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -22,18 +22,14 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> F
     """Check that every landed file is in bronze exactly once, or in the ledger with the reason why not."""
     landed = landing.files(source.pattern)
     with duckdb.session() as session:
-        ledger = ledger_records(session, source)
+        ledger = table_entries(session, source)
         in_bronze = _rows_by_file(session, source)
-    waiting = without_entry(ledger, landed)
-    loaded = loaded_records(ledger)
+    waiting = ledger.waiting(landed)
+    loaded = list(ledger.held)
     expected = Counter[str]()
     for entry in loaded:
         expected[entry.path] += entry.rows
-    versions = Counter((entry.path, entry.sha256) for entry in loaded)
-    doubled = sorted(
-        {path for (path, _), count in versions.items() if count > 1}
-        | {path for path, rows in expected.items() if in_bronze.get(path, 0) > rows}
-    )
+    doubled = sorted(path for path, rows in expected.items() if in_bronze.get(path, 0) > rows)
     lost = [path for path, rows in expected.items() if in_bronze.get(path, 0) < rows]
     unrecorded = sorted(set(in_bronze) - set(expected))
     overdue = [file.path for file in waiting if _overdue(file)]
@@ -41,9 +37,7 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> F
     numbers = {
         "files landed": len(landed),
         "loaded": len(loaded),
-        **{
-            status.value: sum(entry.status is status for entry in ledger) for status in (Status.REPEATED, Status.QUARANTINED)
-        },
+        **{status.value: sum(e.status is status for e in ledger.entries) for status in (Status.REPEATED, Status.REFUSED)},
         "waiting": len(waiting),
         **{name: len(paths) for name, paths in faults.items()},
     }
@@ -58,7 +52,7 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
     """
     landed = {file.path for file in landing.files(source.pattern)}
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-        loaded = loaded_records(ledger_records(session, source))
+        loaded = list(table_entries(session, source).held)
         in_bronze = _rows_by_file(session, source)
         read = {
             entry.path: rows
@@ -84,7 +78,7 @@ def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
 
 
 def _read_again(
-    session: DuckDBSession, landing: LandingZone, source: Source, record: LedgerRecord, folder: Path
+    session: DuckDBSession, landing: LandingZone, source: Source, record: LedgerEntry, folder: Path
 ) -> int | None:
     fetched = landing.fetch(record.path, folder)
     try:

@@ -1,11 +1,28 @@
-"""The ledger of landed files: its table, and what an entry says. `ledger_writes` writes it, `ledger_queries` reads it."""
+"""The ledger of landed files: what became of each file. This package alone reads and writes `ops.landed_files`.
+
+An entry is known by its bronze table (by the table's id: one that is dropped and created again begins anew), the file's path
+and the SHA-256 of its bytes. Its state is one of `Status`. The rules:
+
+- Order is that of the bronze table's versions. No rule reads a clock or a file's time.
+- The commit that brings rows records whose they are (`committed_files`), so rows and record are ratified together. Entries
+  LOADED and WITHDRAWN are copied from these commits, in the order of versions, each version once and none left out; so a
+  writer that dies after its commit loses nothing: the next one copies the entry.
+- A content, once LOADED, is *held* by its path until it is WITHDRAWN: a replacement or a repair has removed its rows. A
+  table holds each content once.
+- REPEATED holds only while another path (`repeated_of`), or the same one, holds the content. Then the file is waiting again.
+- REFUSED holds while the source's declaration is the same. If the reason was that the name had other content, it also holds
+  only while the name has that content (`conflicts_with`). Then the file is waiting again.
+- Under the policy `replace`, a file that holds another content too is waiting: its rows are to be replaced.
+- Every other version of a file is waiting.
+
+`file_states` has these rules as pure functions, `ledger_index` finds entries, and `ledger_access` brings both together.
+"""
 
 import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ingest.file_source import APPEND, LOADS_RETAINED
-from ingest.ledger import file_load_ids
 from resources.declarations import Column, Engine, TableDeclaration
 
 LANDED_FILES = TableDeclaration(
@@ -17,19 +34,22 @@ LANDED_FILES = TableDeclaration(
         Column("sha256", "string", "SHA-256 of its bytes"),
         Column("bytes", "bigint"),
         Column("table_name", "string", "Bronze table that its rows are for, as schema.table"),
+        Column("table_id", "string", "Id of that table in the catalog"),
         Column(
             "status",
             "string",
-            "loaded, repeated (its bytes were loaded before), quarantined or withdrawn (its rows were removed)",
+            "loaded, repeated (its bytes are in the table already), refused or withdrawn (its rows were removed)",
         ),
         Column("rows", "bigint", "Rows that it added to bronze"),
-        Column("reason", "string", "Why it was not loaded"),
+        Column("reason", "string", "Why it was not loaded, or why its rows were removed"),
+        Column("repeated_of", "string", "Of a repeated file: path of the file whose rows its bytes are"),
+        Column("conflicts_with", "string", "Of a file refused for its name: SHA-256 of the content that the name has"),
+        Column("declaration", "string", "Of a refused file: digest of the source's declaration"),
         Column("batch_id", "string"),
-        Column("recorded_at", "timestamp", "When its batch was read (UTC)"),
+        Column("recorded_at", "timestamp", "When its version was committed, or else when the entry was written (UTC)"),
         Column("rescued", "bigint", "Of its rows, those with something in _rescued_data"),
-        Column("version", "bigint", "Version of the bronze table that added its rows"),
-        Column("attempts", "int", "How often the commit was tried"),
-        Column("seconds", "double", "From the first look at the file to its commit"),
+        Column("version", "bigint", "Version of the bronze table that added or removed its rows, or else the latest one"),
+        Column("seconds", "double", "From the first look at the file to its commit request"),
         Column("landed_at", "timestamp", "When the file last changed, by the store's clock (UTC)"),
     ),
     comment="The ledger of landed files: what became of each version of each file",
@@ -44,40 +64,24 @@ class Status(StrEnum):
 
     LOADED = "loaded"
     REPEATED = "repeated"
-    QUARANTINED = "quarantined"
+    REFUSED = "refused"
     WITHDRAWN = "withdrawn"
 
 
-class _Identified:
-    """A version of a file, by its name and its bytes."""
-
-    path: str
-    sha256: str
-
-    @property
-    def content_load(self) -> str:
-        """The load id of its bytes."""
-        return file_load_ids.content_load(self.sha256)
-
-    @property
-    def path_load(self) -> str:
-        """The load id of its name."""
-        return file_load_ids.path_load(self.path)
-
-
 @dataclass(frozen=True)
-class FileOutcome(_Identified):
+class FileOutcome:
     """What became of one landed file.
 
     Attributes:
         rows: Rows that it added to bronze.
         rescued: Those of them that have something in `_rescued_data`.
-        recovered: An earlier attempt committed its rows and died before it wrote the ledger entry.
-        replaced: Rows of earlier content under the same name that its rows replaced.
+        recovered: An earlier attempt committed its rows and died before the ledger had the entry.
+        replaced: Rows of earlier content under the same name that were removed for it.
         version: The table's version that added its rows; None where none did, or where it was an earlier attempt's.
         attempts: How often the commit was tried.
         seconds: From the first look at the file to its commit.
         landed_at: When the file last changed, where the store reports it.
+        repeated_of, conflicts_with: See the ledger's columns.
     """
 
     path: str
@@ -95,38 +99,22 @@ class FileOutcome(_Identified):
     attempts: int = 0
     seconds: float = 0.0
     landed_at: dt.datetime | None = None
-
-    @property
-    def fresh(self) -> bool:
-        """Whether its rows are still to be committed."""
-        return self.status is Status.LOADED and not self.recovered and self.version is None
-
-    @property
-    def entry_load(self) -> str:
-        """The load id of its ledger entry."""
-        return file_load_ids.entry_load(self.path, self.fingerprint)
+    repeated_of: str = ""
+    conflicts_with: str = ""
 
 
 @dataclass(frozen=True)
-class LedgerEntry(_Identified):
-    """A version of a file whose rows are in bronze, according to the ledger."""
+class LedgerEntry:
+    """A row of the ledger: what became of one version of a file. The attributes are the ledger's columns."""
 
     path: str
     fingerprint: str
     sha256: str
     size: int
+    status: Status
     rows: int
-
-    def withdrawn(self, version: int | None, reason: str) -> FileOutcome:
-        """Return the outcome that version `version` of the bronze table removed its rows."""
-        return FileOutcome(
-            self.path,
-            self.fingerprint,
-            self.sha256,
-            self.size,
-            "",
-            Status.WITHDRAWN,
-            self.rows,
-            reason=reason,
-            version=version,
-        )
+    reason: str
+    version: int
+    batch_id: str
+    conflicts_with: str
+    declaration: str

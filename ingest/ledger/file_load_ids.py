@@ -5,7 +5,7 @@ How the two states of a load id (loaded, withdrawn) are encoded is the business 
 
 from collections.abc import Iterable
 
-_CONTENT, _PATH, _ENTRY, _WITHDRAWAL = "content:", "path:", "ledger:", "withdrawn:"
+_CONTENT, _PATH = "content:", "path:"
 
 
 def content_load(sha256: str) -> str:
@@ -18,16 +18,16 @@ def path_load(path: str) -> str:
     return f"{_PATH}{path}"
 
 
-def entry_load(path: str, fingerprint: str) -> str:
-    """Return the id, in the ledger, of the entry for one version of a file."""
-    return f"{_ENTRY}{path}@{fingerprint}"
-
-
-def withdrawal_load(table_name: str, version: int | None, path: str, fingerprint: str) -> str:
-    """Return the id, in the ledger, of the entry that a version of a bronze table removed a file's rows."""
-    return f"{_WITHDRAWAL}{table_name}@{version}:{path}@{fingerprint}"
-
-
-def loaded_contents(loads: Iterable[str]) -> list[str]:
+def contents(loads: Iterable[str]) -> list[str]:
     """Return the SHA-256 of each file whose content is among these load ids."""
     return [load.removeprefix(_CONTENT) for load in loads if load.startswith(_CONTENT)]
+
+
+def version_load(table_id: str, version: int) -> str:
+    """Return the id, in the ledger, of the entries that come from one version of a bronze table."""
+    return f"version:{table_id}@{version}"
+
+
+def entry_load(table_id: str, path: str, number: int) -> str:
+    """Return the id, in the ledger, of an entry that comes from no version: the `number`th of its path in this table."""
+    return f"entry:{table_id}:{path}#{number}"

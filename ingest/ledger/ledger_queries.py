@@ -1,38 +1,15 @@
-"""What the ledger of landed files says: which files are loaded, settled or waiting. No other module knows these rules.
+"""Questions to the ledger of landed files: which files are settled, which are waiting, and what became of all of them."""
 
-A version of a file is loaded if it has more entries LOADED than WITHDRAWN: what a rewrite or a repair removed may be loaded
-again. A version is settled if its last entry is not WITHDRAWN. Every other version is waiting.
-"""
-
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.file_source import Source
-from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from ingest.ledger.file_ledger import LedgerEntry, Status
+from ingest.ledger.file_states import HeldContents, settled_entry
+from ingest.ledger.ledger_index import LedgerIndex
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.errors import TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
-
-LEDGER = f"{ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}"
-"""The table, as DuckDB names it."""
-
-
-@dataclass(frozen=True)
-class EntryState:
-    """What became of one version of a file."""
-
-    status: Status
-    rows: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class LedgerRecord(EntryState):
-    """A row of the ledger: one entry for one version of a file."""
-
-    path: str
-    fingerprint: str
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -44,85 +21,75 @@ class Total:
     size: int = 0
 
 
-def loaded_entries(
-    session: DuckDBSession, table_name: str, paths: Iterable[str], contents: Iterable[str]
-) -> list[LedgerEntry]:
-    """Return the files whose rows are in a bronze table, among those with these paths or these SHA-256."""
-    session.attach()
-    rows = session.rows(
-        "SELECT path, fingerprint, sha256, any_value(bytes), sum(if(status = 'loaded', rows, -rows))::BIGINT "
-        f"FROM {LEDGER} WHERE table_name = ? AND status IN ('loaded', 'withdrawn') "
-        "AND (path IN (SELECT unnest(?::VARCHAR[])) OR sha256 IN (SELECT unnest(?::VARCHAR[]))) "
-        "GROUP BY ALL HAVING count_if(status = 'loaded') > count_if(status = 'withdrawn')",
-        [table_name, list(paths), list(contents)],
-    )
-    return [LedgerEntry(*row) for row in rows]
+@dataclass(frozen=True)
+class TableEntries:
+    """What the ledger has for one bronze table.
+
+    Attributes:
+        entries: All of them, in no order.
+        held: Those whose rows are in the table.
+    """
+
+    source: Source
+    entries: Sequence[LedgerEntry]
+    held: HeldContents
+
+    def settled(self, files: Sequence[LandedFile]) -> dict[LandedFile, LedgerEntry]:
+        """Return the settling entry of each of those files whose present version is settled."""
+        by_version = dict[tuple[str, str], list[LedgerEntry]]()
+        for entry in self.entries:
+            by_version.setdefault((entry.path, entry.fingerprint), []).append(entry)
+        policy, digest = self.source.on_rewrite, self.source.digest
+        found = {
+            file: settled_entry(policy, digest, by_version.get((file.path, file.fingerprint), []), self.held)
+            for file in files
+        }
+        return {file: entry for file, entry in found.items() if entry}
+
+    def waiting(self, files: Sequence[LandedFile]) -> list[LandedFile]:
+        """Return those of the files whose present version is not settled."""
+        settled = self.settled(files)
+        return [file for file in files if file not in settled]
 
 
-def ledger_records(session: DuckDBSession, source: Source) -> list[LedgerRecord]:
-    """Return all entries for the files of a source."""
-    rows = session.rows(
-        f"SELECT status, rows, coalesce(reason, ''), path, fingerprint, sha256 FROM {LEDGER} WHERE table_name = ?",
-        [source.table_name],
-    )
-    return [LedgerRecord(Status(status), int(count), *more) for status, count, *more in rows]
+def table_entries(session: DuckDBSession, source: Source, files: Sequence[LandedFile] | None = None) -> TableEntries:
+    """Return what the ledger has for a source's table; of some files only, if they are given.
 
-
-def loaded_records(records: Sequence[LedgerRecord]) -> list[LedgerRecord]:
-    """Return the LOADED entries whose rows are in bronze: for each version of a file as many as were not withdrawn."""
-    withdrawn = Counter((record.path, record.fingerprint) for record in records if record.status is Status.WITHDRAWN)
-    loaded = list[LedgerRecord]()
-    for record in records:
-        if record.status is Status.LOADED and not withdrawn[record.path, record.fingerprint]:
-            loaded.append(record)
-        elif record.status is Status.LOADED:
-            withdrawn[record.path, record.fingerprint] -= 1
-    return loaded
-
-
-def without_entry(records: Sequence[LedgerRecord], files: Sequence[LandedFile]) -> list[LandedFile]:
-    """Return the files for whose present version the ledger has no entry at all."""
-    known = {(record.path, record.fingerprint) for record in records}
-    return [file for file in files if (file.path, file.fingerprint) not in known]
-
-
-def settled(session: DuckDBSession, source: Source, files: Sequence[LandedFile]) -> dict[LandedFile, EntryState]:
-    """Return the last entry of each of those files whose present version is settled."""
-    rows = session.rows(
-        f"SELECT path, fingerprint, arg_max((status, rows, coalesce(reason, '')), recorded_at) FROM {LEDGER} "
-        "WHERE table_name = ? AND path IN (SELECT unnest(?::VARCHAR[])) GROUP BY ALL",
-        [source.table_name, [file.path for file in files]],
-    )
-    last = {(path, fingerprint): EntryState(Status(entry[0]), *entry[1:]) for path, fingerprint, entry in rows}
-    found = ((file, last.get((file.path, file.fingerprint))) for file in files)
-    return {file: entry for file, entry in found if entry and entry.status is not Status.WITHDRAWN}
+    Raises:
+        As LedgerIndex.opened.
+    """
+    with LedgerIndex.opened(session) as index:
+        try:
+            table_id = session.log(source.table).refresh().uuid
+        except TableMissing:
+            return TableEntries(source, [], HeldContents([]))
+        if files is None:
+            return TableEntries(source, index.all_entries(table_id), HeldContents(index.all_held(table_id)))
+        paths = [file.path for file in files]
+        entries = index.entries(table_id, paths)
+        contents = [sha256 for entry in entries for sha256 in (entry.sha256, entry.conflicts_with)]
+        return TableEntries(source, entries, HeldContents(index.held(table_id, paths, contents)))
 
 
 def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[LandedFile]:
     """Return the landed files of a source whose present version is not settled."""
-    landed = landing.files(source.pattern)
+    files = landing.files(source.pattern)
     with duckdb.session() as session:
-        known = set(
-            session.rows(
-                f"SELECT path, fingerprint FROM {LEDGER} WHERE table_name = ? GROUP BY ALL "
-                "HAVING arg_max(status, recorded_at) <> 'withdrawn'",
-                [source.table_name],
-            )
-        )
-    return [file for file in landed if (file.path, file.fingerprint) not in known]
+        return table_entries(session, source, files).waiting(files)
 
 
-def last_states(session: DuckDBSession) -> dict[str, EntryState]:
-    """Return the last entry of each file of the ledger, by its path."""
-    rows = session.rows(
-        f"SELECT path, arg_max((status, rows, coalesce(reason, '')), recorded_at) FROM {LEDGER} GROUP BY path"
-    )
-    return {path: EntryState(Status(entry[0]), *entry[1:]) for path, entry in rows}
+def states(session: DuckDBSession, source: Source) -> dict[str, LedgerEntry]:
+    """Return what became of each path: the entry whose rows are in the table, or else the one of the latest version.
+
+    Raises:
+        As LedgerIndex.opened.
+    """
+    found = table_entries(session, source)
+    latest = {entry.path: entry for entry in sorted(found.entries, key=lambda entry: entry.version)}
+    return latest | {entry.path: entry for entry in sorted(found.held, key=lambda entry: entry.version)}
 
 
 def totals(session: DuckDBSession) -> dict[Status, Total]:
     """Return the sums over the whole ledger, for each status."""
-    rows = session.rows(
-        f"SELECT status, count(*), sum(rows)::BIGINT, coalesce(sum(bytes), 0)::BIGINT FROM {LEDGER} GROUP BY status"
-    )
-    return dict.fromkeys(Status, Total()) | {Status(status): Total(*numbers) for status, *numbers in rows}
+    with LedgerIndex.opened(session) as index:
+        return dict.fromkeys(Status, Total()) | {Status(status): Total(*numbers) for status, *numbers in index.totals()}

@@ -1,15 +1,12 @@
 """Loads batches of landed files into bronze, each file exactly once, one commit for the whole batch.
 
-A file is identified by its bytes. The commit that adds its rows writes two Delta `txn` app ids for it: one for its content
-and one for its path. So the same bytes are never loaded twice, under whatever name or by however many writers at once, and
-other bytes under a name that was loaded before meet the source's policy for rewritten files (`known_files`).
-
-App ids expire, so that a commit costs the same after a million files. For a file older than that, the ledger of landed files
-is asked.
+A file is identified by its bytes. The ledger knows what became of every file (`ingest.ledger`), and so what is to be done
+with each (`file_commits`). Another writer may be faster: the commit that adds a file's rows therefore compares and sets two
+Delta `txn` app ids, one for its content and one for its path. So the same bytes are never loaded twice, under whatever name
+or by however many writers at once. App ids expire, so that a commit costs the same after a million files.
 """
 
 import datetime as dt
-import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,26 +19,20 @@ from ingest.file_source import SchemaMode, Source
 from ingest.formats.inferred_columns import infer
 from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed, parse
 from ingest.ledger.file_ledger import FileOutcome, Status
-from ingest.ledger.ledger_writes import record
+from ingest.ledger.ledger_access import FileLedger
 from ingest.load.file_batches import batch_id
-from ingest.load.known_files import KnownFiles, load_ids
+from ingest.load.file_commits import FileCommits, not_loaded
 from resources.column_types import sql_type
 from resources.declarations import Column
-from resources.delta.snapshot import RETENTION, retention_seconds
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.duckdb.group_commit import Ratified, Staged
+from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import ParquetFile, write_parquet
-from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
+from resources.errors import BadFile, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
-
-logger = logging.getLogger(__name__)
-
-# A file's time is by the store's clock, and the log's by the committer's: allow for a difference.
-_CLOCK_SKEW = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -85,9 +76,13 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     load = Load(now, batch_id(source, files))
     with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
         batch = _Batch(session, landing, source, load, Path(folder))
-        outcomes, version = batch.commit(_without_repeats([batch.parse(file) for file in files]))
-        record(session, source.table_name, outcomes, now)
-    return BatchOutcome(load.batch_id, tuple(outcomes), version)
+        parsed = [batch.parse(file) for file in files]
+        ledger = FileLedger(session, session.log(source.table), source.table_name)
+        commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed)
+        commits.commit(parsed)
+        outcomes = tuple(commits.settled[file.path] for file in parsed)
+        ledger.record(not_loaded(outcomes), source.digest)
+    return BatchOutcome(load.batch_id, outcomes, commits.version)
 
 
 def ensure_inferred(
@@ -132,7 +127,6 @@ class _Batch:
 
     def __post_init__(self) -> None:
         self.columns = self._present_columns()
-        self.known = KnownFiles(self.session, self.source, lambda outcome: self._staged([outcome]))
 
     def _present_columns(self) -> tuple[Column, ...]:
         declared = self.source.schema is SchemaMode.DECLARED
@@ -149,7 +143,7 @@ class _Batch:
         try:
             parsed = self._parsed(file.path, fetched.local, parquet)
         except BadFile as error:
-            return replace(outcome, status=Status.QUARANTINED, reason=error.reason, seconds=time.monotonic() - began)
+            return replace(outcome, status=Status.REFUSED, reason=error.reason, seconds=time.monotonic() - began)
         finally:
             fetched.local.unlink()
         self.parsed[file.path] = parquet, parsed.written
@@ -162,67 +156,20 @@ class _Batch:
             self.columns = self.session.add_columns(self.source.table, error.columns)
             return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
 
-    def commit(self, outcomes: Sequence[FileOutcome]) -> tuple[list[FileOutcome], int | None]:
-        """Append the rows of the files that are new, however many writers load the same files at the same time.
-
-        All count as new until the table's log refuses them: to read the log first would cost as much as the commit.
-        """
-        outcomes = self._settle_expired(outcomes)
-        while fresh := [outcome for outcome in outcomes if outcome.fresh]:
-            began = time.monotonic()
-            try:
-                ratified = self.session.commit_staged(self.source.table, self._staged(fresh))
-            except AlreadyLoaded as error:
-                logger.info("%s", error)
-                loads = [load for outcome in fresh for load in (outcome.content_load, outcome.path_load)]
-                outcomes = self.known.settle(outcomes, self.session.loaded(self.source.table, loads))
-            except UnsafeTable:
-                # Another writer's file has added a column meanwhile: our files have NULL in it.
-                if self.source.schema is not SchemaMode.EVOLVING or self.columns == (now := self._present_columns()):
-                    raise
-                self.columns = now
-            else:
-                return [_committed(outcome, ratified, time.monotonic() - began) for outcome in outcomes], ratified.version
-        return list(outcomes), None
-
-    def _staged(self, fresh: Sequence[FileOutcome]) -> Staged:
-        loads = tuple(load for outcome in fresh for load in load_ids(self.source, outcome))
+    def staged(self, files: Sequence[FileOutcome]) -> Staged:
+        """Return the rows of files as one pending append."""
         types = {column.name: sql_type(column.type).spark for column in self.columns}
-        if len(fresh) == 1:
-            parquet, written = self.parsed[fresh[0].path]
+        if not files:
+            return Staged(self.folder / "none.parquet", 0, 0, (), types, {})
+        if len(files) == 1:
+            parquet, written = self.parsed[files[0].path]
         else:
-            names = ", ".join(literal(str(self.parsed[outcome.path][0])) for outcome in fresh)
+            names = ", ".join(literal(str(self.parsed[outcome.path][0])) for outcome in files)
             parquet = self.folder / "batch.parquet"
             written = write_parquet(self.session.con, f"FROM read_parquet([{names}], union_by_name = true)", parquet)
-        return Staged(parquet, written.rows, written.size, loads, types, written.stats)
+        return Staged(parquet, written.rows, written.size, (), types, written.stats)
 
-    def _settle_expired(self, outcomes: Sequence[FileOutcome]) -> Sequence[FileOutcome]:
-        """Settle, by the ledger, files that are so old that their app ids may have expired from the log."""
-        retained = self.source.table.properties.get(RETENTION)
-        if retained is None:
-            return outcomes
-        horizon = self.load.loaded_at - dt.timedelta(seconds=retention_seconds(retained)) + _CLOCK_SKEW
-        old = [o for o in outcomes if o.fresh and (o.landed_at is None or o.landed_at < horizon)]
-        loaded = {load for entry in self.known.entries(old) for load in (entry.content_load, entry.path_load)}
-        return self.known.settle(outcomes, loaded)
-
-
-def _committed(outcome: FileOutcome, ratified: Ratified, seconds: float) -> FileOutcome:
-    if not outcome.fresh:
-        return outcome
-    return replace(
-        outcome, version=ratified.version, attempts=ratified.attempts, seconds=round(outcome.seconds + seconds, 4)
-    )
-
-
-def _without_repeats(outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
-    """Mark the second of two files with the same bytes in one batch as repeated."""
-    first = dict[str, str]()
-    marked = list[FileOutcome]()
-    for outcome in outcomes:
-        if outcome.status is Status.LOADED and first.setdefault(outcome.sha256, outcome.path) != outcome.path:
-            reason = f"the same bytes as {first[outcome.sha256]}"
-            marked.append(replace(outcome, status=Status.REPEATED, rows=0, rescued=0, reason=reason))
-        else:
-            marked.append(outcome)
-    return marked
+    def columns_changed(self) -> bool:
+        """Take over the table's present columns; return whether they are others."""
+        before, self.columns = self.columns, self._present_columns()
+        return self.columns != before

@@ -41,7 +41,6 @@ def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
     loaded: dict[str, int | float] = {
         "files": len(files),
         "bytes": sum(file.size for file in files),
-        "files refused": _count(files, Status.QUARANTINED),
         **{f"files {status}": _count(files, status) for status in Status},
     }
     if batches:

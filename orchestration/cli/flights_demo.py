@@ -12,7 +12,7 @@ from assets.bronze.landed_sources import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.ledger_queries import last_states
+from ingest.ledger.ledger_queries import states
 from orchestration.automation import automation_sensor
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.engine_session import Engines, engines
@@ -109,7 +109,7 @@ def run_demo(days: int, more: int) -> bool:
         fates = _fates(opened, [path for path, _ in second], repeated, broken)
         show("Files of the second landing", fates)
         show_checks(demo)
-        wanted = ["loaded"] * len(second) + ["repeated", "quarantined"]
+        wanted = ["loaded"] * len(second) + ["repeated", "refused"]
         new_rows = sum(rows for _, rows in second)
         faults = _faults(
             demo,
@@ -186,9 +186,10 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
 
 
 def _fates(opened: Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
-    """The last ledger entry of each file of the second landing, in the given order."""
+    """What became of each file of the second landing, in the given order."""
     with opened.duckdb.session() as session:
-        last = {path: vars(state) for path, state in last_states(session).items()}
+        found = states(session, FLIGHTS_RAW)
+    last = {path: {"status": e.status, "rows": e.rows, "reason": e.reason} for path, e in found.items()}
     missing = {"status": "missing", "rows": 0, "reason": ""}
     return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
 

@@ -20,9 +20,8 @@ import psutil
 
 from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import Source
-from ingest.ledger import ledger_queries
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.ledger.ledger_queries import EntryState
+from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
+from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import BatchOutcome, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from orchestration.cli.engine_session import engines
@@ -61,10 +60,10 @@ class Tally:
         """Files whose result is known."""
         return self.loaded + self.skipped + len(self.refused)
 
-    def add(self, path: str, entry: EntryState, *, before: bool = False) -> None:
+    def add(self, entry: FileOutcome | LedgerEntry, *, before: bool = False) -> None:
         """Count a file; `before` is for one whose result the ledger had already."""
-        if entry.status is Status.QUARANTINED:
-            self.refused.append({"file": path, "reason": entry.reason})
+        if entry.status is Status.REFUSED:
+            self.refused.append({"file": entry.path, "reason": entry.reason})
         elif before or entry.status is Status.REPEATED:
             self.skipped += 1
         else:
@@ -77,7 +76,7 @@ class Tally:
             self.failed = self.failed or outcome.reason
             return True
         for file in outcome.files:
-            self.add(file.path, EntryState(file.status, file.rows, file.reason))
+            self.add(file)
         if outcome.version is not None:
             self.versions.add(outcome.version)
         return False
@@ -105,10 +104,10 @@ def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFi
         zone = NamedFiles()
         files = sorted({file for path in paths for file in zone.named(path)})
         with opened.duckdb.session() as duckdb:
-            settled = ledger_queries.settled(duckdb, source, files)
+            settled = table_entries(duckdb, source, files).settled(files)
     tally = Tally(len(files))
-    for file, entry in settled.items():
-        tally.add(file.path, entry, before=True)
+    for entry in settled.values():
+        tally.add(entry, before=True)
     return [file for file in files if file not in settled], tally
 
 

@@ -13,7 +13,8 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Remove the lost files from a table, in one version. docs/repair.md explains what can be loaded again."""
-    from ingest.ledger.ledger_writes import withdraw_loads
+    from ingest.ledger.file_load_ids import contents
+    from ingest.ledger.ledger_access import FileLedger
     from orchestration.cli.engine_session import engines
     from resources.delta.table_repair import planned_repair
     from resources.delta.table_repair import repair as repair_table
@@ -22,9 +23,10 @@ def repair(
         full_name = opened.full_name(table)
         log = opened.duckdb.log(full_name)
         repaired = planned_repair(log) if dry_run else repair_table(log)
-        if repaired and not dry_run:
+        if repaired and not dry_run and contents(repaired.loads):
+            # The commit says which files it withdrew: whoever loads next would write the ledger's entries as well.
             with opened.duckdb.session() as duckdb:
-                withdraw_loads(duckdb, full_name.partition(".")[2], repaired.loads, repaired.version)
+                FileLedger(duckdb, log, full_name.partition(".")[2]).record([])
     missing = repaired.missing if repaired else ()
     rows = [
         {

@@ -67,6 +67,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     _con: Any = PrivateAttr(default=None)
     _extended: bool = PrivateAttr(default=False)
+    _home: Path | None = PrivateAttr(default=None)
     _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -97,6 +98,13 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def region(self) -> str:
         """Region of the object store behind the catalog."""
         return Settings().ratify_s3_region or "us-east-1"
+
+    @property
+    def home(self) -> Path:
+        """Folder of the state, read from the environment once: that takes longer than many a query."""
+        if self._home is None:
+            self._home = Settings().home
+        return self._home
 
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""
@@ -146,6 +154,11 @@ class DuckDBSession:
         self._catalog = engine.catalog
         self._attached = False
         self._token = ""
+
+    @property
+    def home(self) -> Path:
+        """Folder of the state."""
+        return self._engine.home
 
     def attach(self) -> None:
         """Attach the catalog, again if it is attached: the only way to see other writers' commits."""
@@ -327,7 +340,7 @@ class DuckDBSession:
         to = self._catalog.connection
         secret = to.token.get_secret_value() if to.token else ""
         who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
-        folder = Settings().home / "spool" / f"{self._full_name(declaration)}-{who}"
+        folder = self.home / "spool" / f"{self._full_name(declaration)}-{who}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -16,7 +16,7 @@ from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import PendingAppend
-from resources.errors import NOTHING_COMMITTED, CommitConflict, UnsafeTable
+from resources.errors import NOTHING_COMMITTED, LoadsWithdrawn, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def replace_rows(
     Raises:
         AlreadyLoaded: the table holds one of the staged loads; nothing was committed.
         UnsafeTable: the table is append-only, has a change data feed, or has deleted rows in an affected file.
-        CommitConflict: another writer has withdrawn one of `withdrawn` already, or won every attempt; nothing was committed.
+        LoadsWithdrawn: another writer has withdrawn one of `withdrawn` already.
+        CommitConflict: other writers won every attempt; nothing was committed.
         Whatever `DuckDBSession.append` raises.
     """
     replacement = _Replacement(con, log, staged, column, value, withdrawn, reloaded)
@@ -114,7 +115,7 @@ class _Replacement:
         versions = snapshot.txn_versions([*self._withdrawn, *self._reloaded])
         # A load that the log does not know, or has forgotten, may well have been in the table.
         if withdrawn := sorted(withdrawn_ids(versions).intersection(self._withdrawn)):
-            raise CommitConflict(
+            raise LoadsWithdrawn(
                 f"{snapshot.full_name} no longer holds load {', '.join(withdrawn)}, whose rows were to be replaced: another "
                 "writer has done so. Check which rows the table has now, and call again."
             )

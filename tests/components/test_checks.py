@@ -93,7 +93,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         assert failed(verdicts) == set()
         assert (said["dagster/row_count"], said["rows added"], said["Delta version"]) == (6, 6, 2)
         assert (said[VERSIONS], said["engine"]) == ([1, 2], "DuckDB")
-        assert (said["files loaded"], said["files quarantined"], said["files repeated"]) == (3, 1, 0)
+        assert (said["files loaded"], said["files refused"], said["files repeated"]) == (3, 1, 0)
         (refused,) = said["files not loaded"].records
         assert refused.data["file"].endswith("/4.csv")
         assert "cut off" in refused.data["reason"]

@@ -87,7 +87,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
     assert landing.fates(first) == {
         "1.csv": (Status.LOADED, 2, ""),
         "2.csv": (Status.LOADED, 1, ""),
-        "3.csv": (Status.QUARANTINED, 0, "the last line is cut off: it has no line end; land the whole file again"),
+        "3.csv": (Status.REFUSED, 0, "the last line is cut off: it has no line end; land the whole file again"),
         "4.csv": (Status.REPEATED, 0, f"the same bytes as {landing.folder}/2.csv"),
     }
     assert (first.version, first.rows, landing.version()) == (1, 3, 1)
@@ -104,7 +104,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
     second = landing.load("1.csv", "5.csv", "6.csv", "7.csv")
     changed = "this name was loaded before with other content; land a correction under a new name"
     assert landing.fates(second) == {
-        "1.csv": (Status.QUARANTINED, 0, changed),
+        "1.csv": (Status.REFUSED, 0, changed),
         "5.csv": (Status.REPEATED, 0, "its bytes were loaded before"),
         "6.csv": (Status.LOADED, 0, ""),
         "7.csv": (Status.LOADED, 1, ""),
@@ -114,9 +114,9 @@ def test_the_fates_of_files(landing: Landing) -> None:
     assert landing.waiting() == []
     assert landing.ledger() == [
         ("1.csv", "loaded", 2),
-        ("1.csv", "quarantined", 0),
+        ("1.csv", "refused", 0),
         ("2.csv", "loaded", 1),
-        ("3.csv", "quarantined", 0),
+        ("3.csv", "refused", 0),
         ("4.csv", "repeated", 0),
         ("5.csv", "repeated", 0),
         ("6.csv", "loaded", 0),

@@ -1,9 +1,9 @@
 """What is declared of a source: files that are written again, columns that nobody declared, app ids that expire."""
 
-import datetime as dt
 import os
 import time
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,10 +13,10 @@ import pytest
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
 from ingest.ledger.file_ledger import Status
-from ingest.ledger.ledger_writes import withdraw_loads
+from ingest.ledger.ledger_access import FileLedger
 from ingest.load.batch_loading import ensure_inferred, load_batch
 from resources.declarations import Engine, TableDeclaration
-from resources.delta.snapshot import RETENTION
+from resources.delta.snapshot import RETENTION, SnapshotState
 from resources.delta.table_repair import repair
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
@@ -88,8 +88,7 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
     repaired = repair(log)
     assert repaired is not None
     with lake.duckdb.session() as session:
-        lines = withdraw_loads(session, landing.source.table_name, repaired.loads, repaired.version)
-    assert [line.path for line in lines] == [f"{landing.folder}/2.csv"]
+        FileLedger(session, log, landing.source.table_name).record([])
     assert carriers(landing) == ["AA"]
     assert [file.path for file in landing.waiting()] == [f"{landing.folder}/2.csv"]
     assert landing.fates(landing.load("2.csv")) == {"2.csv": (Status.LOADED, 1, "")}
@@ -103,21 +102,22 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
     validated(landing)
 
 
-def test_an_old_file_is_known_when_the_log_has_forgotten_it(lake: Lakehouse, tmp_path: Path) -> None:
+def test_a_file_is_known_when_the_log_has_forgotten_it(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = new_source("carrier", "name").table
     landing = landing_of(lake, tmp_path, table=replace(table, properties={RETENTION: "interval 1 second"}))
     landing.put("1.csv", HEADER + "AA,first\n")
     landing.load()
-    # Written long ago, as the store says: what the log knew of it has expired since.
-    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
-    os.utime(tmp_path / landing.folder / "1.csv", (old.timestamp(), old.timestamp()))
+    # With a new time, so that it is read again.
+    os.utime(tmp_path / landing.folder / "1.csv", (1, 1))
+    time.sleep(1.1)
     landing.put("2.csv", HEADER + "BB,second\n")
     landing.load("2.csv")
     (first,) = landing.zone.look([f"{landing.folder}/1.csv"])
+    monkeypatch.setattr(SnapshotState, "__init__", partialmethod(SnapshotState.__init__, forget_at=0))
     with lake.another_duckdb().session() as session:
-        deadline = time.monotonic() + 10
-        while session.loaded(landing.source.table, [f"path:{first.path}"]):
-            assert time.monotonic() < deadline, "the log still knows it"
+        assert not session.loaded(landing.source.table, [f"path:{first.path}"]), "the log still knows it"
     outcome = load_batch(lake.another_duckdb(), landing.zone, landing.source, [first])
     assert landing.fates(outcome) == {"1.csv": (Status.REPEATED, 0, "its bytes were loaded before")}
     assert carriers(landing) == ["AA", "BB"]

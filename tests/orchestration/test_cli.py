@@ -123,7 +123,7 @@ def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> No
     demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **other_server)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "main.gold.carrier_daily_snapshot" in demo.stdout
-    assert "quarantined" in demo.stdout
+    assert "refused" in demo.stdout
     assert "repeated" in demo.stdout
     assert not (new_home / "catalog").exists()
     assert elsewhere.token not in demo.stdout + demo.stderr

@@ -198,7 +198,7 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
     assert fates(first) == {
         key("one"): "loaded",
         key("a b+ü"): "loaded",
-        key("cut"): "quarantined",
+        key("cut"): "refused",
         "other/x.csv": "ignored",
         key("gone"): "ignored",
     }

@@ -44,7 +44,7 @@ def batch(*files: FileOutcome, seconds: float = 1.0) -> LoadedBatch:
 
 
 def test_the_numbers_of_a_load() -> None:
-    first = batch(outcome("1", 5, rows=2), outcome("2", 90, Status.QUARANTINED), outcome("3", 7, rows=1), seconds=2)
+    first = batch(outcome("1", 5, rows=2), outcome("2", 90, Status.REFUSED), outcome("3", 7, rows=1), seconds=2)
     # What an earlier attempt had committed was not late by this one, and a store may tell no time.
     second = batch(outcome("4", 900, recovered=True), outcome("5", None), outcome("6", 60), outcome("7", 1, Status.REPEATED))
     found = numbers([first, second])
@@ -54,22 +54,21 @@ def test_the_numbers_of_a_load() -> None:
         "files refused": 1,
         "files loaded": 5,
         "files repeated": 1,
-        "files quarantined": 1,
         "files withdrawn": 0,
         "seconds per batch": 1.5,
         "lag p50 (s)": 7,
         "lag max (s)": 60,
     }
-    assert first.log_line(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 quarantined, 3 rows; 63 of 100 files are done"
+    assert first.log_line(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 refused, 3 rows; 63 of 100 files are done"
     assert numbers([])["files"] == 0
     assert not any(name.startswith(("lag", "seconds")) for name in numbers([]))
 
 
 def test_the_numbers_of_the_ledger() -> None:
     waiting = [LandedFile(name, 1, "f", NOON - dt.timedelta(seconds=age)) for name, age in (("1", 5), ("2", 30))]
-    sums = dict.fromkeys(Status, Total()) | {Status.LOADED: Total(3, 20, 500), Status.QUARANTINED: Total(1, 0, 7)}
+    sums = dict.fromkeys(Status, Total()) | {Status.LOADED: Total(3, 20, 500), Status.REFUSED: Total(1, 0, 7)}
     found = ledger_numbers(sums, "bronze.t", [*waiting, LandedFile("3", 1, "f")], NOON)
-    assert (found["files"], found["files loaded"], found["files quarantined"], found["bytes"]) == (4, 3, 1, 507)
+    assert (found["files"], found["files loaded"], found["files refused"], found["bytes"]) == (4, 3, 1, 507)
     assert (found["rows loaded"], found["files waiting for bronze.t"], found["oldest waiting for bronze.t (s)"]) == (
         20,
         3,
@@ -116,7 +115,7 @@ def test_a_run_shows_what_it_did(loaded: dg.DagsterInstance) -> None:
     logged = [record.event_log_entry.user_message for record in loaded.get_records_for_run(run.run_id).records]
     assert [line for line in logged if "30 of 31 files are done" in line]
     assert [line for line in logged if "31 of 31 files are done" in line]
-    assert [line for line in logged if "airlines-cut.csv: quarantined" in line]
+    assert [line for line in logged if "airlines-cut.csv: refused" in line]
 
 
 def test_the_ledger_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
@@ -135,5 +134,5 @@ def test_the_ledger_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
     assert page["definition"]["groupName"] == "ops"
     (observation,) = page["assetObservations"]
     shown = {entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in observation["metadataEntries"]}
-    assert (shown["files"], shown["files loaded"], shown["rows loaded"], shown["files quarantined"]) == (31, 30, 30, 1)
+    assert (shown["files"], shown["files loaded"], shown["rows loaded"], shown["files refused"]) == (31, 30, 30, 1)
     assert (shown["files waiting for bronze.airlines"], shown["oldest waiting for bronze.airlines (s)"]) == (0, 0)

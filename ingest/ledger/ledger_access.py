@@ -1,0 +1,170 @@
+"""Access to the ledger for one bronze table: what its files are, and new entries, each exactly once."""
+
+import datetime as dt
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ingest.ledger.committed_files import CommittedFiles, committed_files, ledger_rows
+from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
+from ingest.ledger.file_load_ids import content_load, contents, entry_load, path_load, version_load
+from ingest.ledger.file_states import HeldContents
+from ingest.ledger.ledger_index import LedgerIndex
+from resources.delta.delta_log import DeltaLog
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.errors import AlreadyLoaded, LedgerIncomplete
+from resources.sql.duckdb_sql import rows_of
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+class FileLedger:
+    """The ledger of one bronze table, within one session."""
+
+    def __init__(self, session: DuckDBSession, log: DeltaLog, table_name: str) -> None:
+        """Read the table's log.
+
+        Args:
+            session: For the ledger's rows.
+            log: The bronze table's.
+            table_name: Its `schema.table`.
+
+        Raises:
+            TableMissing: it does not exist.
+            As DeltaLog.refresh.
+        """
+        self._session = session
+        self._log = log
+        self._table_name = table_name
+        self.table_id = log.refresh().uuid
+        self._read_to = -1
+
+    def held(self, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
+        """Return what the table holds of these paths and these contents, at the latest version that its log has seen.
+
+        Raises:
+            As `record`.
+        """
+        self.record([])
+        with LedgerIndex.opened(self._session) as index:
+            return HeldContents(index.held(self.table_id, paths, sha256s))
+
+    def refresh(self, version: int = -1) -> None:
+        """Read the table's log, unless it was read up to this version."""
+        if version < 0 or self._log.version < version:
+            self.table_id = self._log.refresh().uuid
+
+    def look_again(self, refused: AlreadyLoaded, held: HeldContents) -> None:
+        """See what others have committed, after the table refused loads that `held` does not have.
+
+        Raises:
+            LedgerIncomplete: nobody has committed anything that the ledger did not know.
+        """
+        before = self._log.version
+        self.refresh()
+        known = {load for load in refused.loads for sha256 in contents([load]) if held.holder(sha256)}
+        known |= {load for load in refused.loads if any(load == path_load(entry.path) for entry in held)}
+        if self._log.version == before and not known.issuperset(refused.loads):
+            raise LedgerIncomplete(
+                f"{refused.table} holds loads that {LANDED_FILES.layer}.{LANDED_FILES.name} does not know, and its log no "
+                f"longer says whose they are: {', '.join(refused.loads[:3])}. Restore the ledger to an earlier version, or "
+                "drop the bronze table and load its files again."
+            )
+
+    def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> set[tuple[str, str]]:
+        """Write the entries of all versions of the table that its log has seen, and of files that were not loaded.
+
+        Args:
+            outcomes: Files that are repeated or refused.
+            declaration: Digest of the source's declaration, by which they were refused.
+
+        Returns:
+            Path and SHA-256 of each file that was loaded, and whose entry was still missing.
+
+        Raises:
+            As DuckDBSession.append and DeltaLog.refresh.
+        """
+        while True:
+            with LedgerIndex.opened(self._session) as index:
+                commits = self._missing(index)
+                withdrawn = [sha256 for commit in commits for sha256 in commit.withdrawn]
+                held = {entry.sha256: entry for entry in index.held(self.table_id, [], withdrawn)}
+                entries = index.entries(self.table_id, [file.path for file in outcomes])
+            numbers = Counter(entry.path for entry in entries)
+            outcomes = [file for file in outcomes if not any(_same(entry, file, declaration) for entry in entries)]
+            rows = ledger_rows(commits, held)
+            now = dt.datetime.now(dt.UTC).isoformat()
+            rows += [_entry(outcome, declaration, self._log.version, now) for outcome in outcomes]
+            loads = [version_load(self.table_id, commit.version) for commit in commits]
+            loads += [entry_load(self.table_id, outcome.path, numbers[outcome.path]) for outcome in outcomes]
+            if not loads:
+                return set()
+            try:
+                self._append(rows, loads)
+            except AlreadyLoaded as error:
+                # Another writer has written some of them meanwhile.
+                logger.info("%s", error)
+            else:
+                return {(file["path"], file["sha256"]) for commit in commits for file in commit.loaded}
+
+    def _missing(self, index: LedgerIndex) -> list[CommittedFiles]:
+        """The table's versions with files, as far as its log has seen it, that have no entries yet; in order."""
+        # Entries of a version are never written before those of all earlier ones.
+        first = max(index.copied_version(self.table_id), self._read_to) + 1
+        found = list[CommittedFiles]()
+        for version in range(first, self._log.version + 1):
+            try:
+                commit = committed_files(version, self._log.actions(version))
+            except FileNotFoundError:
+                logger.warning("the log of %s no longer has version %d, nor what it did to files", self._table_name, version)
+                continue
+            if commit:
+                found.append(commit)
+            elif not found:
+                self._read_to = version
+        return found
+
+    def _append(self, rows: Sequence[Json], loads: Sequence[str]) -> None:
+        common = {"table_name": self._table_name, "table_id": self.table_id}
+        complete = ({**dict.fromkeys(LANDED_FILES.column_names), **row, **common} for row in rows)
+        self._session.append(LANDED_FILES, rows_of(LANDED_FILES.column_names, complete), loads)
+
+
+def load_ids(outcome: FileOutcome, *, by_path: bool) -> tuple[str, ...]:
+    """Return the load ids that the commit of a file's rows sets; `by_path`: its name may have only one content."""
+    return (content_load(outcome.sha256), *([path_load(outcome.path)] if by_path else []))
+
+
+def _same(entry: LedgerEntry, outcome: FileOutcome, declaration: str) -> bool:
+    """Whether an entry says of a version of a file what is to be written of it."""
+    same_file = (entry.path, entry.fingerprint, entry.sha256) == (outcome.path, outcome.fingerprint, outcome.sha256)
+    if outcome.status is Status.REPEATED:
+        # Where its own rows are in the table, its entry LOADED says more.
+        return same_file and entry.status in (Status.REPEATED, Status.LOADED)
+    refused = (entry.status, entry.declaration, entry.conflicts_with)
+    return same_file and refused == (outcome.status, declaration, outcome.conflicts_with)
+
+
+def _entry(outcome: FileOutcome, declaration: str, version: int, now: str) -> Json:
+    """The ledger's row of a file that was not loaded, as of a version of its table."""
+    return {
+        "path": outcome.path,
+        "fingerprint": outcome.fingerprint,
+        "sha256": outcome.sha256,
+        "bytes": outcome.size,
+        "status": outcome.status.value,
+        "rows": 0,
+        "rescued": 0,
+        "reason": outcome.reason,
+        "repeated_of": outcome.repeated_of,
+        "conflicts_with": outcome.conflicts_with,
+        "declaration": declaration,
+        "batch_id": outcome.batch_id,
+        "version": version,
+        "seconds": outcome.seconds,
+        "landed_at": outcome.landed_at and outcome.landed_at.isoformat(),
+        "recorded_at": now,
+    }

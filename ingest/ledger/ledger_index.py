@@ -1,0 +1,191 @@
+"""The index of the ledger: a local SQLite file that finds entries by path and by content, however many there are.
+
+The ledger is a Delta table with a file for each load, and SHA-256 sums have no order: to find one, a query would read them
+all. The index has read them once, and reads only what later versions of the ledger have added. It is a cache: if it is lost
+or damaged, it is built again from the table.
+"""
+
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
+from resources.delta.delta_log import DeltaLog
+from resources.delta.snapshot import LiveFile
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.sql.duckdb_sql import literal
+
+_SCHEMA = Path(__file__).with_suffix(".sql")
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# More new versions than these are read faster by a scan of the table.
+_VERSIONS_READ_SINGLY = 50
+_COLUMNS = (
+    "table_id, path, fingerprint, sha256, coalesce(bytes, 0), status, coalesce(rows, 0), coalesce(reason, ''), "
+    "coalesce(version, -1), coalesce(batch_id, ''), coalesce(conflicts_with, ''), coalesce(declaration, '')"
+)
+_ENTRY = "path, fingerprint, sha256, size, status, rows, reason, version, batch_id, conflicts_with, declaration"
+
+
+class LedgerIndex:
+    """An open index, as of one version of the ledger."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._con = connection
+
+    @classmethod
+    @contextmanager
+    def opened(cls, session: DuckDBSession) -> Generator["LedgerIndex"]:
+        """Open the index, as of the ledger's latest version.
+
+        Raises:
+            As DeltaLog.refresh; QueryFailed.
+        """
+        log = session.log(LANDED_FILES)
+        folder = session.home / "ledger"
+        folder.mkdir(parents=True, exist_ok=True)
+        # Each ledger has its own: one that is dropped and created again has another id.
+        path = folder / f"{log.refresh().uuid}.sqlite"
+        try:
+            connection = _connected(path)
+            _update(connection, session, log)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+                raise
+            for file in folder.glob(f"{path.name}*"):
+                file.unlink(missing_ok=True)
+            connection = _connected(path)
+            _update(connection, session, log)
+        with closing(connection):
+            yield cls(connection)
+
+    def held(self, table_id: str, paths: Iterable[str], contents: Iterable[str]) -> list[LedgerEntry]:
+        """Return the entries whose rows are in a bronze table, among those with these paths or these SHA-256."""
+        found = dict[str, LedgerEntry]()
+        for column, values in (("path", paths), ("sha256", contents)):
+            for some in _chunks(values):
+                which = f"SELECT seq FROM held WHERE table_id = ? AND {column} IN ({', '.join('?' * len(some))})"
+                entries = self._entries(f"seq IN ({which})", [table_id, *some])
+                found |= {entry.sha256: entry for entry in entries}
+        return list(found.values())
+
+    def all_held(self, table_id: str) -> list[LedgerEntry]:
+        """Return all entries whose rows are in a bronze table."""
+        return self._entries("seq IN (SELECT seq FROM held WHERE table_id = ?)", [table_id])
+
+    def entries(self, table_id: str, paths: Iterable[str]) -> list[LedgerEntry]:
+        """Return all entries of paths."""
+        found = list[LedgerEntry]()
+        for some in _chunks(paths):
+            found += self._entries(f"table_id = ? AND path IN ({', '.join('?' * len(some))})", [table_id, *some])
+        return found
+
+    def all_entries(self, table_id: str) -> list[LedgerEntry]:
+        """Return all entries of a bronze table."""
+        return self._entries("table_id = ?", [table_id])
+
+    def copied_version(self, table_id: str) -> int:
+        """Return the newest version of a bronze table that has entries here; -1 if none has."""
+        found = self._con.execute("SELECT version FROM copied WHERE table_id = ?", [table_id]).fetchone()
+        return int(found[0]) if found else -1
+
+    def totals(self) -> list[tuple[str, int, int, int]]:
+        """Return, for each status, the numbers of entries, of their rows and of their bytes."""
+        return self._con.execute("SELECT status, files, rows, size FROM totals").fetchall()
+
+    def _entries(self, condition: str, parameters: Sequence[object]) -> list[LedgerEntry]:
+        names = _ENTRY.split(", ")
+        rows = self._con.execute(f"SELECT {_ENTRY} FROM entries WHERE {condition}", parameters)
+        values = (dict(zip(names, row, strict=True)) for row in rows)
+        return [LedgerEntry(**{**value, "status": Status(value["status"])}) for value in values]
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    if connection.execute("PRAGMA user_version").fetchone() != (1,):
+        for statement in _SCHEMA.read_text().split(";\n"):
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 1")
+    connection.execute("COMMIT")
+    return connection
+
+
+def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLog) -> None:
+    """Read the rows that the ledger has and the index has not."""
+    if _indexed(connection) >= log.version:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        indexed = _indexed(connection)
+        if indexed < log.version:
+            rows = _added_rows(session, log, indexed)
+            if rows is None:
+                for table in ("entries", "held", "copied", "totals"):
+                    connection.execute(f"DELETE FROM {table}")
+                # Before the scan, which may show later versions: those are read again, and left out.
+                rows = session.rows(f"SELECT {_COLUMNS} FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}")
+            _insert(connection, rows)
+            connection.execute("UPDATE indexed SET version = ?", [log.version])
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _indexed(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT version FROM indexed").fetchone()[0])
+
+
+def _added_rows(session: DuckDBSession, log: DeltaLog, indexed: int) -> list[tuple[Any, ...]] | None:
+    """The rows that the ledger's versions after `indexed` have added; None if the whole table must be read: there are too
+    many of them, the log has lost one, or one has changed rows."""
+    if log.version - indexed > _VERSIONS_READ_SINGLY:
+        return None
+    rows = list[tuple[Any, ...]]()
+    with suppress(FileNotFoundError):
+        for version in range(indexed + 1, log.version + 1):
+            actions = log.actions(version)
+            if any(action.get("remove", {}).get("dataChange") for action in actions):
+                return None
+            # A file that was only rewritten has no new rows.
+            added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
+            for add in added:
+                with log.storage.downloaded(LiveFile(add, version).path) as local:
+                    rows += session.con.execute(f"SELECT {_COLUMNS} FROM read_parquet({literal(str(local))})").fetchall()
+        return rows
+    return None
+
+
+def _insert(connection: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:
+    copied = dict[str, int](connection.execute("SELECT table_id, version FROM copied").fetchall())
+    newest = dict(copied)
+    # What a version withdraws it has not loaded: the order within a version does not matter.
+    for row in sorted(rows, key=lambda row: row[8]):
+        table_id, path, sha256, size, status, count, version = row[0], row[1], row[3], row[4], row[5], row[6], row[8]
+        if status in (Status.LOADED, Status.WITHDRAWN):
+            if version <= copied.get(table_id, -1):
+                continue
+            newest[table_id] = version
+        inserted = connection.execute(f"INSERT OR IGNORE INTO entries VALUES (NULL, {', '.join('?' * len(row))})", row)
+        if not inserted.rowcount:
+            continue
+        seq = inserted.lastrowid
+        if status == Status.LOADED:
+            connection.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", (table_id, sha256, path, seq))
+        elif status == Status.WITHDRAWN:
+            connection.execute("DELETE FROM held WHERE table_id = ? AND sha256 = ?", (table_id, sha256))
+        connection.execute(
+            "INSERT INTO totals VALUES (?, 1, ?, ?) ON CONFLICT DO UPDATE "
+            "SET files = files + 1, rows = rows + excluded.rows, size = size + excluded.size",
+            (status, count, size),
+        )
+    connection.executemany("INSERT OR REPLACE INTO copied VALUES (?, ?)", newest.items())
+
+
+def _chunks(values: Iterable[str]) -> Generator[list[str]]:
+    distinct = list(dict.fromkeys(values))
+    yield from (distinct[at : at + 500] for at in range(0, len(distinct), 500))

@@ -1,0 +1,150 @@
+"""Commits of landed files: what the ledger's rules ask for, done step by step until every file of a batch is settled."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ingest.file_source import Rewrite, Source
+from ingest.ledger.committed_files import details_of
+from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.ledger.file_load_ids import content_load, path_load
+from ingest.ledger.file_states import HeldContents, Step, next_step
+from ingest.ledger.ledger_access import FileLedger, load_ids
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.group_commit import Staged
+from resources.duckdb.row_replacement import replace_rows
+from resources.errors import AlreadyLoaded, LoadsWithdrawn, UnsafeTable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class FileCommits:
+    """Commits the parsed files of one batch.
+
+    Attributes:
+        staged: Gives the rows of files as one pending append.
+        columns_changed: Whether the table has other columns by now; if so, `staged` gives the rows with these.
+        settled: The files that are done, by path.
+        version: Of the batch's append; None if nothing was appended.
+    """
+
+    session: DuckDBSession
+    source: Source
+    ledger: FileLedger
+    staged: Callable[[Sequence[FileOutcome]], Staged]
+    columns_changed: Callable[[], bool]
+    settled: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
+    version: int | None = None
+    _removed: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
+    _recovered: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def commit(self, files: Sequence[FileOutcome]) -> None:
+        """Do what the ledger's rules ask for, however many writers load the same files at the same time.
+
+        Each step is decided by what the table held at one version, and its commit compares and sets load ids: if another
+        writer has come first, the table refuses it, and the step is decided again. Appends come first, all in one commit;
+        then replacements, one by one, after which a file that repeated the replaced content may be due.
+        """
+        self._recovered = self.ledger.record([])
+        while files := [file for file in files if file.path not in self.settled]:
+            held = self.ledger.held([file.path for file in files], [file.sha256 for file in files])
+            steps = {file.path: self._step(file, held) for file in files}
+            appends = {file.sha256: file for file in reversed(files) if steps[file.path] is Step.APPEND}
+            changing = (file for file in files if steps[file.path] in (Step.REPLACE, Step.REMOVE))
+            try:
+                if appends:
+                    self._append(list(reversed(appends.values())))
+                elif file := next(changing, None):
+                    self._replace(file, held, with_rows=steps[file.path] is Step.REPLACE)
+                else:
+                    self.settled |= {file.path: self._unchanged(file, steps[file.path], held) for file in files}
+            except AlreadyLoaded as error:
+                logger.info("%s", error)
+                self.ledger.look_again(error, held)
+            except LoadsWithdrawn as error:
+                logger.info("%s", error)
+                self.ledger.refresh()
+            except UnsafeTable:
+                # Another writer's file may have added a column meanwhile: our files have NULL in it.
+                if not self.columns_changed():
+                    raise
+
+    def _step(self, file: FileOutcome, held: HeldContents) -> Step:
+        step = next_step(self.source.on_rewrite, file.path, file.sha256, held)
+        unreadable = file.status is Status.REFUSED
+        return Step.REFUSED if unreadable and step in (Step.APPEND, Step.REPLACE) else step
+
+    @property
+    def _by_path(self) -> bool:
+        return self.source.on_rewrite is not Rewrite.APPEND
+
+    def _append(self, files: Sequence[FileOutcome]) -> None:
+        began = time.monotonic()
+        loads = tuple(load for file in files for load in load_ids(file, by_path=self._by_path))
+        details = tuple(details_of(file) for file in files)
+        staged = replace(self.staged(files), loads=loads, load_details=details)
+        ratified = self.session.commit_staged(self.source.table, staged)
+        seconds = time.monotonic() - began
+        self.version = ratified.version
+        self.ledger.refresh(ratified.version)
+        for file in files:
+            self.settled[file.path] = replace(
+                file,
+                version=ratified.version,
+                attempts=ratified.attempts,
+                seconds=round(file.seconds + seconds, 4),
+            )
+
+    def _replace(self, file: FileOutcome, held: HeldContents, *, with_rows: bool) -> None:
+        """Remove the rows of a file's other content, and add its present rows unless another file holds them."""
+        began = time.monotonic()
+        new = [file] if with_rows else []
+        staged = replace(
+            self.staged(new),
+            loads=tuple(content_load(each.sha256) for each in new),
+            load_details=tuple(details_of(each) for each in new),
+        )
+        old = [content_load(entry.sha256) for entry in held.others_of(file.path, file.sha256)]
+        replacement = replace_rows(
+            self.session.con,
+            self.session.log(self.source.table),
+            staged,
+            "_source_file",
+            file.path,
+            withdrawn=[*old, *([] if with_rows else [path_load(file.path)])],
+            reloaded=[path_load(file.path)] if with_rows else [],
+        )
+        seconds = round(file.seconds + time.monotonic() - began, 4)
+        done = replace(
+            file,
+            replaced=replacement.removed,
+            version=replacement.version,
+            attempts=replacement.attempts,
+            seconds=seconds,
+        )
+        if with_rows:
+            self.settled[file.path] = done
+        else:
+            self._removed[file.path] = done
+
+    def _unchanged(self, file: FileOutcome, step: Step, held: HeldContents) -> FileOutcome:
+        """What became of a file that adds nothing."""
+        none = replace(self._removed.get(file.path, file), rows=0, rescued=0)
+        if file.status is Status.REFUSED and step is Step.REFUSED:
+            return none
+        if (holder := held.holder(file.sha256)) is None:
+            content = held.of_path(file.path)[0].sha256
+            reason = "this name was loaded before with other content; land a correction under a new name"
+            return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
+        if step is Step.KNOWN and (file.path, file.sha256) in self._recovered:
+            return replace(file, recovered=True, rows=holder.rows, batch_id=holder.batch_id)
+        same = step is Step.KNOWN
+        reason = "its bytes were loaded before" if same else f"the same bytes as {holder.path}"
+        return replace(none, status=Status.REPEATED, reason=reason, repeated_of=holder.path)
+
+
+def not_loaded(files: Sequence[FileOutcome]) -> list[FileOutcome]:
+    """Return the files whose entries come from no commit."""
+    return [file for file in files if file.status in (Status.REPEATED, Status.REFUSED)]
