@@ -112,9 +112,9 @@ def updated_table(host: str, what: str, response: "Response") -> dict[str, Any]:
         return answer
     error = answer.get("error")
     if isinstance(error, dict):
-        told = cast("dict[str, Any]", error)
-        if refused := _REFUSED.get(str(told.get("type")).removesuffix("Exception")):
-            raise _with_delay(refused(host, what, told.get("message")), response)
+        given = cast("dict[str, Any]", error)
+        if refused := _REFUSED.get(str(given.get("type")).removesuffix("Exception")):
+            raise _with_delay(refused(host, what, given.get("message")), response)
     reason = f"HTTP {response.status_code} {response.text[:200]!r}"
     likely = _LIKELY.get(response.status_code, rejected if 400 <= response.status_code < 500 else unclear)
     cause = _with_delay(likely(host, what, reason), response)

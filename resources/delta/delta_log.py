@@ -4,8 +4,8 @@ A commit takes three steps (Delta's PROTOCOL.md, catalog-managed tables). Its ac
 with a unique name in `_delta_log/_staged_commits`. The catalog is asked to ratify that file as the next version. The file is
 then published as `_delta_log/<version>.json`. The catalog alone decides. If a reply is lost, the request is sent again, and
 the catalog recognizes the file. If another writer commits the version first, this writer reads that version and stages
-another small file; its data files stay as they are. Nothing that a commit names is deleted unless the catalog has refused
-the commit.
+another small file; its data files stay as they are. Nothing that a commit names is deleted unless the commit is refused
+(`resources.delta.commit_outcome`).
 
 A writer needs little state (see `Snapshot`), and updates it by reading only the new versions.
 """
@@ -167,8 +167,8 @@ class DeltaLog:
         Raises:
             UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files.
             CommitConflict: others won every attempt; nothing was committed.
-            CatalogBusy: the catalog refuses more work; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; the files that the commit names stay in place.
+            CatalogBusy, CatalogDenied, CatalogRejected, TableMissing: the catalog refused it; nothing was committed.
+            CommitOutcomeUnknown: it may have been ratified, or may be yet; the files that it names stay in place.
             Whatever `plan` raises.
         """
         retrying = Retrying(

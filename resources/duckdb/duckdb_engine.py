@@ -238,7 +238,7 @@ class DuckDBSession:
             UnsafeTable: the table differs from its declaration, or has an unsupported feature.
             AppendFailed: the rows do not fit the table.
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; repeat the same append, its load ids prevent duplicates.
+            CommitOutcomeUnknown: it may have been ratified; repeat the same append, its load ids prevent duplicates.
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:

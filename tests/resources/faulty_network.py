@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def faulty_network(url: str) -> Generator[FaultyNetwork]:
-    """Run such a proxy before the catalog at `url`; it passes everything on until it is told to spoil."""
+    """Run such a proxy before the catalog at `url`; it passes everything on until `spoil` is called."""
     state = FaultyNetwork()
     # Loading the certificates costs 0.2 s, and the catalog speaks plain HTTP.
     with httpx.Client(base_url=url, trust_env=False, timeout=60, verify=False) as connected:  # noqa: S501

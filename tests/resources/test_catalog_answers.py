@@ -30,9 +30,9 @@ _SPEC = Path(__file__).parents[1] / "embedded" / "catalog" / "spec" / "unity-cat
 def published_types() -> dict[str, int]:
     """DeltaErrorType of the published API, each type with its status."""
     schema = yaml.safe_load(_SPEC.read_text())["components"]["schemas"]["DeltaErrorType"]
-    told = {line.partition(":")[0]: int(line.partition("(")[2][:3]) for line in schema["x-enum-descriptions"]}
-    assert set(told) == set(schema["enum"])
-    return told
+    published = {line.partition(":")[0]: int(line.partition("(")[2][:3]) for line in schema["x-enum-descriptions"]}
+    assert set(published) == set(schema["enum"])
+    return published
 
 
 def answer(status: int, body: object, **headers: str) -> Response:
@@ -50,7 +50,7 @@ def error_of(response: Response) -> RatifyError:
 
 
 def delta_error(type_: str, status: int) -> dict[str, Any]:
-    return {"error": {"message": "told so", "type": type_, "code": status}}
+    return {"error": {"message": "published so", "type": type_, "code": status}}
 
 
 @pytest.mark.parametrize(("type_", "status"), published_types().items())
@@ -68,7 +68,7 @@ def test_every_published_type(type_: str, status: int) -> None:
     error = error_of(answer(status, delta_error(type_, status)))
     assert type(error) is wanted
     assert "update a.b.c" in str(error)
-    assert "told so" in str(error)
+    assert "published so" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_success_is_a_table() -> None:
 
 
 def test_the_wait_that_a_busy_catalog_asks_for() -> None:
-    told = delta_error("TooManyRequestsException", 429)
-    waits = [error_of(answer(429, told, **{"Retry-After": after})) for after in ("7", "Wed, 21 Oct 2026 07:28:00 GMT")]
+    published = delta_error("TooManyRequestsException", 429)
+    waits = [error_of(answer(429, published, **{"Retry-After": after})) for after in ("7", "Wed, 21 Oct 2026 07:28:00 GMT")]
     assert [getattr(error, "retry_after", None) for error in waits] == [7, 0]
 
 

@@ -39,13 +39,17 @@ Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class Operation:
+class FaultyOperation:
     """A commit to a table with the rows (1, a) and (2, b), which are in one file, and the rows that it has afterwards."""
 
     name: str
     commit: Callable[[DuckDB, TableDeclaration], object]
     rows: Rows
     columns: tuple[Column, ...] = ()
+
+
+def append_c(duckdb: DuckDB, table: TableDeclaration) -> None:
+    append(duckdb, table, "SELECT 3, 'c'", "c")
 
 
 def replace_a(duckdb: DuckDB, table: TableDeclaration) -> None:
@@ -60,20 +64,22 @@ def add_column(duckdb: DuckDB, table: TableDeclaration) -> None:
 
 
 OPERATIONS = (
-    Operation("append", lambda duckdb, table: append(duckdb, table, "SELECT 3, 'c'", "c"), [(1, "a"), (2, "b"), (3, "c")]),
-    Operation("replace", replace_a, [(2, "b"), (11, "a")]),
-    Operation("add columns", add_column, [(1, "a", None), (2, "b", None)], (Column("w", "int"),)),
+    FaultyOperation(
+        "append", lambda duckdb, table: append(duckdb, table, "SELECT 3, 'c'", "c"), [(1, "a"), (2, "b"), (3, "c")]
+    ),
+    FaultyOperation("replace", replace_a, [(2, "b"), (11, "a")]),
+    FaultyOperation("add columns", add_column, [(1, "a", None), (2, "b", None)], (Column("w", "int"),)),
 )
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultyCommit:
     """One fault in one commit."""
 
     answer: Answer
     moment: Moment
     sends: str
-    operation: Operation
+    operation: FaultyOperation
 
     def __str__(self) -> str:
         return f"{self.operation.name}: {self.answer} to the {self.sends}, the catalog has it {self.moment}"
@@ -101,7 +107,7 @@ class Case:
         return final or {409: lost, 429: CatalogBusy}.get(self.answer, CommitOutcomeUnknown)  # type: ignore[call-overload]
 
 
-class Writer:
+class FaultyWriter:
     """A writer behind a faulty network, and a reader beside it."""
 
     def __init__(self, lake: Lakehouse, network: FaultyNetwork, answer: Answer, patience: int) -> None:
@@ -119,7 +125,7 @@ class Writer:
         self._reader.close()
         self._client.close()
 
-    def check(self, case: Case) -> TableDeclaration:
+    def check(self, case: FaultyCommit) -> TableDeclaration:
         """Commit under the fault, then repeat it as a caller would; return the table as it is declared in the end."""
         table = pairs()
         location = TableClient.create_readable(self._client, "bronze", table.name).location
@@ -141,7 +147,7 @@ class Writer:
             assert session.rows(f"SELECT * FROM uc.bronze.{table.name} ORDER BY id") == case.operation.rows
         return replace(table, columns=(*table.columns, *case.operation.columns))
 
-    def _commit(self, case: Case, table: TableDeclaration) -> RatifyError | None:
+    def _commit(self, case: FaultyCommit, table: TableDeclaration) -> RatifyError | None:
         try:
             case.operation.commit(self._duckdb, table)
         except RatifyError as error:
@@ -164,20 +170,20 @@ class Writer:
 
 
 @contextmanager
-def writer(lake: Lakehouse, answer: Answer, patience: int) -> Generator[Writer]:
+def writer(lake: Lakehouse, answer: Answer, patience: int) -> Generator[FaultyWriter]:
     with faulty_network(lake.stack.catalog.url) as network:
-        made = Writer(lake, network, answer, patience)
+        made = FaultyWriter(lake, network, answer, patience)
         try:
             yield made
         finally:
             made.close()
 
 
-def check(lake: Lakehouse, cases: Sequence[Case], read_by_spark: int) -> None:
+def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) -> None:
     lake.catalog.ensure_schemas(("bronze",))
 
-    def group(answer: Answer, moment: Moment, patience: int) -> list[tuple[Case, TableDeclaration | Exception]]:
-        done = list[tuple[Case, TableDeclaration | Exception]]()
+    def group(answer: Answer, moment: Moment, patience: int) -> list[tuple[FaultyCommit, TableDeclaration | Exception]]:
+        done = list[tuple[FaultyCommit, TableDeclaration | Exception]]()
         with writer(lake, answer, patience) as one:
             for case in cases:
                 if (case.answer, case.moment, case.patience) == (answer, moment, patience):
@@ -199,7 +205,7 @@ def check(lake: Lakehouse, cases: Sequence[Case], read_by_spark: int) -> None:
         assert lake.rows(table) == case.operation.rows, case
 
 
-ALL = [Case(*values) for values in product(ANSWERS, Moment, SENDS, OPERATIONS)]
+ALL = [FaultyCommit(*values) for values in product(ANSWERS, Moment, SENDS, OPERATIONS)]
 # Every answer at every moment to every request, with one operation each, and every operation with each two of these.
 THIRD = [case for number, case in enumerate(ALL) if (number // 27 + number // 9 + number // 3 + number) % 3 == 0]
 
