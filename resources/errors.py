@@ -37,7 +37,13 @@ class CatalogUnavailable(CatalogError, TransientError):
 
 
 class CatalogBusy(CatalogError, TransientError):
-    """The catalog answered, but refuses more work at the moment (HTTP 429 or 503)."""
+    """The catalog answered, but refuses more work at the moment (HTTP 429 or 503).
+
+    Attributes:
+        retry_after: Seconds that it asks for before the next request; 0 if it names none.
+    """
+
+    retry_after: float = 0
 
 
 class CatalogDenied(CatalogError, TerminalError):
@@ -61,7 +67,7 @@ class CommitConflict(CatalogError, TransientError):
 
 
 class CommitOutcomeUnknown(CatalogError, TransientError):
-    """The reply to a commit was lost: the catalog may or may not have ratified it.
+    """A commit was proposed, and it cannot be learned whether the catalog ratified it, or may yet.
 
     It is transient because the same append may be made again: its load id is compared and set in the commit, so the rows
     cannot be written twice, and a repeat raises AlreadyLoaded if the first attempt was ratified. It never means that nothing
@@ -217,5 +223,14 @@ class BadCorrection(TerminalError):
     """A correction names no record in quarantine, or cannot be read; no correction was stored."""
 
 
-NOTHING_COMMITTED = (AlreadyLoaded, AppendFailed, CatalogBusy, CatalogDenied, CommitConflict, UnsafeTable)
-"""If `DeltaLog.commit` raises one of these, nothing was committed, so the data files that it named may be deleted."""
+NOTHING_COMMITTED = (
+    AlreadyLoaded,
+    AppendFailed,
+    CatalogBusy,
+    CatalogDenied,
+    CatalogRejected,
+    CommitConflict,
+    TableMissing,
+    UnsafeTable,
+)
+"""If `DeltaLog.commit` raises one of these, nothing was committed or will be: the data files of the plan may be deleted."""

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import dagster as dg
 from pydantic import Field, PrivateAttr, SecretStr
 
-from resources.errors import (
-    CatalogBusy,
-    CatalogDenied,
-    CatalogError,
-    CatalogRejected,
-    CatalogUnavailable,
-    CommitConflict,
-    TableMissing,
-)
+from resources.catalog.catalog_answers import busy, denied, missing, rejected, unavailable, unclear, updated_table
+from resources.errors import CatalogDenied, CatalogError, CommitOutcomeUnknown
 from resources.settings import CatalogConnection, Settings
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.service.catalog import TableInfo
+    from requests import PreparedRequest, Session
 
 T = TypeVar("T")
 
@@ -40,10 +34,12 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     token: str = Field(default="", description="Bearer token; empty: UNITY_TOKEN or the running stack's")
     admin: bool = Field(default=False, description="Use the admin's token of the running stack, not that of the engines")
     retry_seconds: int = Field(default=30, description="How long requests to a server that does not answer are repeated")
+    timeout_seconds: float = Field(default=30, description="How long one request waits for its answer")
 
     _client: Any = PrivateAttr(default=None)
     _connection: CatalogConnection | None = PrivateAttr(default=None)
     _any_schema: str | None = PrivateAttr(default=None)
+    _session: Any = PrivateAttr(default=None)
 
     @property
     def connection(self) -> CatalogConnection:
@@ -79,7 +75,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                     client_id=to.client_id,
                     client_secret=to.client_secret.get_secret_value() if to.client_secret else None,
                     auth_type="pat" if to.token else "oauth-m2m",
-                    http_timeout_seconds=30,
+                    http_timeout_seconds=self.timeout_seconds,
                     retry_timeout_seconds=self.retry_seconds,
                 )
                 self._client = WorkspaceClient(config=config)
@@ -159,25 +155,48 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     def update_table(
         self, full_name: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Call the catalog's `delta/v1` updateTable, and return the table after it (DeltaLoadTableResponse).
+        """Send one request to the catalog's `delta/v1` updateTable, and return the table after it (DeltaLoadTableResponse).
 
         Raises:
-            CommitConflict: the version was already taken, or the table does not meet `requirements`.
-            CatalogUnavailable: there was no clear answer; the same request may be sent again.
+            CommitConflict, CatalogDenied, TableMissing, CatalogBusy, CatalogRejected: the catalog refused this request.
+            CommitOutcomeUnknown: it may have carried it out (see `catalog_answers`).
         """
-        from databricks.sdk import errors
+        from requests import RequestException
 
-        body = {"requirements": requirements, "updates": updates}
+        host, what = self.connection.host, f"update {full_name}"
+        headers = self.ask("authenticate", self.client.config.authenticate)
+
+        def authorized(request: "PreparedRequest") -> "PreparedRequest":
+            request.headers.update(headers)
+            return request
+
         try:
-            return self._do("POST", f"update {full_name}", _table_path(full_name), body)
-        except CatalogError as error:
-            if isinstance(error.__cause__, errors.ResourceConflict):
-                raise CommitConflict(str(error)) from error.__cause__
-            raise
+            response = self._once.post(
+                f"{host}{_table_path(full_name)}",
+                json={"requirements": requirements, "updates": updates},
+                # As databricks-sdk does it: over a plain header, requests prefers what ~/.netrc has.
+                auth=authorized,
+                timeout=self.timeout_seconds,
+                allow_redirects=False,
+            )
+        except RequestException as error:
+            cause = unavailable(host, what, type(error).__name__)
+            raise CommitOutcomeUnknown(str(cause)) from cause
+        return updated_table(host, what, response)
 
-    def _do(self, method: str, what: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def _once(self) -> "Session":
+        """A session that sends each request once."""
+        if self._session is None:
+            from requests import Session
+
+            self._session = Session()
+            self._session.headers["User-Agent"] = self.client.config.user_agent
+        return cast("Session", self._session)
+
+    def _do(self, method: str, what: str, path: str) -> dict[str, Any]:
         do = cast("Callable[..., dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
-        return self.ask(what, lambda: do(method, path, body=body))
+        return self.ask(what, lambda: do(method, path))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Run a call of `client` and return its result; its errors are translated into ours.
@@ -199,19 +218,14 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         try:
             yield
         except (errors.Unauthenticated, errors.PermissionDenied) as error:
-            raise CatalogDenied(
-                f"The catalog at {host} refused to {what}: {error}. Check UNITY_TOKEN (or UNITY_CLIENT_ID and "
-                "UNITY_CLIENT_SECRET) and the grants of the principal behind it."
-            ) from error
+            raise denied(host, what, error) from error
         except errors.NotFound as error:
-            raise TableMissing(f"The catalog at {host} could not {what}: {error}. Check the name.") from error
+            raise missing(host, what, error) from error
         except (errors.TooManyRequests, errors.TemporarilyUnavailable) as error:
-            raise CatalogBusy(f"The catalog at {host} is too busy to {what}: {error}. Try again later.") from error
+            raise busy(host, what, error) from error
         except (RequestException, TimeoutError) as error:
-            raise CatalogUnavailable(
-                f"The catalog at {host} did not answer ({what}, asked for {self.retry_seconds} s): "
-                f"{type(error).__name__}. Check that it runs (`ratify status`) and that UNITY_HOST is right."
-            ) from error
+            tried = f"{type(error).__name__}, asked for {self.retry_seconds} s"
+            raise unavailable(host, what, tried) from error
         except ValueError as error:
             # databricks-sdk passes on errors of the token endpoint as ValueError.
             if not self.connection.client_id:
@@ -221,9 +235,9 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 "the secret may be wrong, expired or revoked."
             ) from error
         except DatabricksError as error:
-            unclear = isinstance(error, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
-            kind = CatalogUnavailable if unclear and not isinstance(error, errors.NotImplemented) else CatalogRejected
-            raise kind(f"The catalog at {host} could not {what}: {error}") from error
+            no_answer = isinstance(error, errors.InternalError | errors.DeadlineExceeded | errors.Cancelled)
+            kind = unclear if no_answer and not isinstance(error, errors.NotImplemented) else rejected
+            raise kind(host, what, error) from error
 
 
 def _table_path(full_name: str) -> str:

@@ -90,8 +90,7 @@ class CommitRequests:
 
     def remove(self, requests: Iterable[CommitRequest]) -> None:
         """Remove requests that are no longer needed."""
-        for request in requests:
-            self._storage.remove(request.path)
+        self._storage.discard(request.path for request in requests)
 
     def _read(self, path: str) -> CommitRequest | None:
         """A request; None if the file is invalid, or its writer or the writer that committed it has removed it."""

@@ -4,8 +4,8 @@ A commit takes three steps (Delta's PROTOCOL.md, catalog-managed tables). Its ac
 with a unique name in `_delta_log/_staged_commits`. The catalog is asked to ratify that file as the next version. The file is
 then published as `_delta_log/<version>.json`. The catalog alone decides. If a reply is lost, the request is sent again, and
 the catalog recognizes the file. If another writer commits the version first, this writer reads that version and stages
-another small file; its data files stay as they are. Nothing that a commit names is deleted unless the catalog has refused
-the commit.
+another small file; its data files stay as they are. Nothing that a commit names is deleted unless the commit is refused
+(`resources.delta.commit_outcome`).
 
 A writer needs little state (see `Snapshot`), and updates it by reading only the new versions.
 """
@@ -24,18 +24,17 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attem
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_actions import Committed, Proposal, actions_of, catalog_update
+from resources.delta.commit_outcome import Winner, outcome
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.delta.snapshot import Json, LiveFile, Snapshot, SnapshotState, file_key
 from resources.delta.table_features import refuse_unsupported_features
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
-    CatalogUnavailable,
     CommitConflict,
     CommitOutcomeUnknown,
     LogUnreadable,
     RatifyError,
     StorageUnavailable,
-    TransientError,
     UnsafeTable,
 )
 
@@ -44,7 +43,6 @@ logger = logging.getLogger(__name__)
 STAGED = f"{LOG}/_staged_commits"
 _MAX_DOUBLINGS = 3
 _CAREFUL_COMMITS = 8
-_RESEND_S = 0.2
 
 
 class DeltaLog:
@@ -169,8 +167,8 @@ class DeltaLog:
         Raises:
             UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files.
             CommitConflict: others won every attempt; nothing was committed.
-            CatalogBusy: the catalog refuses more work; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; the files that the commit names stay in place.
+            CatalogBusy, CatalogDenied, CatalogRejected, TableMissing: the catalog refused it; nothing was committed.
+            CommitOutcomeUnknown: it may have been ratified, or may be yet; the files that it names stay in place.
             Whatever `plan` raises.
         """
         retrying = Retrying(
@@ -221,19 +219,34 @@ class DeltaLog:
         name = f"{version:020d}.{uuid4()}.json"
         content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
         self.storage.write(f"{STAGED}/{name}", content)
-        ratified = self._ask(snapshot, proposal, name, len(content), actions[0]["commitInfo"]["timestamp"])
-        if ratified is None:
-            self._loaded = None
-            # The HTTP client sends requests again, too, and the catalog remembers only so many commits: if this one was
-            # ratified and its answer lost, the log has its txnId.
-            if ratified_version := self._ratified_version(version, txn_id):
-                return ratified_version
-            self.storage.remove(f"{STAGED}/{name}")
-            return None
+        requirements, updates = catalog_update(proposal, snapshot, name, len(content), actions[0]["commitInfo"]["timestamp"])
+        unknown = (
+            f"It is not known whether version {version} of {self._full_name} was committed, so its files stay. Do the same "
+            "again: a load cannot be written twice, by its id."
+        )
+        self._loaded = None
+        try:
+            answer = outcome(
+                lambda: self._catalog.update_table(self._full_name, requirements, updates),
+                name,
+                lambda: self._winner(snapshot, txn_id),
+                self._patience,
+                unknown,
+            )
+        except CommitOutcomeUnknown:
+            raise
+        except RatifyError as error:
+            self.storage.discard([f"{STAGED}/{name}"])
+            if isinstance(error, CommitConflict):
+                return None
+            raise
+        if answer is None:
+            # The log that showed it was read up to that version, or further.
+            return version
         self._state.version = version
         for action in actions:
             self._state.apply(action)
-        self._loaded = ratified if ratified.get("latest-table-version") == version else None
+        self._loaded = answer if answer.get("latest-table-version") == version else None
         try:
             self._publish([{"version": version, "file-name": name}])
         except StorageUnavailable as error:
@@ -242,38 +255,18 @@ class DeltaLog:
             self._loaded = None
         return version
 
-    def _ratified_version(self, version: int, txn_id: str) -> int | None:
-        try:
-            self.refresh()
-        except RatifyError as error:
-            raise self._unknown(version) from error
-        return self._state.ids.get(txn_id)
-
-    def _unknown(self, version: int) -> CommitOutcomeUnknown:
-        return CommitOutcomeUnknown(
-            f"The catalog stopped answering while version {version} of {self._full_name} was being committed. Start it "
-            "again and repeat the load: by its id it cannot be written twice."
-        )
-
-    def _ask(self, snapshot: Snapshot, proposal: Proposal, name: str, size: int, timestamp: int) -> Json | None:
-        """The catalog's answer; None if the version is taken, perhaps by an earlier request of ours."""
-        requirements, updates = catalog_update(proposal, snapshot, name, size, timestamp)
-        deadline, uncertain = time.monotonic() + self._patience, False
-        # A loop, not tenacity: what its last error means depends on whether any earlier request stayed without an answer.
-        while True:
-            try:
-                return self._catalog.update_table(self._full_name, requirements, updates)
-            except CommitConflict:
-                return None
-            except RatifyError as error:
-                # A refusal does not cover earlier requests that got no answer.
-                uncertain = uncertain or isinstance(error, CatalogUnavailable)
-                if not isinstance(error, TransientError) or time.monotonic() > deadline:
-                    if not uncertain:
-                        raise
-                    raise self._unknown(snapshot.version + 1) from error
-                logger.warning("asking again: %s", error)
-            time.sleep(_RESEND_S * (0.5 + random.random()))  # noqa: S311
+    def _winner(self, before: Snapshot, txn_id: str) -> Winner:
+        """Whose commit the version after a snapshot is."""
+        now, version = self.refresh(), before.version + 1
+        if now.uuid != before.uuid:
+            return Winner.ANOTHER
+        if now.version < version:
+            return Winner.NOBODY
+        won = self._state.txn_ids.get(version)
+        if won is None:
+            # The log was read from a checkpoint after it.
+            (won, *_) = [a["commitInfo"].get("txnId") for a in self.actions(version) if "commitInfo" in a] or [""]
+        return Winner.OURS if won == txn_id else Winner.ANOTHER
 
     def _publish(self, commits: Iterable[Mapping[str, Any]]) -> None:
         """Make ratified commits readable to clients that do not ask the catalog.

@@ -86,7 +86,7 @@ class SnapshotState:
     row_ids: int = -1
     txns: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     metadata: Json = field(default_factory=dict[str, Any])
-    ids: dict[str, int] = field(default_factory=dict[str, int])
+    txn_ids: dict[int, str] = field(default_factory=dict[int, str])
     forget_at: int = 1000
 
     def apply(self, action: Json) -> None:
@@ -100,10 +100,9 @@ class SnapshotState:
             self.metadata = metadata
         elif info := action.get("commitInfo"):
             self.in_commit_timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
-            if "txnId" in info:
-                self.ids[info["txnId"]] = self.version
-            if len(self.ids) > _RECENT:
-                del self.ids[next(iter(self.ids))]
+            self.txn_ids[self.version] = info.get("txnId") or ""
+            if len(self.txn_ids) > _RECENT:
+                del self.txn_ids[next(iter(self.txn_ids))]
 
     def forget(self, retained_seconds: int) -> None:
         """Drop the app ids that have expired, once they may be half of all. Time is that of the log, whose timestamps grow

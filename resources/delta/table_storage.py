@@ -1,10 +1,11 @@
 """Storage of one table's files: a local disk, or an object store with credentials that the catalog vends."""
 
+import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from resources.durable_files import sync, write_durably
 from resources.errors import StorageUnavailable
+
+logger = logging.getLogger(__name__)
 
 # Credentials are renewed this long before they expire, because an upload may take as long.
 _RENEW_BEFORE_S = 120
@@ -43,7 +46,8 @@ class TableStorage:
             StorageUnavailable: the store cannot be read.
         """
         if self.local:
-            return (self.local / path).read_bytes()
+            with self._disk("read", path) as file:
+                return file.read_bytes()
         with self._store("read", path) as (fs, name):
             return bytes(fs.cat_file(name))
 
@@ -65,7 +69,8 @@ class TableStorage:
         """
         with suppress(FileNotFoundError):
             if self.local:
-                return [path.name for path in (self.local / folder).iterdir() if path.name.startswith(prefix)]
+                with self._disk("list", folder) as directory:
+                    return [path.name for path in directory.iterdir() if path.name.startswith(prefix)]
             with self._store("list", folder) as (fs, name):
                 fs.invalidate_cache(name)
                 paths = fs.find(name, prefix=prefix) if prefix else fs.ls(name, detail=False)
@@ -75,8 +80,9 @@ class TableStorage:
     def write(self, path: str, content: bytes) -> None:
         """Write a file atomically and durably: after a failure of the machine it is complete, or absent."""
         if self.local:
-            # Readable to other users of the machine, as the files of every engine are.
-            write_durably(self.local / path, content, mode=0o644)
+            with self._disk("write", path) as file:
+                # Readable to other users of the machine, as the files of every engine are.
+                write_durably(file, content, mode=0o644)
             return
         with self._store("write", path) as (fs, name):
             fs.pipe_file(name, content)
@@ -84,24 +90,37 @@ class TableStorage:
     def put(self, source: Path, path: str) -> None:
         """Copy a local file to `path`; the source stays."""
         if self.local:
-            target = self.local / path
-            try:
-                os.link(source, target)
-            except OSError:
-                # Another disk.
-                shutil.copyfile(source, target)
-            sync(target)
-            sync(target.parent)
+            with self._disk("write", path) as target:
+                try:
+                    os.link(source, target)
+                except OSError:
+                    # Another disk, or one without hard links.
+                    shutil.copyfile(source, target)
+                sync(target)
+                sync(target.parent)
             return
         with self._store("write", path) as (fs, name):
             fs.put_file(str(source), name)
 
     def copy(self, path: str, to: str) -> None:
-        """Copy a file to a second name; an existing file of that name is left as it is."""
+        """Copy a file to a second name; an existing file of that name is left as it is.
+
+        Two writers that copy at once must copy the same bytes: on a disk without hard links, the second replaces the file of
+        the first. Nobody ever sees a part of it.
+        """
         if self.local:
-            with suppress(FileExistsError):
-                os.link(self.local / path, self.local / to)
-                sync((self.local / to).parent)
+            with self._disk("write", to) as target:
+                if target.exists():
+                    return
+                try:
+                    os.link(self.local / path, target)
+                except FileExistsError:
+                    return
+                except OSError:
+                    # FAT, exFAT and many network disks have no hard links; what is missing is missing for a copy, too.
+                    write_durably(target, (self.local / path).read_bytes(), mode=0o644)
+                else:
+                    sync(target.parent)
             return
         with self._store("write", to) as (fs, name):
             if not fs.exists(name):
@@ -111,17 +130,38 @@ class TableStorage:
         """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             if self.local:
-                (self.local / path).unlink()
+                with self._disk("delete", path) as file:
+                    file.unlink()
                 return
             with self._store("delete", path) as (fs, name):
                 fs.rm_file(name)
 
+    def discard(self, paths: Iterable[str]) -> None:
+        """Remove files that nobody needs any more. One that cannot be removed stays: what else was done is no less done."""
+        for path in paths:
+            try:
+                self.remove(path)
+            except StorageUnavailable as error:
+                logger.warning("a file that is not needed stays: %s", error)
+
     def exists(self, path: str) -> bool:
         """Return whether a file exists."""
         if self.local:
-            return (self.local / path).exists()
+            with self._disk("look for", path) as file:
+                return file.exists()
         with self._store("look for", path) as (fs, name):
             return bool(fs.exists(name))
+
+    @contextmanager
+    def _disk(self, what: str, path: str) -> Generator[Path]:
+        try:
+            yield cast("Path", self.local) / path
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageUnavailable(
+                f"Could not {what} {path} at {self._location}: {error}. Check the disk, and who may write to it."
+            ) from error
 
     @contextmanager
     def _store(self, what: str, path: str) -> Generator[tuple[Any, str]]:

@@ -33,11 +33,11 @@ from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
     NOTHING_COMMITTED,
-    CatalogBusy,
-    CatalogDenied,
-    CommitConflict,
+    AlreadyLoaded,
+    AppendFailed,
     CommitOutcomeUnknown,
     RatifyError,
+    UnsafeTable,
 )
 from resources.settings import Settings
 from resources.sql.duckdb_sql import identifier, literal
@@ -251,7 +251,7 @@ class DuckDBSession:
             UnsafeTable: the table differs from its declaration, or has an unsupported feature.
             AppendFailed: the rows do not fit the table.
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
-            CommitOutcomeUnknown: the catalog stopped answering; repeat the same append, its load ids prevent duplicates.
+            CommitOutcomeUnknown: it may have been ratified; repeat the same append, its load ids prevent duplicates.
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
@@ -309,14 +309,15 @@ class DuckDBSession:
             committed = log.commit(pending.proposal)
         except CommittedByOther as other:
             committed = Committed(other.version, pending.attempts)
-        except NOTHING_COMMITTED as error:
-            pending.withdraw()
-            if pending.requested and isinstance(error, CommitConflict | CatalogBusy | CatalogDenied):
-                raise CommitOutcomeUnknown(
-                    f"{error} But other writers have its commit request, and one may yet commit it: repeat the load, by its "
-                    "id it cannot be written twice."
-                ) from error
-            raise
+        except RatifyError as error:
+            if isinstance(error, NOTHING_COMMITTED):
+                pending.withdraw()
+            if not pending.requested or isinstance(error, CommitOutcomeUnknown | AlreadyLoaded | AppendFailed | UnsafeTable):
+                raise
+            raise CommitOutcomeUnknown(
+                f"{error} But other writers have its commit request, and one may yet commit it: repeat the load, by its "
+                "id it cannot be written twice."
+            ) from error
         pending.clear()
         return committed.version, committed.attempts
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -196,7 +197,11 @@ class CommitQueue:
         self._sweep()
         group, seen, size = dict[Path, Staged](), set[str](), 0
         for path in sorted(self._folder.glob("*.request")):
-            staged = Staged.from_json(path.read_text().splitlines()[0])
+            try:
+                staged = Staged.from_json(path.read_text().splitlines()[0])
+            except FileNotFoundError:
+                # Its writer has stopped waiting.
+                continue
             size += staged.size
             if group and (len(seen) + len(staged.loads) > MAX_LOADS or size > MAX_BYTES):
                 break
@@ -262,11 +267,17 @@ def _free(file: IO[str]) -> bool:
 
 
 def _answer(requests: Iterable[Path], **answer: Any) -> None:
-    """Append the answer to the request itself, because its writer keeps that file locked as long as it lives."""
+    """Append the answer to the request itself, because its writer keeps that file locked as long as it lives.
+
+    A writer that has stopped waiting has removed its request, and gets no answer.
+    """
     for request in requests:
-        with request.open("a") as file:
-            file.write("\n" + json.dumps(answer))
-        request.rename(request.with_suffix(".answer"))
+        with suppress(FileNotFoundError):
+            # Not "a", which would create the file.
+            with request.open("r+") as file:
+                file.seek(0, SEEK_END)
+                file.write("\n" + json.dumps(answer))
+            request.rename(request.with_suffix(".answer"))
 
 
 def _taken(request: Path) -> dict[str, Any] | None:

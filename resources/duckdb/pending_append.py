@@ -99,8 +99,7 @@ class PendingAppend:
     def withdraw(self) -> None:
         """Delete the files after the catalog has refused them, unless another writer may still commit them."""
         if not self.requested:
-            for file in self._files:
-                self._log.storage.remove(file.path)
+            self._log.storage.discard(file.path for file in self._files)
 
     def clear(self) -> None:
         """Remove the requests whose rows are in the table now."""

@@ -145,9 +145,8 @@ class _Replacement:
         """Delete the files that no commit names."""
         if not except_for:
             self._pending.withdraw()
-        for rest in self._rests.values():
-            if rest.rewritten and rest.rewritten not in except_for:
-                self._log.storage.remove(rest.rewritten.path)
+        rewritten = [rest.rewritten for rest in self._rests.values() if rest.rewritten]
+        self._log.storage.discard(file.path for file in rewritten if file not in except_for)
 
     def _candidates(self, snapshot: Snapshot) -> list[LiveFile]:
         """Files that may have such rows, by their statistics: bounds may be wider than the values, never narrower."""

@@ -20,8 +20,8 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
 from tests.ingest.loading_writers import Writer, source_of
+from tests.resources.faulty_network import CUT, Moment, faulty_network
 from tests.resources.lakehouse import Lakehouse, another_catalog
-from tests.resources.lost_replies import lost_replies
 
 pytestmark = pytest.mark.stack
 
@@ -128,13 +128,13 @@ def test_two_writers_with_the_same_file_two_hundred_times(files: Files) -> None:
 def lose_answers(files: Files, in_a_row: Sequence[int]) -> None:
     """Load a file after each of which so many answers in a row are lost, and read the table each time."""
     lake = files.lake
-    with lost_replies(lake.stack.catalog.url) as proxy:
-        engine = DuckDB(catalog=UnityCatalog(host=proxy.url, token=another_catalog(lake.stack).bearer_token()), threads=1)
+    with faulty_network(lake.stack.catalog.url) as network:
+        engine = DuckDB(catalog=UnityCatalog(host=network.url, token=another_catalog(lake.stack).bearer_token()), threads=1)
         for number, count in enumerate(in_a_row):
             path = files.land(number)
-            proxy.lose, proxy.lost = count, 0
+            network.spoil(Moment.AFTER, *[CUT] * count)
             outcome = files.load(engine, path)
-            assert proxy.lost == count
+            assert network.spoiled == count
             assert [(file.status, file.rows) for file in outcome.files] == [(Status.LOADED, len(files.amounts[path]))]
             files.check()
         engine.close()

@@ -1,12 +1,13 @@
 """The queue of a table's appends, with processes that are killed and an append that says what it was given."""
 
+import fcntl
 import json
 import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,29 @@ def test_others_are_asked_after_now_and_then_and_the_turn_is_kept(tmp_path: Path
     after = {(2, True): 2, (8, True): 8, (2, False): 4, (20, False): 30}
     assert {(seconds, taken): YieldWindow(3, seconds, taken).next_seconds for seconds, taken in after} == after
     (tmp_path / "queue" / "yield-window").unlink()
+
+
+def test_a_writer_that_leaves_while_others_read_and_answer_stops_nobody(
+    tmp_path: Path, queue: CommitQueue, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C: one request disappears once the queue was listed, and another while its rows are committed."""
+    leaves, follows = (queue._folder / f"{number:020d}-{'0' * 32}.request" for number in range(2))
+    read_text = Path.read_text
+
+    def gone_when_read(path: Path) -> str:
+        if path == leaves:
+            path.unlink()
+        return read_text(path)
+
+    def append(group: Sequence[Staged]) -> tuple[int, int]:
+        follows.unlink()
+        return log.append(group)
+
+    with ExitStack() as locks:
+        for path in (leaves, follows):
+            path.write_text(staged(tmp_path, path.stem).to_json())
+            # As a living writer locks it.
+            fcntl.flock(locks.enter_context(path.open()), fcntl.LOCK_EX)
+        monkeypatch.setattr(Path, "read_text", gone_when_read)
+        assert queue.commit(staged(tmp_path, "stays"), append) == Ratified(1, 1, ("stays",), shared=2)
+    assert log.commits == [[follows.stem, "stays"]]

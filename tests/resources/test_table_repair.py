@@ -12,8 +12,8 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.table_repair import Repaired, missing_files, planned_repair, repair
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import AlreadyLoaded, UnsafeTable
+from tests.resources.faulty_network import CUT, Moment, faulty_network
 from tests.resources.lakehouse import Lakehouse, append, pairs
-from tests.resources.lost_replies import lost_replies
 
 pytestmark = pytest.mark.stack
 
@@ -52,9 +52,10 @@ def missing(lake: Lakehouse, table: TableDeclaration) -> Sequence[str]:
 
 def test_a_file_that_duckdb_deleted_for_it_did_not_hear_of_its_commit(lake: Lakehouse, table: TableDeclaration) -> None:
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-    with lost_replies(lake.stack.catalog.url) as proxy:
+    with faulty_network(lake.stack.catalog.url) as network:
+        network.spoil(Moment.AFTER, then=CUT)
         token = lake.stack.catalog.token_file.read_text().strip()
-        deaf = DuckDB(catalog=UnityCatalog(host=proxy.url, token=token))
+        deaf = DuckDB(catalog=UnityCatalog(host=network.url, token=token))
         with deaf.session() as session:
             session.attach()
             session.con.execute("SET GLOBAL http_retries = 2")

@@ -1,0 +1,219 @@
+"""Whatever the network does to the catalog's answers to a commit: nothing is lost, nothing doubled, all is readable."""
+
+import json
+import random
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.row_replacement import replace_rows
+from resources.errors import (
+    AlreadyLoaded,
+    CatalogBusy,
+    CatalogDenied,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    RatifyError,
+    TableMissing,
+)
+from tests.embedded.catalog.harness import TableClient, client_of
+from tests.resources.faulty_network import CUT, TIME_OUT, Answer, FaultyNetwork, Moment, faulty_network
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+ANSWERS: tuple[Answer, ...] = (200, 401, 403, 404, 409, 429, 500, 502, 503, CUT, TIME_OUT)
+SENDS = ("first", "second", "all")
+PATIENCE = (1, 120)
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class FaultyOperation:
+    """A commit to a table with the rows (1, a) and (2, b), which are in one file, and the rows that it has afterwards."""
+
+    name: str
+    commit: Callable[[DuckDB, TableDeclaration], object]
+    rows: Rows
+    columns: tuple[Column, ...] = ()
+
+
+def append_c(duckdb: DuckDB, table: TableDeclaration) -> None:
+    append(duckdb, table, "SELECT 3, 'c'", "c")
+
+
+def replace_a(duckdb: DuckDB, table: TableDeclaration) -> None:
+    with duckdb.session() as session, TemporaryDirectory() as folder:
+        staged = session.stage(table, "SELECT 11, 'a'", ["new a"], Path(folder))
+        replace_rows(session.con, session.log(table), staged, "v", "a", withdrawn=["both"])
+
+
+def add_column(duckdb: DuckDB, table: TableDeclaration) -> None:
+    with duckdb.session() as session:
+        session.add_columns(table, [Column("w", "int")])
+
+
+OPERATIONS = (
+    FaultyOperation(
+        "append", lambda duckdb, table: append(duckdb, table, "SELECT 3, 'c'", "c"), [(1, "a"), (2, "b"), (3, "c")]
+    ),
+    FaultyOperation("replace", replace_a, [(2, "b"), (11, "a")]),
+    FaultyOperation("add columns", add_column, [(1, "a", None), (2, "b", None)], (Column("w", "int"),)),
+)
+
+
+@dataclass(frozen=True)
+class FaultyCommit:
+    """One fault in one commit."""
+
+    answer: Answer
+    moment: Moment
+    sends: str
+    operation: FaultyOperation
+
+    def __str__(self) -> str:
+        return f"{self.operation.name}: {self.answer} to the {self.sends}, the catalog has it {self.moment}"
+
+    def spoil(self, network: FaultyNetwork) -> None:
+        """The `second` is spoiled where the first was lost at the same moment."""
+        answers = {"first": [self.answer], "second": [CUT, self.answer], "all": []}[self.sends]
+        network.spoil(self.moment, *answers, then=self.answer if self.sends == "all" else None)
+
+    @property
+    def patience(self) -> int:
+        """Seconds for which the writer sends again: as long as any machine needs, where it succeeds in the end."""
+        return PATIENCE[self.sends != "all"]
+
+    @property
+    def error(self) -> type[RatifyError] | None:
+        """What the writer must raise."""
+        final = {401: CatalogDenied, 403: CatalogDenied, 404: TableMissing}.get(self.answer)  # type: ignore[call-overload]
+        if self.moment is Moment.AFTER or (self.sends != "all" and not final):
+            return None
+        if self.moment is Moment.LATE or (self.sends == "second" and final):
+            return CommitOutcomeUnknown
+        # A writer that lost has asked the others to commit its rows.
+        lost = CommitOutcomeUnknown if self.operation.name == "append" else CommitConflict
+        return final or {409: lost, 429: CatalogBusy}.get(self.answer, CommitOutcomeUnknown)  # type: ignore[call-overload]
+
+
+class FaultyWriter:
+    """A writer behind a faulty network, and a reader beside it."""
+
+    def __init__(self, lake: Lakehouse, network: FaultyNetwork, answer: Answer, patience: int) -> None:
+        self._lake = lake
+        self._network = network
+        token = lake.stack.catalog.token_file.read_text().strip()
+        timeout = 1.5 if answer == TIME_OUT else 30
+        catalog = UnityCatalog(host=network.url, token=token, retry_seconds=60, timeout_seconds=timeout)
+        self._duckdb = DuckDB(catalog=catalog, attempts=2, commit_patience=patience, threads=1)
+        self._reader = lake.another_duckdb(threads=1)
+        self._client = client_of(lake.stack.catalog.url, token)
+
+    def close(self) -> None:
+        self._duckdb.close()
+        self._reader.close()
+        self._client.close()
+
+    def check(self, case: FaultyCommit) -> TableDeclaration:
+        """Commit under the fault, then repeat it as a caller would; return the table as it is declared in the end."""
+        table = pairs()
+        location = TableClient.create_readable(self._client, "bronze", table.name).location
+        append(self._duckdb, table, "FROM (VALUES (1, 'a'), (2, 'b'))", "both")
+        case.spoil(self._network)
+        error = self._commit(case, table)
+        self._network.spoil(Moment.BEFORE)
+        self._network.deliver()
+        assert type(error) is (case.error or type(None)), repr(error)
+
+        self._check_files(location, tidy=not isinstance(error, CommitOutcomeUnknown))
+        ratified = self._lake.version(table) == 2
+        assert error is None or not ratified or isinstance(error, CommitOutcomeUnknown)
+        again = self._commit(case, table)
+        assert again is None or (ratified and type(again) is AlreadyLoaded), repr(again)
+        assert self._lake.version(table) == 2 or case.operation.name == "append"
+        self._check_files(location, tidy=False)
+        with self._reader.session() as session:
+            assert session.rows(f"SELECT * FROM uc.bronze.{table.name} ORDER BY id") == case.operation.rows
+        return replace(table, columns=(*table.columns, *case.operation.columns))
+
+    def _commit(self, case: FaultyCommit, table: TableDeclaration) -> RatifyError | None:
+        try:
+            case.operation.commit(self._duckdb, table)
+        except RatifyError as error:
+            return error
+        return None
+
+    def _check_files(self, location: str, *, tidy: bool) -> None:
+        """Every file is there that a version names; where `tidy`, no other."""
+        root = Path(unquote(urlsplit(location).path))
+        staged = {path.read_text() for path in root.glob("_delta_log/_staged_commits/*")}
+        log = {path.read_text() for path in root.glob("_delta_log/*.json")}
+        named = {
+            json.loads(line)["add"]["path"] for actions in log for line in actions.splitlines() if line.startswith('{"add"')
+        }
+        files = {path.name for path in root.glob("*.parquet")}
+        assert named <= files
+        if tidy:
+            assert named == files
+            assert staged <= log
+
+
+@contextmanager
+def writer(lake: Lakehouse, answer: Answer, patience: int) -> Generator[FaultyWriter]:
+    with faulty_network(lake.stack.catalog.url) as network:
+        made = FaultyWriter(lake, network, answer, patience)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) -> None:
+    lake.catalog.ensure_schemas(("bronze",))
+
+    def group(answer: Answer, moment: Moment, patience: int) -> list[tuple[FaultyCommit, TableDeclaration | Exception]]:
+        done = list[tuple[FaultyCommit, TableDeclaration | Exception]]()
+        with writer(lake, answer, patience) as one:
+            for case in cases:
+                if (case.answer, case.moment, case.patience) == (answer, moment, patience):
+                    try:
+                        done.append((case, one.check(case)))
+                    except Exception as error:  # noqa: BLE001 all that fail are shown together
+                        done.append((case, error))
+        return done
+
+    # Those that wait longest go first.
+    groups = [*product(ANSWERS[::-1], Moment, PATIENCE)]
+    with ThreadPoolExecutor(12) as pool:
+        done = [pair for pairs_ in pool.map(lambda each: group(*each), groups) for pair in pairs_]
+    assert len(done) == len(cases)
+    failed = [f"{case}: {type(end).__name__}: {end}" for case, end in done if isinstance(end, Exception)]
+    assert not failed, "\n".join([f"{len(failed)} of {len(cases)} fail", *failed])
+    for case, table in random.Random(0).sample(done, read_by_spark):  # noqa: S311 a choice of tables, no key
+        assert isinstance(table, TableDeclaration)
+        assert lake.rows(table) == case.operation.rows, case
+
+
+ALL = [FaultyCommit(*values) for values in product(ANSWERS, Moment, SENDS, OPERATIONS)]
+# Every answer at every moment to every request, with one operation each, and every operation with each two of these.
+THIRD = [case for number, case in enumerate(ALL) if (number // 27 + number // 9 + number // 3 + number) % 3 == 0]
+
+
+def test_every_answer_at_every_moment(lake: Lakehouse) -> None:
+    check(lake, THIRD, read_by_spark=9)
+
+
+@pytest.mark.long
+def test_every_answer_at_every_moment_to_every_operation(lake: Lakehouse) -> None:
+    check(lake, ALL, read_by_spark=len(ALL))
