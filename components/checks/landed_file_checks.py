@@ -7,7 +7,7 @@ nothing is recorded, it compares all.
 
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -121,15 +121,18 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
     """
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
         reading = _read(session, source, since or {})
-        loaded = {entry.path: entry for entry in reading.loaded}
-        there = _where(landing, loaded)
-        read = {
-            path: rows
-            for path, place in there.items()
-            if (rows := _read_again(session, landing, source, place, loaded[path], Path(folder))) is not None
-        }
-    csv_rows, bronze_rows = sum(read.values()), sum(reading.rows.get(path, 0) for path in read)
-    wrong = sorted(path for path, rows in read.items() if reading.rows.get(path, 0) != rows)
+        loaded, expected = reading.loaded, reading.expected
+        read, in_bronze = dict[str, int](), dict[str, int]()
+        contents = defaultdict[str, dict[str, LedgerRecord]](dict)
+        for entry in loaded:
+            contents[entry.path][entry.sha256] = entry
+        for path, place in _where(landing, expected).items():
+            if (again := _read_again(session, landing, source, place, contents[path], Path(folder))) is not None:
+                entry, read[path] = again
+                # Other contents of a name whose new content is appended cannot be read again.
+                in_bronze[path] = reading.rows.get(path, 0) - (expected[path] - entry.rows)
+    csv_rows, bronze_rows = sum(read.values()), sum(in_bronze.values())
+    wrong = sorted(path for path, rows in read.items() if in_bronze[path] != rows)
     numbers = {
         "rows in CSV files": csv_rows,
         "rows in bronze": bronze_rows,
@@ -225,17 +228,22 @@ def _files(reading: _Reading) -> str:
 
 
 def _read_again(
-    session: DuckDBSession, landing: LandingZone, source: Source, place: str, record: LedgerRecord, folder: Path
-) -> int | None:
+    session: DuckDBSession,
+    landing: LandingZone,
+    source: Source,
+    place: str,
+    contents: Mapping[str, LedgerRecord],
+    folder: Path,
+) -> tuple[LedgerRecord, int] | None:
+    """The entry of a file's present content, among those by SHA-256, and the rows that it has; None if it has no entry."""
     fetched = landing.fetch(place, folder)
     try:
-        if fetched.sha256 != record.sha256:
+        if (record := contents.get(fetched.sha256)) is None:
             return None
         load = Load(datetime.now(UTC), "check")
         parquet = fetched.local.with_suffix(".parquet")
-        return parse(
-            session.con, source, session.columns(source.table), record.path, fetched.local, parquet, load
-        ).written.rows
+        columns = session.columns(source.table)
+        return record, parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
     except BadFile:
         return None
     finally:
