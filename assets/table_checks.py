@@ -2,22 +2,25 @@
 
 import dagster as dg
 
-from assets.bronze.landed_sources import SOURCES
+from assets.bronze.landed_sources import FLIGHTS_RAW, SOURCES
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, CARRIER_DAILY_SNAPSHOT, ROUTE_DELAY
 from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE
+from assets.silver.silver_airports import AIRPORTS, AIRPORTS_QUARANTINE
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_RECONCILIATION, FLIGHTS_WEATHER
 from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from components.checks.check_definitions import (
     files_check,
+    freshness_check,
     history_checks,
     landing_check,
     offsets_check,
     reconciliation_check,
 )
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.reconciliation import records_reconciled, rows_reconciled
 from components.stream.stream_ledger import STREAM_BATCHES
+from ingest.file_source import Rewrite
 from ingest.ledger.file_ledger import LANDED_FILES
 
 offsets_once = offsets_check(TRACKER_EVENTS_RAW)
@@ -36,6 +39,8 @@ events_reconciled = reconciliation_check(
 
 FROM_FILES = (
     *(source.table for source in SOURCES),
+    AIRPORTS,
+    AIRPORTS_QUARANTINE,
     FLIGHTS,
     FLIGHTS_QUARANTINE,
     FLIGHTS_WEATHER,
@@ -52,17 +57,34 @@ FROM_KAFKA = (TRACKER_EVENTS_RAW, TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE,
 DECLARATIONS = (*FROM_FILES, *FROM_KAFKA)
 """Every table that an asset materializes."""
 
+DAILY = (FLIGHTS_RAW.table, FLIGHTS)
+"""Tables that get new data every day. Reference data changes when it changes, and gold is made of these."""
+
+_REPLACEABLE = {source.table.name: "_source_file" for source in SOURCES if source.on_rewrite is Rewrite.REPLACE}
+
+freshness_checks = [freshness_check(declaration) for declaration in DAILY]
 files_checks = [files_check(declaration) for declaration in (*DECLARATIONS, LANDED_FILES, STREAM_BATCHES)]
 
 all_checks: list[dg.AssetChecksDefinition] = [
     *files_checks,
-    *(history_checks(declaration) for declaration in DECLARATIONS),
+    *freshness_checks,
+    *(history_checks(declaration, _REPLACEABLE.get(declaration.name, "")) for declaration in DECLARATIONS),
     *(
         landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once.")
         for source in SOURCES
     ),
     *(
         landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze.")
+        for source in SOURCES
+    ),
+    *(
+        landing_check(
+            source,
+            "files_accepted",
+            files_accepted,
+            "No refused file waits for its correction.",
+            dg.AssetCheckSeverity.WARN,
+        )
         for source in SOURCES
     ),
     flights_reconciled,

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from components.table_asset import TableChange, asset_key, result, table_spec
+from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
 from ingest.ledger.ledger_queries import totals, waiting
@@ -15,7 +15,6 @@ from ingest.load.batch_loading import ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
-from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import Settings
@@ -55,7 +54,6 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         landing: LandingZone,
         spark: Spark,
         duckdb: DuckDB,
-        catalog: UnityCatalog,
     ) -> dg.MaterializeResult[Any]:
         spark.ensure_table(LANDED_FILES)
         if source.schema is SchemaMode.DECLARED:
@@ -66,7 +64,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
         _observe_ledger(context, landing, duckdb, source)
-        return result(source.table, _change(source, loaded, created, duckdb, catalog))
+        return result(source.table, _change(source, loaded, created, spark))
 
     return asset
 
@@ -108,9 +106,8 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
-def _change(source: Source, loaded: list[LoadedBatch], created: bool, duckdb: DuckDB, catalog: UnityCatalog) -> TableChange:
-    with duckdb.session() as session:
-        rows = session.count(source.table)
+def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark) -> TableChange:
+    version = spark.catalog.version(spark.full_name(source.table))
     outcomes = [batch.outcome for batch in loaded]
     files = [file for outcome in outcomes for file in outcome.files]
     records = [
@@ -120,11 +117,14 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, duckdb: Du
     ]
     more: dict[str, Any] = dict(numbers(loaded))
     more["batches"] = dg.MetadataValue.json([outcome.batch_id for outcome in outcomes])
+    # A file that was recovered has the batch of the attempt that died, which may be another.
+    more[BATCH_ROWS] = sum(f.rows for outcome in outcomes for f in outcome.files if f.batch_id == outcome.batch_id)
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
     return TableChange(
-        version=catalog.version(source.table.full_name(catalog.connection.name)),
-        rows=rows,
+        version=version,
+        # Other runs may load meanwhile: the rows are those of this version.
+        rows=spark.count(source.table, version),
         added=sum(outcome.added for outcome in outcomes),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
         more=more,

@@ -8,12 +8,16 @@ from typing import Any
 
 import dagster as dg
 
+from components.landing_order import read_input
 from resources.declarations import Column, TableDeclaration
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark, WriteResult
 
 VERSIONS = "ratify/versions"
 """Metadata key: the Delta versions that a materialization committed; all others are external commits."""
+
+BATCH_ROWS = "rows of its batches"
+"""Metadata key: for a table of landed files, the rows that the table has of the load batches which the metadata names."""
 
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
@@ -122,7 +126,7 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
 
     Args:
         declaration: The table, with keys.
-        sql: The query, in which `{name}` stands for an input.
+        sql: The query, in which `{name}` stands for an input (see `read_input`).
         inputs: Tables by the names that the query uses.
     """
 
@@ -131,7 +135,7 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         created = spark.ensure_table(declaration)
 
         def read() -> Any:
-            return spark.sql(sql.read_text(), **{name: spark.table(table) for name, table in inputs.items()})
+            return spark.sql(sql.read_text(), **{name: read_input(spark, table) for name, table in inputs.items()})
 
         return result(declaration, merge_change(created, spark.mirror(declaration, read)))
 

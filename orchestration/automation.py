@@ -1,12 +1,10 @@
 """When a table is updated: policies by layer, mapped once over all assets."""
 
-import datetime as dt
 from typing import Any
 
 import dagster as dg
 
-FRESH_WITHIN = dt.timedelta(hours=36)
-"""One failed nightly run warns after a day; a second one in a row is a failure."""
+from components.checks.history_findings import FAIL_AFTER, WARN_AFTER
 
 
 def downstream_of_checked() -> dg.AutomationCondition[Any]:
@@ -32,7 +30,7 @@ def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
     if spec.group_name in {"silver", "gold"}:
         spec = spec.replace_attributes(automation_condition=downstream_of_checked())
     if spec.group_name in {"bronze", "silver", "gold"}:
-        policy = dg.FreshnessPolicy.time_window(fail_window=FRESH_WITHIN, warn_window=dt.timedelta(hours=25))
+        policy = dg.FreshnessPolicy.time_window(fail_window=FAIL_AFTER, warn_window=WARN_AFTER)
         spec = spec.replace_attributes(freshness_policy=policy)
     return spec
 

@@ -11,7 +11,17 @@ from assets.silver.silver_flights import silver_assets
 from assets.silver.tracker_events import stream_batches, tracker_events
 from assets.table_checks import all_checks
 from orchestration.automation import automation_sensor, with_policies
-from orchestration.jobs import cross_engine_proof, events_job, files_job, hourly, ingest_job, medallion_job, nightly
+from orchestration.jobs import (
+    cross_engine_proof,
+    events_job,
+    files_job,
+    full_checks_job,
+    hourly,
+    ingest_job,
+    medallion_job,
+    nightly,
+    weekly,
+)
 from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from resources.catalog.unity_catalog import UnityCatalog
@@ -31,8 +41,8 @@ tables = dg.map_asset_specs(
 defs = dg.Definitions(
     assets=[*landing_assets, kafka_events, *tables, landed_files, stream_batches, *cross_engine_assets, steps_ledger],
     asset_checks=all_checks,
-    jobs=[cross_engine_proof, events_job, files_job, ingest_job, medallion_job],
-    schedules=[hourly, nightly],
+    jobs=[cross_engine_proof, events_job, files_job, full_checks_job, ingest_job, medallion_job],
+    schedules=[hourly, nightly, weekly],
     sensors=[landed_files_sensor, tracker_events_sensor, automation_sensor],
     resources={
         "catalog": catalog,

@@ -4,7 +4,8 @@ import dagster as dg
 
 from assets.bronze.landed_sources import SOURCES
 from assets.cross_engine.proof_steps import GROUP
-from assets.table_checks import FROM_KAFKA, files_checks
+from assets.table_checks import FROM_KAFKA, all_checks, files_checks, freshness_checks
+from components.checks.check_state import FULL
 from components.table_asset import asset_key
 
 ingest_job = dg.define_asset_job(
@@ -44,8 +45,24 @@ nightly = dg.ScheduleDefinition(
 
 files_job = dg.define_asset_job(
     "files",
-    selection=dg.AssetSelection.checks(*files_checks),
-    description="Check that every data file of every table exists in storage.",
+    selection=dg.AssetSelection.checks(*files_checks, *freshness_checks),
+    description="Check that every data file of every table exists in storage, and that daily tables have new data.",
+)
+
+full_checks_job = dg.define_asset_job(
+    "full_checks",
+    selection=dg.AssetSelection.checks(*all_checks) - dg.AssetSelection.checks_for_assets(*map(asset_key, FROM_KAFKA)),
+    tags={FULL: "full"},
+    description="Check every table from files in full: other runs compare what is new since a check last passed.",
+)
+
+weekly = dg.ScheduleDefinition(
+    name="weekly",
+    job=full_checks_job,
+    cron_schedule="0 4 * * SUN",
+    execution_timezone="America/New_York",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Nothing is compared only once.",
 )
 
 hourly = dg.ScheduleDefinition(
@@ -54,5 +71,5 @@ hourly = dg.ScheduleDefinition(
     cron_schedule="30 * * * *",
     execution_timezone="America/New_York",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Finds tables that other programs made unreadable, also between materializations.",
+    description="Finds tables that other programs made unreadable, and those that get no data, between materializations.",
 )

@@ -1,7 +1,7 @@
 -- A carrier's day: how much it flew and how late it was. On time: arrived less than 15 minutes late.
--- In: {flights}, {airlines}.
+-- In: {flights}, {airlines}, bronze's rows with their landing.
 WITH names AS (
-  SELECT carrier, max_by(name, struct(_loaded_at, _source_file, _source_row)) AS carrier_name
+  SELECT carrier, max_by(name, struct(_landing, _source_file, _source_row)) AS carrier_name
   FROM {airlines} GROUP BY carrier
 )
 SELECT

@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.landed_sources import AIRLINES, AIRPORTS
+from assets.bronze.landed_sources import AIRLINES
+from assets.silver.silver_airports import AIRPORTS
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_WEATHER, MERGE
 from components.table_asset import TableChange, asset_key, result, spark_table, table_spec
 from ingest.file_source import APPEND
@@ -56,7 +57,7 @@ ROUTE_DELAY = TableDeclaration(
     columns=(
         Column("origin", "string", "FAA code", _flights("origin")),
         Column("dest", "string", "FAA code", _flights("dest")),
-        Column("dest_name", "string", sources=("bronze.airports.name",)),
+        Column("dest_name", "string", sources=("silver.airports.name",)),
         Column("flights", "bigint", "Scheduled", _flights("flight_id")),
         Column("carriers", "bigint", "Different carriers", _flights("carrier")),
         Column("distance_miles", "int", "Miles", _flights("distance_miles")),
@@ -116,11 +117,10 @@ def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) 
     created = spark.ensure_table(CARRIER_DAILY_SNAPSHOT)
     with duckdb.session() as session:
         appended = [append for day in missing_days(session) if (append := append_day(session, day))]
-        session.attach()
-        rows = session.count(CARRIER_DAILY_SNAPSHOT)
+    version = catalog.version(CARRIER_DAILY_SNAPSHOT.full_name(catalog.connection.name))
     written = TableChange(
-        version=catalog.version(CARRIER_DAILY_SNAPSHOT.full_name(catalog.connection.name)),
-        rows=rows,
+        version=version,
+        rows=spark.count(CARRIER_DAILY_SNAPSHOT, version),
         added=sum(append.rows for append in appended),
         versions=[*([0] if created else []), *(append.version for append in appended)],
         more={"days added": len(appended)},
@@ -150,7 +150,7 @@ def append_day(session: DuckDBSession, day: dt.date) -> Ratified | None:
 
 gold_assets = [
     spark_table(CARRIER_DAILY, _SQL / "carrier_daily.sql", {"flights": FLIGHTS, "airlines": AIRLINES.table}),
-    spark_table(ROUTE_DELAY, _SQL / "route_delay.sql", {"flights": FLIGHTS, "airports": AIRPORTS.table}),
+    spark_table(ROUTE_DELAY, _SQL / "route_delay.sql", {"flights": FLIGHTS, "airports": AIRPORTS}),
     spark_table(AIRPORT_HOURLY, _SQL / "airport_hourly.sql", {"flights": FLIGHTS, "flights_weather": FLIGHTS_WEATHER}),
     carrier_daily_snapshot,
 ]

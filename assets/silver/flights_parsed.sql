@@ -1,5 +1,5 @@
 -- Every bronze row, typed, with UTC times and its key, and what its expectations are validated by (FLIGHTS_EXPECTATIONS).
--- In: {flights_raw}, {airports}. Text that is no number or date becomes NULL here and fails an expectation.
+-- In: {flights_raw}, bronze's rows with their landing; {airports}, silver's. Text that is no number or date becomes NULL here and fails an expectation.
 WITH given AS (
   -- The files have NA for a value that was not recorded.
   SELECT
@@ -29,15 +29,10 @@ typed AS (
       OR given_dep_delay IS NOT NULL AND try_cast(given_dep_delay AS INT) IS NULL
       OR given_arr_delay IS NOT NULL AND try_cast(given_arr_delay AS INT) IS NULL
       OR given_air_time IS NOT NULL AND try_cast(given_air_time AS INT) IS NULL AS has_text_for_number,
-    _source_file, _source_row, _loaded_at, _batch_id,
+    _source_file, _source_row, _landing, _batch_id,
     to_json(struct(year, month, day, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier,
       flight, tailnum, origin, dest, air_time, distance)) AS landed
   FROM given
-),
-zones AS (
-  -- The latest landed version of each airport; a few have no known zone.
-  SELECT faa, max_by(nullif(tzone, 'NA'), struct(_loaded_at, _source_file, _source_row)) AS zone
-  FROM {airports} GROUP BY faa
 ),
 local AS (
   SELECT
@@ -46,17 +41,25 @@ local AS (
       sched_dep_time DIV 100, sched_dep_time % 100, 0) AS departure_local,
     try_make_timestamp(year(flight_date), month(flight_date), day(flight_date),
       sched_arr_time DIV 100, sched_arr_time % 100, 0) AS arrival_local
-  FROM typed AS t LEFT JOIN zones AS z ON t.dest = z.faa
+  FROM typed AS t LEFT JOIN {airports} AS z ON t.dest = z.faa
 ),
-utc AS (
-  -- Files have local times: of New York for the departure, of the destination for the arrival.
+same_day AS (
+  -- Files have local times: of New York for the departure, of the destination for the arrival. Unlike to_utc_timestamp,
+  -- try_to_timestamp gives NULL for a zone that does not exist, where one such row would stop all flights.
   SELECT
     *,
     to_utc_timestamp(departure_local, 'America/New_York') AS scheduled_departure_utc,
-    CASE WHEN to_utc_timestamp(arrival_local, dest_zone) > to_utc_timestamp(departure_local, 'America/New_York')
-      THEN to_utc_timestamp(arrival_local, dest_zone)
-      ELSE to_utc_timestamp(arrival_local + INTERVAL 1 DAY, dest_zone) END AS scheduled_arrival_utc
+    try_to_timestamp(date_format(arrival_local, 'yyyy-MM-dd HH:mm ') || dest_zone, 'yyyy-MM-dd HH:mm VV') AS same_day_utc
   FROM local
+),
+utc AS (
+  SELECT
+    *,
+    CASE WHEN same_day_utc > scheduled_departure_utc THEN same_day_utc
+      ELSE try_to_timestamp(
+        date_format(arrival_local + INTERVAL 1 DAY, 'yyyy-MM-dd HH:mm ') || dest_zone, 'yyyy-MM-dd HH:mm VV')
+      END AS scheduled_arrival_utc
+  FROM same_day
 )
 SELECT
   concat_ws('-', carrier, flight_number, origin, date_format(scheduled_departure_utc, "yyyyMMdd'T'HHmm'Z'")) AS flight_id,
@@ -68,6 +71,6 @@ SELECT
   departure_delay_min, arrival_delay_min, air_time_min, distance_miles,
   dep_time IS NULL AS cancelled,
   dep_time IS NOT NULL AND arrival_delay_min IS NULL AS diverted,
-  _source_file, _source_row, _loaded_at, _batch_id,
+  _source_file, _source_row, _landing, _batch_id,
   landed, departure_local, arrival_local, dep_time, arr_time, has_text_for_number
 FROM utc

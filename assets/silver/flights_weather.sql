@@ -1,6 +1,6 @@
 -- Each flight with the last weather observation at its origin, not later than its scheduled departure and not older than
 -- three hours (an as-of join); without one the observation's columns are NULL.
--- In: {flights}, {weather}. An observation's time_hour is UTC. One pass over both, ordered by time: an equi-join on the
+-- In: {flights}, {weather}, bronze's rows with their landing. An observation's time_hour is UTC. One pass over both, ordered by time: an equi-join on the
 -- origin would pair each flight with a year of weather.
 WITH observations AS (
   SELECT
@@ -11,7 +11,7 @@ WITH observations AS (
         try_cast(wind_dir AS DOUBLE) AS wind_direction_deg, try_cast(wind_speed AS DOUBLE) AS wind_speed_mph,
         try_cast(wind_gust AS DOUBLE) AS wind_gust_mph, try_cast(precip AS DOUBLE) AS precipitation_in,
         try_cast(pressure AS DOUBLE) AS pressure_mb, try_cast(visib AS DOUBLE) AS visibility_mi),
-      struct(_loaded_at, _source_file, _source_row)) AS seen
+      struct(_landing, _source_file, _source_row)) AS seen
   FROM {weather} WHERE try_cast(time_hour AS TIMESTAMP) IS NOT NULL GROUP BY ALL
 ),
 timeline AS (

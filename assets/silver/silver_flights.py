@@ -6,12 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.bronze.landed_sources import FLIGHTS_RAW, WEATHER
+from assets.silver.silver_airports import AIRPORTS, airports
 from components.checks.reconciliation import Reconciliation
-from components.expectations.expectation_checks import check_results, check_specs
+from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validation import validation_result
-from components.table_asset import asset_key, merge_change, result, spark_table, table_spec
+from components.expectations.validated_tables import write_validated
+from components.landing_order import LANDED_LAST, read_input
+from components.table_asset import asset_key, spark_table, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
 
@@ -26,7 +28,7 @@ def _raw(*columns: str) -> tuple[str, ...]:
 
 _LOCAL_DAY = _raw("year", "month", "day")
 _DEPARTURE = (*_LOCAL_DAY, *_raw("sched_dep_time"))
-_ARRIVAL = (*_LOCAL_DAY, *_raw("sched_arr_time", "dest"), "bronze.airports.tzone")
+_ARRIVAL = (*_LOCAL_DAY, *_raw("sched_arr_time", "dest"), "silver.airports.zone")
 
 FLIGHTS = TableDeclaration(
     layer="silver",
@@ -101,7 +103,7 @@ FLIGHTS_EXPECTATIONS = Expectations(
     ),
     identity=("_source_file", "_source_row"),
     example="landed",
-    unique=Unique("one_row_for_flight", FLIGHTS.keys, ("_loaded_at", "_source_file", "_source_row")),
+    unique=Unique("one_row_for_flight", FLIGHTS.keys, LANDED_LAST),
 )
 
 FLIGHTS_VALIDATED = FLIGHTS_EXPECTATIONS.validated((_SQL / "flights_parsed.sql").read_text())
@@ -140,31 +142,20 @@ FLIGHTS_WEATHER = TableDeclaration(
 @dg.multi_asset(
     name="flights",
     specs=[
-        table_spec(table, [asset_key(FLIGHTS_RAW.table), asset_key(AIRPORTS.table)])
-        for table in (FLIGHTS, FLIGHTS_QUARANTINE)
+        table_spec(table, [asset_key(FLIGHTS_RAW.table), asset_key(AIRPORTS)]) for table in (FLIGHTS, FLIGHTS_QUARANTINE)
     ],
     check_specs=check_specs(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS)),
 )
 def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Split bronze into the flights that pass all expectations and the rows that fail one."""
-    with spark.cached(validated_flights(spark)) as rows:
-
-        def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
-            created = spark.ensure_table(table)
-            query = (_SQL / f"{table.name}.sql").read_text()
-            return result(table, merge_change(created, spark.mirror(table, lambda: spark.sql(query, validated=rows))))
-
-        yield write(FLIGHTS)
-        yield write(FLIGHTS_QUARANTINE)
-        (counted,) = spark.rows(spark.sql(FLIGHTS_EXPECTATIONS.counted("{validated}"), validated=rows))
-    yield from check_results(FLIGHTS_EXPECTATIONS, asset_key(FLIGHTS), validation_result(counted))
+    yield from write_validated(spark, validated_flights(spark), FLIGHTS_EXPECTATIONS, (FLIGHTS, FLIGHTS_QUARANTINE), _SQL)
 
 
 def validated_flights(spark: Spark) -> Any:
     """Return every bronze flight, typed, with its key, as its expectations validate it."""
-    return spark.sql(FLIGHTS_VALIDATED, flights_raw=spark.table(FLIGHTS_RAW.table), airports=spark.table(AIRPORTS.table))
+    return spark.sql(FLIGHTS_VALIDATED, flights_raw=read_input(spark, FLIGHTS_RAW.table), airports=spark.table(AIRPORTS))
 
 
 flights_weather = spark_table(FLIGHTS_WEATHER, _SQL / "flights_weather.sql", {"flights": FLIGHTS, "weather": WEATHER.table})
 
-silver_assets = [flights, flights_weather]
+silver_assets = [airports, flights, flights_weather]

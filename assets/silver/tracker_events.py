@@ -83,13 +83,15 @@ class _Before:
 
     @classmethod
     def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_Before":
-        return (
-            cls(table, -1, 0) if created else cls(table, spark.catalog.version(spark.full_name(table)), spark.count(table))
-        )
+        if created:
+            return cls(table, -1, 0)
+        version = spark.catalog.version(spark.full_name(table))
+        return cls(table, version, spark.count(table, version))
 
     def change(self, spark: Spark, more: Mapping[str, Any]) -> TableChange:
         name = spark.full_name(self.table)
-        version, rows = spark.catalog.version(name), spark.count(self.table)
+        version = spark.catalog.version(name)
+        rows = spark.count(self.table, version)
         history = spark.history(name, version - self._version) if version > self._version else []
         # Other writers may commit meanwhile: our commits carry a mark.
         ours = [c for c in history if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, STREAM))]

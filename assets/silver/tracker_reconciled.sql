@@ -1,9 +1,17 @@
 -- What became of the tracker's records (DuckDB SQL), according to the stream's ledger and to the tables themselves.
 -- In: {bronze}, {silver}, {quarantine}, {ledger}. A replay's ledger entries take records out of quarantine.
+WITH places AS (
+  SELECT topic, partition, "offset", kafka_timestamp AS "timestamp" FROM {silver}
+  UNION ALL
+  SELECT topic, partition, "offset", "timestamp" FROM {quarantine} WHERE replayed_at IS NULL
+)
 SELECT
   (SELECT count(*) FROM {bronze}) AS bronze,
   (SELECT count(*) FROM {silver}) AS silver,
   (SELECT count(*) FROM {quarantine} WHERE replayed_at IS NULL) AS quarantine,
+  (SELECT count(*) FROM places ANTI JOIN {bronze} AS b USING (topic, partition, "offset", "timestamp")) AS orphans,
+  (SELECT count(*) - count(DISTINCT (topic, partition, "offset", "timestamp")) FROM places)
+    + (SELECT count(*) - count(DISTINCT (user_id, "time")) FROM {silver}) AS doubled,
   coalesce(sum(records), 0)::BIGINT AS records,
   coalesce(sum(accepted), 0)::BIGINT AS accepted,
   coalesce(sum(dropped), 0)::BIGINT AS dropped,

@@ -1,24 +1,31 @@
 """Asset checks for tables of any kind: each reads what happened and returns numbers; it raises only if it cannot measure."""
 
-from collections.abc import Callable, Iterator, Mapping
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from components.checks import history_findings
+from components.checks.check_state import checked_to, recorded
 from components.checks.file_checks import files_present
-from components.checks.history_findings import Claim, Finding
+from components.checks.history_findings import Claim, Finding, first_version
+from components.checks.landed_file_checks import Checked
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.checks.reconciliation import Reconciliation
-from components.table_asset import VERSIONS, asset_key
+from components.checks.table_changes import last_new_rows, position, removed_files
+from components.table_asset import BATCH_ROWS, VERSIONS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
+from resources.delta.commit_history import Commit
 from resources.delta.table_repair import missing_files
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import TableMissing
 from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import literal
 
 _HISTORY_CHECKS = {
     "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
@@ -26,7 +33,8 @@ _HISTORY_CHECKS = {
     "no_external_commits": "No version since the last materialization but one is an external commit.",
     "schema_as_declared": "The columns are the declared ones.",
 }
-_APPEND_ONLY_CHECK = {"append_only_respected": "Rows were never deleted, restored or rewritten."}
+_APPEND_ONLY_CHECK = {"append_only_respected": "No version removed rows, whatever its operation is called."}
+_FROM_LAST_PASSED = ("committed_as_declared", "append_only_respected")
 _BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
     dg.AssetCheckSpec,
@@ -35,8 +43,13 @@ check_spec = partial(
 )
 
 
-def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
-    """Return the checks of a table's Delta history, which read it once for all of them."""
+def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.AssetChecksDefinition:
+    """Return the checks of a table's Delta history, which read it once for all of them, from where they last passed.
+
+    Args:
+        declaration: The table.
+        replaceable: See `append_only_respected`.
+    """
     key = asset_key(declaration)
     descriptions = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
 
@@ -46,37 +59,57 @@ def history_checks(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
             check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in descriptions.items()
         ],
     )
-    def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Iterator[dg.AssetCheckResult]:
+    def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         claims = _claims(context.instance, key)
-        for name, finding in _findings(spark, declaration, claims).items():
-            if name in descriptions:
-                yield check_result(key, name, finding)
+        full_name = declaration.full_name(spark.catalog.connection.name)
+        log = duckdb.log(full_name)
+        now = position(log)
+        # The other checks of the history look no further back than the last materializations.
+        passed = [checked_to(context, key, name).get(full_name) for name in _FROM_LAST_PASSED if name in descriptions]
+        after = min((p.version for p in passed if p and now.reaches(p)), default=-1) if claims and all(passed) else -1
+        after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
+        history = _history_after(spark, full_name, after, now.version)
+        removed = removed_files(log, after, now.version) if not declaration.keys else {}
+        findings = {
+            "committed_as_declared": history_findings.committed_as_declared(declaration, history),
+            "rows_as_reported": history_findings.rows_as_reported(
+                claims[0] if claims else None, history, _RowsBySpark(spark, declaration)
+            ),
+            "no_external_commits": history_findings.no_external_commits(claims, history),
+            "schema_as_declared": history_findings.schema_as_declared(declaration, spark.table(declaration).dtypes),
+            "append_only_respected": history_findings.append_only_respected(declaration, history, removed, replaceable),
+        }
+        for name in descriptions:
+            yield check_result(key, name, replace(findings[name], checked={full_name: now}))
 
     return checks
 
 
-def _findings(spark: Spark, declaration: TableDeclaration, claims: list[Claim]) -> Mapping[str, Finding]:
-    history = spark.history(declaration.full_name(spark.catalog.connection.name))
-    last = claims[0] if claims else None
-
-    def counted() -> int:
-        return _counted(spark, declaration, last) if last else 0
-
-    return {
-        "committed_as_declared": history_findings.committed_as_declared(declaration, history),
-        "rows_as_reported": history_findings.rows_as_reported(last, history, counted),
-        "no_external_commits": history_findings.no_external_commits(claims, history),
-        "schema_as_declared": history_findings.schema_as_declared(declaration, spark.table(declaration).dtypes),
-        "append_only_respected": history_findings.append_only_respected(history),
-    }
+def _history_after(spark: Spark, full_name: str, after: int, latest: int) -> list[Commit]:
+    """The commits after a version, newest first."""
+    if after < 0:
+        return spark.history(full_name)
+    # At least one, which names the present version.
+    history = spark.history(full_name, max(1, latest - after))
+    if history and history[-1].version > after + 1:
+        # Others have committed since the latest version was asked for.
+        history = spark.history(full_name)
+    return [commit for commit in history if commit.version > after] or history[:1]
 
 
-def _counted(spark: Spark, declaration: TableDeclaration, claim: Claim) -> int:
-    """Rows at the claim's last version less rows before its first."""
-    if not claim.versions:
-        return 0
-    before = min(claim.versions) - 1
-    return spark.count(declaration, max(claim.versions)) - (spark.count(declaration, before) if before >= 0 else 0)
+@dataclass(frozen=True)
+class _RowsBySpark:
+    spark: Spark
+    declaration: TableDeclaration
+
+    def at(self, version: int) -> int:
+        return self.spark.count(self.declaration, version) if version >= 0 else 0
+
+    def of_batches(self, batches: Sequence[str], version: int) -> int:
+        name = self.spark.full_name(self.declaration)
+        chosen = ", ".join(literal(batch) for batch in batches)
+        query = f"SELECT count(*) AS n FROM {name} VERSION AS OF {version} WHERE _batch_id IN ({chosen})"
+        return int(self.spark.rows(self.spark.sql(query))[0]["n"])
 
 
 def _claims(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Claim]:
@@ -91,7 +124,10 @@ def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:
         return int(metadata[name].value)
 
     versions = tuple(int(version) for version in metadata[VERSIONS].value)
-    return Claim(versions, number("rows added"), number("Delta version"), number("dagster/row_count"))
+    claim = Claim(versions, number("rows added"), number("Delta version"), number("dagster/row_count"))
+    if BATCH_ROWS not in metadata:
+        return claim
+    return replace(claim, batches=tuple(metadata["batches"].value), loaded=number(BATCH_ROWS))
 
 
 def check_result(
@@ -103,7 +139,7 @@ def check_result(
         check_name=name,
         passed=finding.passed,
         description=finding.description,
-        metadata=dict(finding.numbers),
+        metadata={**finding.numbers, **(recorded(finding.checked) if finding.checked else {})},
         severity=severity,
     )
 
@@ -134,17 +170,39 @@ def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
 
 
 def landing_check(
-    source: Source, name: str, found: Callable[[LandingZone, DuckDB, Source], Finding], description: str
+    source: Source,
+    name: str,
+    found: Callable[[LandingZone, DuckDB, Source, Checked], Finding],
+    description: str,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
 ) -> dg.AssetChecksDefinition:
-    """Return a check that compares a bronze table with the landing zone."""
+    """Return a check that compares a bronze table with the landing zone, from where it last passed; an ERROR blocks."""
     key = asset_key(source.table)
 
     @dg.multi_asset_check(
         name=f"{source.table.name}_{name}",
-        specs=[check_spec(name, asset=key, blocking=True, description=description)],
+        specs=[check_spec(name, asset=key, blocking=severity is dg.AssetCheckSeverity.ERROR, description=description)],
     )
-    def check(landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        yield check_result(key, name, found(landing, duckdb, source))
+    def check(context: dg.AssetCheckExecutionContext, landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        yield check_result(key, name, found(landing, duckdb, source, checked_to(context, key, name)), severity)
+
+    return check
+
+
+def freshness_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
+    """Return the check that a table which gets new data every day has got some."""
+    key = asset_key(declaration)
+
+    @dg.multi_asset_check(
+        name=f"{declaration.name}_fresh",
+        specs=[check_spec("data_is_fresh", asset=key, description="New rows were committed within the last day.")],
+    )
+    def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        log, now = duckdb.log(declaration.full_name(duckdb.catalog.connection.name)), dt.datetime.now(dt.UTC)
+        last = last_new_rows(log, position(log).version)
+        late = last is None or now - last > history_findings.FAIL_AFTER
+        severity = dg.AssetCheckSeverity.ERROR if late else dg.AssetCheckSeverity.WARN
+        yield check_result(key, "data_is_fresh", history_findings.data_is_fresh(last, now), severity)
 
     return check
 

@@ -1,17 +1,23 @@
 """Checks of one table's Delta history: pure functions of what was committed, declared and reported."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from components.checks.check_state import Position
 from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.spark.spark_engine import FULL_REFRESH
+from resources.sql.duckdb_sql import identifier
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
 MAINTENANCE = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY", "FSCK"})
 """Operations that change a table but none of the rows that can be read from it."""
+
+WARN_AFTER, FAIL_AFTER = dt.timedelta(hours=25), dt.timedelta(hours=36)
+"""A daily table: one failed nightly run warns after a day; a second one in a row is a failure."""
 
 REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"})
 """Operations that remove or change existing rows."""
@@ -19,21 +25,45 @@ REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLA
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found."""
+    """What a check found; `checked` says up to where it has compared, by the names of tables."""
 
     passed: bool
     description: str
     numbers: Mapping[str, Any]
+    checked: Mapping[str, Position] = field(default_factory=dict[str, Position])
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one materialization reported: its versions, the rows that it added net, the table's version and rows."""
+    """What one materialization reported.
+
+    Attributes:
+        versions: Those that it committed.
+        added: Rows that it added, less those that it removed.
+        version: The table's version at its end.
+        rows: Rows in the table at that version.
+        batches: For a table of landed files: its load batches.
+        loaded: Rows of those batches in the table at that version.
+    """
 
     versions: tuple[int, ...]
     added: int
     version: int
     rows: int
+    batches: tuple[str, ...] = ()
+    loaded: int = 0
+
+
+class TableRows(Protocol):
+    """Counts a table's rows by reading it, at a version that it had."""
+
+    def at(self, version: int) -> int:
+        """Return the rows of a version; 0 before the first."""
+        ...
+
+    def of_batches(self, batches: Sequence[str], version: int) -> int:
+        """Return the rows of load batches at a version."""
+        ...
 
 
 def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commit]) -> Finding:
@@ -41,7 +71,7 @@ def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commi
     rows = [commit for commit in history if commit.operation not in CREATION | MAINTENANCE]
     allowed = f"{declaration.writer} ({', '.join(sorted(declaration.operations))})"
     if not rows:
-        return Finding(True, "No rows were committed yet.", {"versions": len(history)})
+        return Finding(True, "No new commit of rows.", {"versions": len(history)})
     last = rows[0]
     passed = last.engine.declared is declaration.writer and last.operation in declaration.operations
     text = f"Version {last.version} was committed by {last.engine_info or 'an unnamed engine'} ({last.operation})"
@@ -52,28 +82,41 @@ def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commi
     )
 
 
-def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Callable[[], int]) -> Finding:
-    """Check that the rows that a materialization reported are those that its commits have.
+def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: TableRows) -> Finding:
+    """Check that a materialization reported what the table has, counted by reading it: a commit's own metrics, which the
+    report is made of, would only agree with themselves.
 
     Args:
         claim: What it reported; None if the table was never materialized.
-        history: The table's commits.
-        counted: Counts, by reading the table, the rows at the claim's last version less those before its first; used where
-            an engine writes no operationMetrics.
+        history: The table's commits since then.
+        counted: Counts its rows. Several runs may share one version of a table of landed files, so there the rows of each
+            run's batches are counted; elsewhere those by which its versions differ from the ones before.
     """
     if claim is None:
         return Finding(True, "Never materialized.", {"rows reported": 0})
     mine = [commit for commit in history if commit.version in claim.versions]
-    measured = [_net_rows(commit) for commit in mine if commit.operation not in CREATION | MAINTENANCE]
-    known = [rows for rows in measured if rows is not None]
-    from_metrics = len(known) == len(measured)
-    found = sum(known) if from_metrics else counted()
-    source = "operationMetrics" if from_metrics else "counting"
-    passed = found == claim.added and len(mine) == len(claim.versions)
-    numbers = {"rows reported": claim.added, f"rows by {source}": found, "commits": len(mine)}
+    numbers: dict[str, Any] = {"rows reported": claim.added, "commits": len(mine)}
     if len(mine) != len(claim.versions):
         return Finding(False, "Versions that were reported are not in the history.", numbers)
-    return Finding(passed, f"Reported {claim.added:,} rows; {source} gives {found:,}.", numbers)
+    in_table = counted.at(claim.version)
+    pairs = {f"in the table at version {claim.version}": (claim.rows, in_table)}
+    if claim.batches:
+        pairs["of its load batches"] = (claim.loaded, counted.of_batches(claim.batches, claim.version))
+    elif claim.versions:
+        pairs["added"] = (claim.added, _difference(claim.versions, counted))
+    numbers |= {f"rows {what}, counted": found for what, (_, found) in pairs.items()}
+    wrong = [
+        f"{what}: {claimed:,} reported, {found:,} counted" for what, (claimed, found) in pairs.items() if claimed != found
+    ]
+    right = f"Reported {claim.added:,} rows added and {claim.rows:,} in the table; counting agrees."
+    return Finding(not wrong, f"Rows {'; '.join(wrong)}." if wrong else right, numbers)
+
+
+def _difference(versions: Sequence[int], counted: TableRows) -> int:
+    """Rows by which versions differ from the versions before them; consecutive ones are counted together."""
+    first = [version for version in versions if version - 1 not in versions]
+    last = [version for version in versions if version + 1 not in versions]
+    return sum(map(counted.at, last)) - sum(counted.at(version - 1) for version in first)
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
@@ -94,25 +137,59 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     )
 
 
+def first_version(claim: Claim) -> int:
+    """Return the first version that a materialization committed, or else the one after its end."""
+    return min(claim.versions, default=claim.version + 1)
+
+
 def _baseline(claims: Sequence[Claim]) -> int:
     """The version after the last materialization but one, or before the only one."""
     if not claims:
         return -1
-    if len(claims) > 1:
-        return claims[-1].version
-    return min(claims[0].versions, default=claims[0].version + 1) - 1
+    return claims[-1].version if len(claims) > 1 else first_version(claims[0]) - 1
 
 
-def append_only_respected(history: Sequence[Commit]) -> Finding:
-    """Check that no rows of an append-only table were deleted, restored or rewritten since its last full refresh."""
+def append_only_respected(
+    declaration: TableDeclaration, history: Sequence[Commit], removed: Mapping[int, int], replaceable: str = ""
+) -> Finding:
+    """Check that no rows of an append-only table were deleted, restored or rewritten since its last full refresh.
+
+    Args:
+        declaration: The table.
+        history: Its commits.
+        removed: The versions that removed rows, each with the number of files, by the log (`table_changes.removed_files`):
+            an INSERT OVERWRITE is as much a WRITE as an append.
+        replaceable: Column of which the declared writer may replace the rows of one value: the file of a source whose
+            rewritten files replace their earlier rows.
+    """
     refreshed = [commit.version for commit in history if (commit.user_metadata or "").startswith(FULL_REFRESH)]
-    found = [commit for commit in history if commit.operation in REWRITES and commit.version > max(refreshed, default=0)]
-    shown = ", ".join(f"{c.operation} in version {c.version} by {c.engine_info}" for c in found[:5])
-    return Finding(
-        not found,
-        f"Append-only, but it has {shown}." if found else "Rows were only ever appended.",
-        {"rewrites": len(found), "versions": len(history)},
+    since = max(refreshed, default=0)
+    rewrites = [
+        commit
+        for commit in history
+        if commit.version > since
+        and (commit.operation in REWRITES or removed.get(commit.version))
+        and not _declared(declaration, commit, replaceable)
+    ]
+    shown = ", ".join(
+        f"{c.operation} in version {c.version} by {c.engine_info} ({removed.get(c.version, 0)} files removed)"
+        for c in rewrites[:5]
     )
+    return Finding(
+        not rewrites,
+        f"Append-only, but it has {shown}." if rewrites else "Rows were only ever appended.",
+        {"rewrites": len(rewrites), "versions": len(history)},
+    )
+
+
+def _declared(declaration: TableDeclaration, commit: Commit, replaceable: str) -> bool:
+    """Whether an append-only table may have this commit that removed files."""
+    if commit.operation == "FSCK":
+        # A repair removes files that are not in storage any more, whichever engine wrote them.
+        return True
+    replaced = replaceable and commit.parameters.get("predicate", "").startswith(f"{identifier(replaceable)} = ")
+    by_writer = commit.engine.declared is declaration.writer and commit.operation in declaration.operations
+    return bool(replaced and by_writer)
 
 
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
@@ -129,12 +206,17 @@ def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str
     return Finding(same_order, "As declared." if same_order else "The columns are in another order.", numbers)
 
 
-def _net_rows(commit: Commit) -> int | None:
-    """Rows that a commit added less those it removed, or None where its engine wrote no metrics."""
-    if not commit.metrics:
-        return None
-    if commit.operation == "MERGE":
-        return commit.metrics["numTargetRowsInserted"] - commit.metrics["numTargetRowsDeleted"]
-    if commit.rows_added is None:
-        return None
-    return commit.rows_added - commit.metrics.get("numDeletedRows", 0)
+def data_is_fresh(last: dt.datetime | None, now: dt.datetime) -> Finding:
+    """Check that a table has got new data lately: a run that found nothing makes no table fresh.
+
+    Args:
+        last: When the last version with new rows was committed (UTC); None if the log has no such version.
+        now: UTC.
+    """
+    if last is None:
+        return Finding(False, "No version in the table's log has new rows.", {"hours": -1.0})
+    hours = round((now - last) / dt.timedelta(hours=1), 2)
+    text = (
+        f"The last new rows were committed {hours:,.1f} hours ago; expected within {WARN_AFTER / dt.timedelta(hours=1):g}."
+    )
+    return Finding(now - last <= WARN_AFTER, text, {"hours": hours})

@@ -1,66 +1,145 @@
-"""Checks of landed files: no row is lost and none is doubled between the landing zone and bronze."""
+"""Checks of landed files: no row is lost and none is doubled between the landing zone and bronze.
+
+Each compares what is new since it last passed (see `check_state`): the rows of the data files that bronze got since, with
+the entries that the ledger got since. So its cost does not grow with all files that ever landed. Where rows were removed, or
+nothing is recorded, it compares all.
+"""
 
 import tempfile
-from collections import Counter
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from components.checks.check_state import Position
 from components.checks.history_findings import Finding
+from components.checks.table_changes import appended_files, position, rows_of_files
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
-from ingest.ledger.file_ledger import LedgerEntry, Status
-from ingest.ledger.ledger_queries import table_entries
+from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
+from ingest.ledger.ledger_queries import (
+    appended_entries,
+    loaded_before,
+    refused_entries,
+    still_loaded,
+    table_entries,
+    waiting,
+)
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
 from resources.landing.landing_zone import LandedFile, LandingZone
+from resources.settings import Settings
 
 WAIT_LIMIT = timedelta(hours=1)
 """A file that waits longer for the sensor fails the check."""
 
+Checked = Mapping[str, Position]
 
-def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
-    """Check that every landed file is in bronze exactly once, or in the ledger with the reason why not."""
-    landed = landing.files(source.pattern)
+_SHOWN = 5
+_READINGS = 4
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Bronze and the ledger, read one after the other.
+
+    Attributes:
+        rows: Rows by file: of all of bronze, or of the data files that it got since the last passed check.
+        records: Entries: all, or those since.
+        partial: Whether they are only those since.
+        checked: The versions that were read; none where other commits came between.
+    """
+
+    rows: Mapping[str, int]
+    records: Sequence[LedgerEntry]
+    partial: bool
+    checked: Checked
+
+    @property
+    def expected(self) -> Counter[str]:
+        """Rows by file, according to the ledger."""
+        expected = Counter[str]()
+        for entry in self.loaded:
+            expected[entry.path] += entry.rows
+        return expected
+
+    @property
+    def loaded(self) -> list[LedgerEntry]:
+        """The entries LOADED that were not withdrawn: one for each content, unless a content is doubled."""
+        return still_loaded(self.records)
+
+    def faults(self) -> dict[str, set[str]]:
+        """Files whose rows in bronze are not those that the ledger has, by the kind of fault."""
+        expected, contents = self.expected, Counter(entry.sha256 for entry in self.loaded)
+        return {
+            "doubled": {entry.path for entry in self.loaded if contents[entry.sha256] > 1}
+            | {path for path, rows in expected.items() if self.rows.get(path, 0) > rows},
+            "lost": {path for path, rows in expected.items() if self.rows.get(path, 0) < rows},
+            "not in the ledger": set(self.rows) - set(expected),
+        }
+
+
+def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
+    """Check that every landed file is in bronze exactly once, or in the ledger with the reason why not.
+
+    A load commits its rows first and its ledger entry then, so that one reading may be in between. A fault is what several
+    readings in a row have found.
+    """
     with duckdb.session() as session:
-        ledger = table_entries(session, source)
-        in_bronze = _rows_by_file(session, source)
-    waiting = ledger.waiting(landed)
-    loaded = list(ledger.held)
-    expected = Counter[str]()
-    for entry in loaded:
-        expected[entry.path] += entry.rows
-    doubled = sorted(path for path, rows in expected.items() if in_bronze.get(path, 0) > rows)
-    lost = [path for path, rows in expected.items() if in_bronze.get(path, 0) < rows]
-    unrecorded = sorted(set(in_bronze) - set(expected))
-    overdue = [file.path for file in waiting if _overdue(file)]
-    faults = {"doubled": doubled, "lost": lost, "not in the ledger": unrecorded, "waiting too long": overdue}
+        reading = _read(session, source, since or {})
+        faults = reading.faults()
+        for _ in range(_READINGS - 1):
+            if not any(faults.values()):
+                break
+            time.sleep(_PAUSE_S)
+            reading = _read(session, source, since or {})
+            again = reading.faults()
+            faults = {kind: paths & again[kind] for kind, paths in faults.items()}
+        if reading.partial:
+            faults["doubled"] |= loaded_before(session, source, reading.loaded)
+    files_waiting = waiting(duckdb, landing, source)
+    faults["waiting too long"] = {file.path for file in files_waiting if _overdue(file)}
+    loaded = reading.loaded
     numbers = {
-        "files landed": len(landed),
         "loaded": len(loaded),
-        **{status.value: sum(e.status is status for e in ledger.entries) for status in (Status.REPEATED, Status.REFUSED)},
-        "waiting": len(waiting),
-        **{name: len(paths) for name, paths in faults.items()},
+        **{
+            status.value: sum(entry.status is status for entry in reading.records)
+            for status in (Status.REPEATED, Status.REFUSED)
+        },
+        "compared": "new since the last passed check" if reading.partial else "all",
+        "waiting": len(files_waiting),
+        **{kind: len(paths) for kind, paths in faults.items()},
     }
-    wrong = "; ".join(f"{name}: {', '.join(paths[:5])}" for name, paths in faults.items() if paths)
-    return Finding(not wrong, wrong or f"{len(loaded)} files are in bronze, each once.", numbers)
+    wrong = "; ".join(f"{kind}: {', '.join(sorted(paths)[:_SHOWN])}" for kind, paths in faults.items() if paths)
+    # What only a later reading had right is compared again by the next check.
+    checked = {} if any(reading.faults().values()) else reading.checked
+    return Finding(not wrong, wrong or f"{len(loaded)} {_files(reading)} are in bronze, each once.", numbers, checked)
 
 
-def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> Finding:
+def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
     """Check that bronze has exactly the rows of the loaded files, by reading each file again.
 
-    Files that have changed or are missing since cannot be compared; they are counted.
+    Files that have changed or are missing since cannot be compared; they are counted. If there are no others, it does not
+    pass: nothing was compared.
     """
-    landed = {file.path for file in landing.files(source.pattern)}
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-        loaded = list(table_entries(session, source).held)
-        in_bronze = _rows_by_file(session, source)
-        read = {
-            entry.path: rows
-            for entry in loaded
-            if entry.path in landed and (rows := _read_again(session, landing, source, entry, Path(folder))) is not None
-        }
-    csv_rows, bronze_rows = sum(read.values()), sum(in_bronze.get(path, 0) for path in read)
-    wrong = sorted(path for path, rows in read.items() if in_bronze.get(path, 0) != rows)
+        reading = _read(session, source, since or {})
+        loaded, expected = reading.loaded, reading.expected
+        read, in_bronze = dict[str, int](), dict[str, int]()
+        contents = defaultdict[str, dict[str, LedgerEntry]](dict)
+        for entry in loaded:
+            contents[entry.path][entry.sha256] = entry
+        for path, place in _where(landing, expected).items():
+            if (again := _read_again(session, landing, source, place, contents[path], Path(folder))) is not None:
+                entry, read[path] = again
+                # Other contents of a name whose new content is appended cannot be read again.
+                in_bronze[path] = reading.rows.get(path, 0) - (expected[path] - entry.rows)
+    csv_rows, bronze_rows = sum(read.values()), sum(in_bronze.values())
+    wrong = sorted(path for path, rows in read.items() if in_bronze[path] != rows)
     numbers = {
         "rows in CSV files": csv_rows,
         "rows in bronze": bronze_rows,
@@ -68,27 +147,101 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source) -> 
         "files missing or changed since": len(loaded) - len(read),
     }
     if wrong:
-        return Finding(False, f"Row counts differ for {', '.join(wrong[:5])} ({len(wrong)} files).", numbers)
-    return Finding(True, f"{csv_rows:,} rows in {len(read)} files, {bronze_rows:,} in bronze.", numbers)
+        return Finding(False, f"Row counts differ for {', '.join(wrong[:_SHOWN])} ({len(wrong)} files).", numbers)
+    if not read and (loaded or reading.rows):
+        return _nothing_read(len(loaded), sum(reading.rows.values()), numbers, reading)
+    text = f"{csv_rows:,} rows in {len(read)} {_files(reading)}, {bronze_rows:,} in bronze."
+    return Finding(True, text, numbers, reading.checked)
 
 
-def _rows_by_file(session: DuckDBSession, source: Source) -> dict[str, int]:
-    rows = session.rows(f"SELECT _source_file, count(*) FROM {ALIAS}.{source.table_name} GROUP BY ALL")
-    return {str(path): int(count) for path, count in rows}
+def files_accepted(landing: LandingZone, duckdb: DuckDB, source: Source, _: Checked | None = None) -> Finding:
+    """Check that no refused file waits for its correction: it is in the landing zone, or among the dead letters, and the
+    ledger's last entry for it is the refusal.
+
+    A correction under the same name settles it, and so does the removal of the file, for one that landed by mistake or was
+    corrected under another name.
+    """
+    with duckdb.session() as session:
+        refused = {entry.path: entry for entry in refused_entries(session, source)}
+    folder = Settings().discovery.dead_letter
+    present = {file.path: file.fingerprint for file in landing.look(refused)}
+    letters = {file.path for file in landing.look(f"{folder}/{path}" for path in refused if path not in present)}
+    open_ = [
+        record
+        for path, record in sorted(refused.items())
+        if present.get(path) == record.fingerprint or (folder and f"{folder}/{path}" in letters)
+    ]
+    numbers = {"refused": len(open_), "refused and settled": len(refused) - len(open_)}
+    if not open_:
+        return Finding(True, "No refused file waits for its correction.", numbers)
+    shown = "; ".join(f"{record.path}: {record.reason}" for record in open_[:_SHOWN])
+    more = f" and {len(open_) - _SHOWN} more" if len(open_) > _SHOWN else ""
+    advice = f"Land them corrected under their names, or remove them{f' (see {folder}/)' if folder else ''}."
+    return Finding(False, f"Refused: {shown}{more}. {advice}", numbers)
+
+
+def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
+    bronze, ledger = session.log(source.table), session.log(LANDED_FILES)
+    before = {source.table_name: position(bronze), _LEDGER: position(ledger)}
+    new_rows = appended_files(bronze, since.get(source.table_name), before[source.table_name])
+    new_entries = appended_files(ledger, since.get(_LEDGER), before[_LEDGER])
+    if new_rows is not None and new_entries is not None:
+        read = partial(rows_of_files, session, ledger, new_entries)
+        records = appended_entries(read, before[source.table_name].table)
+        if all(record.status is not Status.WITHDRAWN for record in records):
+            rows = rows_of_files(session, bronze, new_rows, _BY_FILE)
+            return _Reading(dict(rows), records, True, before)
+    session.attach()
+    all_rows = dict(session.rows(_BY_FILE.format(rows=f"{ALIAS}.{source.table_name}")))
+    records = table_entries(session, source).entries
+    after = {source.table_name: position(bronze), _LEDGER: position(ledger)}
+    return _Reading(all_rows, records, False, before if before == after else {})
+
+
+_LEDGER = f"{LANDED_FILES.layer}.{LANDED_FILES.name}"
+_BY_FILE = "SELECT _source_file, count(*) FROM {rows} GROUP BY ALL"
+
+
+def _where(landing: LandingZone, paths: Iterable[str]) -> dict[str, str]:
+    """The present places of landed files, by their paths: where they landed, or in the archive."""
+    options = Settings().discovery
+    places = {path: path for path in paths}
+    found = {file.path: file.path for file in landing.look(places)}
+    if options.after_success == "archive":
+        archived = {f"{options.archive}/{path}": path for path in places if path not in found}
+        found |= {archived[file.path]: file.path for file in landing.look(archived)}
+    return found
+
+
+def _nothing_read(loaded: int, rows: int, numbers: Mapping[str, int], reading: _Reading) -> Finding:
+    if Settings().discovery.after_success == "delete" and loaded:
+        text = f"DISCOVERY_AFTER_SUCCESS deletes loaded files: the rows of {loaded} can only be compared with the ledger."
+        return Finding(True, text, numbers, reading.checked)
+    text = f"Nothing was compared: none of {loaded} loaded files is where it landed with the same bytes, and bronze has "
+    return Finding(False, f"{text}{rows:,} rows of them or of others. Bring the files back.", numbers)
+
+
+def _files(reading: _Reading) -> str:
+    return "new files" if reading.partial else "files"
 
 
 def _read_again(
-    session: DuckDBSession, landing: LandingZone, source: Source, record: LedgerEntry, folder: Path
-) -> int | None:
-    fetched = landing.fetch(record.path, folder)
+    session: DuckDBSession,
+    landing: LandingZone,
+    source: Source,
+    place: str,
+    contents: Mapping[str, LedgerEntry],
+    folder: Path,
+) -> tuple[LedgerEntry, int] | None:
+    """The entry of a file's present content, among those by SHA-256, and the rows that it has; None if it has no entry."""
+    fetched = landing.fetch(place, folder)
     try:
-        if fetched.sha256 != record.sha256:
+        if (record := contents.get(fetched.sha256)) is None:
             return None
         load = Load(datetime.now(UTC), "check")
         parquet = fetched.local.with_suffix(".parquet")
-        return parse(
-            session.con, source, session.columns(source.table), record.path, fetched.local, parquet, load
-        ).written.rows
+        columns = session.columns(source.table)
+        return record, parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
     except BadFile:
         return None
     finally:

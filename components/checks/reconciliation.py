@@ -40,41 +40,47 @@ def rows_reconciled(counts: Mapping[str, int]) -> Finding:
     """Check that each bronze row is in silver, in quarantine, or a duplicate of one in silver.
 
     Args:
-        counts: `bronze`, `silver`, `quarantine`: rows; `duplicates`: bronze rows that are in neither but have the key of a
-            row in silver; `unaccounted`: other bronze rows that are in neither; `orphans`: rows of silver or quarantine
-            without a bronze row.
+        counts: `bronze`, `silver`, `quarantine`: rows, each table counted by itself; `duplicates`: bronze rows that are in
+            neither but have the key of a row in silver; `unaccounted`: other bronze rows that are in neither; `orphans`:
+            rows of silver or quarantine without a bronze row; `doubled`: rows of silver and quarantine beyond one for each
+            bronze row, and of silver beyond one for each key.
     """
     total = counts["silver"] + counts["quarantine"] + counts["duplicates"]
-    passed = counts["bronze"] == total and not counts["unaccounted"] and not counts["orphans"]
-    text = (
+    equation = (
         f"bronze {counts['bronze']:,} = silver {counts['silver']:,} + quarantine {counts['quarantine']:,} + duplicates "
         f"{counts['duplicates']:,}"
     )
-    if not passed:
-        text = f"Not reconciled: {text} does not hold, or {counts['unaccounted']:,} bronze rows are in neither table, or "
-        text += f"{counts['orphans']:,} rows have no bronze row."
-    return Finding(passed, text, dict(counts))
+    faults = {
+        "the sum differs": counts["bronze"] != total,
+        f"{counts['unaccounted']:,} bronze rows are in neither table": counts["unaccounted"],
+        f"{counts['orphans']:,} rows have no bronze row": counts["orphans"],
+        f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
+    }
+    return _reconciled(equation, faults, counts)
 
 
 def records_reconciled(counts: Mapping[str, int]) -> Finding:
     """Check that each record that a stream read is in silver, in quarantine, dropped, late, or a duplicate.
 
     Args:
-        counts: `bronze`, `silver`, `quarantine`: rows in the tables; the others: sums in the stream's ledger.
+        counts: `bronze`, `silver`, `quarantine`: rows in the tables; `orphans`: rows of silver or quarantine without a
+            record in bronze; `doubled`: rows of both beyond one for each record, and of silver beyond one for each key; the
+            others: sums in the stream's ledger.
     """
     outcomes = ("silver", "dropped", "quarantine", "duplicates", "late")
     equation = f"{counts['records']:,} records = " + " + ".join(f"{name} {counts[name]:,}" for name in outcomes)
     waiting = counts["bronze"] - counts["records"]
-    faults = [
-        fault
-        for fault, found in {
-            "the sum differs": counts["records"] != sum(counts[name] for name in outcomes),
-            f"the ledger has {counts['accepted']:,} in silver": counts["accepted"] != counts["silver"],
-            f"the ledger has {counts['quarantined']:,} in quarantine": counts["quarantined"] != counts["quarantine"],
-            f"bronze has {counts['bronze']:,}": waiting < 0,
-        }.items()
-        if found
-    ]
-    if faults:
-        return Finding(False, f"Not reconciled: {equation}, but {'; '.join(faults)}.", dict(counts))
-    return Finding(True, f"{equation}; {waiting:,} of bronze are not read yet.", {**counts, "waiting": waiting})
+    faults = {
+        "the sum differs": counts["records"] != sum(counts[name] for name in outcomes),
+        f"the ledger has {counts['accepted']:,} in silver": counts["accepted"] != counts["silver"],
+        f"the ledger has {counts['quarantined']:,} in quarantine": counts["quarantined"] != counts["quarantine"],
+        f"bronze has {counts['bronze']:,}": waiting < 0,
+        f"{counts['orphans']:,} rows have no record in bronze": counts["orphans"],
+        f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
+    }
+    return _reconciled(f"{equation}; {waiting:,} of bronze are not read yet", faults, {**counts, "waiting": waiting})
+
+
+def _reconciled(equation: str, faults: Mapping[str, object], counts: Mapping[str, int]) -> Finding:
+    found = "; ".join(fault for fault, is_one in faults.items() if is_one)
+    return Finding(not found, f"Not reconciled: {equation}, but {found}." if found else f"{equation}.", dict(counts))

@@ -53,7 +53,7 @@ def record_table_result(
     versions = [commit.version for commit in mine] + ([done.refreshed.version] if done.refreshed else [])
     change = TableChange(
         version=version,
-        rows=spark.count(declaration),
+        rows=spark.count(declaration, version),
         added=sum(commit.rows_added or 0 for commit in mine) - done.removed,
         versions=sorted([*([0] if reported < 0 else []), *versions]),
         committed_at=mine[0].timestamp if mine else None,

@@ -21,11 +21,13 @@ _SCHEMA = Path(__file__).with_suffix(".sql")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 # More new versions than these are read faster by a scan of the table.
 _VERSIONS_READ_SINGLY = 50
-_COLUMNS = (
+LEDGER_COLUMNS = (
     "table_id, path, fingerprint, sha256, coalesce(bytes, 0), status, coalesce(rows, 0), coalesce(reason, ''), "
     "coalesce(version, -1), coalesce(batch_id, ''), coalesce(conflicts_with, ''), coalesce(declaration, '')"
 )
-_ENTRY = "path, fingerprint, sha256, size, status, rows, reason, version, batch_id, conflicts_with, declaration"
+"""What is read of a row of the ledger: the table's id, and the attributes of a LedgerEntry."""
+
+_ENTRY = "table_id, path, fingerprint, sha256, size, status, rows, reason, version, batch_id, conflicts_with, declaration"
 
 
 class LedgerIndex:
@@ -81,6 +83,18 @@ class LedgerIndex:
             found += self._entries(f"table_id = ? AND path IN ({', '.join('?' * len(some))})", [table_id, *some])
         return found
 
+    def entries_of_contents(self, table_id: str, sha256s: Iterable[str]) -> list[LedgerEntry]:
+        """Return all entries of contents."""
+        found = list[LedgerEntry]()
+        for some in _chunks(sha256s):
+            found += self._entries(f"table_id = ? AND sha256 IN ({', '.join('?' * len(some))})", [table_id, *some])
+        return found
+
+    def refused_paths(self, table_id: str) -> list[str]:
+        """Return the paths with a file that was ever refused."""
+        rows = self._con.execute("SELECT DISTINCT path FROM entries WHERE table_id = ? AND status = 'refused'", [table_id])
+        return [path for (path,) in rows]
+
     def all_entries(self, table_id: str) -> list[LedgerEntry]:
         """Return all entries of a bronze table."""
         return self._entries("table_id = ?", [table_id])
@@ -95,10 +109,13 @@ class LedgerIndex:
         return self._con.execute("SELECT status, files, rows, size FROM totals").fetchall()
 
     def _entries(self, condition: str, parameters: Sequence[object]) -> list[LedgerEntry]:
-        names = _ENTRY.split(", ")
-        rows = self._con.execute(f"SELECT {_ENTRY} FROM entries WHERE {condition}", parameters)
-        values = (dict(zip(names, row, strict=True)) for row in rows)
-        return [LedgerEntry(**{**value, "status": Status(value["status"])}) for value in values]
+        return [entry_of(row) for row in self._con.execute(f"SELECT {_ENTRY} FROM entries WHERE {condition}", parameters)]
+
+
+def entry_of(row: tuple[Any, ...]) -> LedgerEntry:
+    """Return the entry in a row of LEDGER_COLUMNS."""
+    _, path, fingerprint, sha256, size, status, *more = row
+    return LedgerEntry(path, fingerprint, sha256, size, Status(status), *more)
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -127,7 +144,7 @@ def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLo
                 for table in ("entries", "held", "copied", "totals"):
                     connection.execute(f"DELETE FROM {table}")
                 # Before the scan, which may show later versions: those are read again, and left out.
-                rows = session.rows(f"SELECT {_COLUMNS} FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}")
+                rows = session.rows(f"SELECT {LEDGER_COLUMNS} FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}")
             _insert(connection, rows)
             connection.execute("UPDATE indexed SET version = ?", [log.version])
     except BaseException:
@@ -155,7 +172,9 @@ def _added_rows(session: DuckDBSession, log: DeltaLog, indexed: int) -> list[tup
             added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
             for add in added:
                 with log.storage.downloaded(LiveFile(add, version).path) as local:
-                    rows += session.con.execute(f"SELECT {_COLUMNS} FROM read_parquet({literal(str(local))})").fetchall()
+                    rows += session.con.execute(
+                        f"SELECT {LEDGER_COLUMNS} FROM read_parquet({literal(str(local))})"
+                    ).fetchall()
         return rows
     return None
 

@@ -5,6 +5,8 @@ CREATE TABLE entries (
     batch_id TEXT NOT NULL, conflicts_with TEXT NOT NULL, declaration TEXT NOT NULL
 );
 CREATE UNIQUE INDEX entries_once ON entries (table_id, path, fingerprint, sha256, status, version, declaration);
+CREATE INDEX entries_by_content ON entries (table_id, sha256);
+CREATE INDEX entries_refused ON entries (table_id, path) WHERE status = 'refused';
 
 -- The contents whose rows are in a bronze table: seq is that of the LOADED entry.
 CREATE TABLE held (

@@ -1,12 +1,14 @@
 """Questions to the ledger of landed files: which files are settled, which are waiting, and what became of all of them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LedgerEntry, Status
 from ingest.ledger.file_states import HeldContents, settled_entry
-from ingest.ledger.ledger_index import LedgerIndex
+from ingest.ledger.ledger_index import LEDGER_COLUMNS, LedgerIndex, entry_of
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.errors import TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
@@ -52,8 +54,8 @@ class TableEntries:
         return [file for file in files if file not in settled]
 
 
-def table_entries(session: DuckDBSession, source: Source, files: Sequence[LandedFile] | None = None) -> TableEntries:
-    """Return what the ledger has for a source's table; of some files only, if they are given.
+def table_entries(session: DuckDBSession, source: Source, paths: Collection[str] | None = None) -> TableEntries:
+    """Return what the ledger has for a source's table; for some paths only, if they are given.
 
     Raises:
         As LedgerIndex.opened.
@@ -63,9 +65,8 @@ def table_entries(session: DuckDBSession, source: Source, files: Sequence[Landed
             table_id = session.log(source.table).refresh().uuid
         except TableMissing:
             return TableEntries(source, [], HeldContents([]))
-        if files is None:
+        if paths is None:
             return TableEntries(source, index.all_entries(table_id), HeldContents(index.all_held(table_id)))
-        paths = [file.path for file in files]
         entries = index.entries(table_id, paths)
         contents = [sha256 for entry in entries for sha256 in (entry.sha256, entry.conflicts_with)]
         return TableEntries(source, entries, HeldContents(index.held(table_id, paths, contents)))
@@ -75,18 +76,64 @@ def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[Landed
     """Return the landed files of a source whose present version is not settled."""
     files = landing.files(source.pattern)
     with duckdb.session() as session:
-        return table_entries(session, source, files).waiting(files)
+        return table_entries(session, source, [file.path for file in files]).waiting(files)
 
 
-def states(session: DuckDBSession, source: Source) -> dict[str, LedgerEntry]:
-    """Return what became of each path: the entry whose rows are in the table, or else the one of the latest version.
+def states(session: DuckDBSession, source: Source, paths: Collection[str]) -> dict[str, LedgerEntry]:
+    """Return what became of each of these paths: the entry whose rows are in the table, or else the latest.
 
     Raises:
         As LedgerIndex.opened.
     """
-    found = table_entries(session, source)
+    found = table_entries(session, source, paths)
     latest = {entry.path: entry for entry in sorted(found.entries, key=lambda entry: entry.version)}
-    return latest | {entry.path: entry for entry in sorted(found.held, key=lambda entry: entry.version)}
+    held = sorted((entry for entry in found.held if entry.path in latest), key=lambda entry: entry.version)
+    return latest | {entry.path: entry for entry in held}
+
+
+def refused_entries(session: DuckDBSession, source: Source) -> list[LedgerEntry]:
+    """Return the refusal of each path that no later version of the file has settled.
+
+    Raises:
+        As LedgerIndex.opened.
+    """
+    with LedgerIndex.opened(session) as index:
+        refused = index.refused_paths(session.log(source.table).refresh().uuid)
+    return [entry for entry in states(session, source, refused).values() if entry.status is Status.REFUSED]
+
+
+def loaded_before(session: DuckDBSession, source: Source, new: Sequence[LedgerEntry]) -> set[str]:
+    """Return the paths of those of the loaded files whose content has another entry LOADED: its rows are there twice.
+
+    Raises:
+        As LedgerIndex.opened.
+    """
+    with LedgerIndex.opened(session) as index:
+        entries = index.entries_of_contents(session.log(source.table).refresh().uuid, [entry.sha256 for entry in new])
+    loads = Counter(entry.sha256 for entry in still_loaded(entries))
+    return {entry.path for entry in new if loads[entry.sha256] > 1}
+
+
+def still_loaded(entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """Return the entries LOADED that no later entry withdrew: of each content as many as were loaded more than withdrawn."""
+    withdrawn = Counter(entry.sha256 for entry in entries if entry.status is Status.WITHDRAWN)
+    loaded = list[LedgerEntry]()
+    for entry in sorted(entries, key=lambda entry: entry.version):
+        if entry.status is Status.LOADED and withdrawn[entry.sha256]:
+            withdrawn[entry.sha256] -= 1
+        elif entry.status is Status.LOADED:
+            loaded.append(entry)
+    return loaded
+
+
+def appended_entries(read: Callable[[str, list[object]], list[tuple[Any, ...]]], table_id: str) -> list[LedgerEntry]:
+    """Return a bronze table's entries among the rows that `read` gives.
+
+    Args:
+        read: Runs a query, in which `{rows}` stands for rows of the ledger, with its parameters.
+        table_id: The table's.
+    """
+    return [entry_of(row) for row in read(f"SELECT {LEDGER_COLUMNS} FROM {{rows}} WHERE table_id = ?", [table_id])]
 
 
 def totals(session: DuckDBSession) -> dict[Status, Total]:

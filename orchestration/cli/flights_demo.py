@@ -84,7 +84,7 @@ class Demo:
 
 
 def run_demo(days: int, more: int) -> bool:
-    """Run the demo; return whether every step and check passed."""
+    """Run the demo; return whether every step and check passed, but for the one that warns of the refused file."""
     landing = Settings().landing
     with engines() as opened, dagster_instance() as instance:
         opened.catalog.ensure_schemas(LAYERS)
@@ -120,17 +120,23 @@ def run_demo(days: int, more: int) -> bool:
     for fault in faults:
         err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
-        out.print("[green]Every step and check passed.[/green] See it in the Dagster UI: ratify dev", highlight=False)
+        done = "[green]Every step and check passed, but for the refused file.[/green]"
+        out.print(f"{done} See it in the Dagster UI: ratify dev", highlight=False)
     return not faults
 
 
 def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
-    failed = [f"{table}.{name}: {check.description}" for (table, name), check in demo.checks.items() if not check.passed]
+    # The only check that has to fail, and does so as a warning.
+    refused = demo.checks.get((FLIGHTS_RAW.table.name, "files_accepted"))
+    others = {key: check for key, check in demo.checks.items() if check is not refused}
+    failed = [f"{table}.{name}: {check.description}" for (table, name), check in others.items() if not check.passed]
     faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
     if not files_as_wanted:
         faults.append("the files of the second landing do not have the expected results")
     if not rows_as_wanted:
         faults.append("bronze did not grow by exactly the rows of the new files")
+    if refused is None or refused.passed:
+        faults.append("the file that is cut off is not reported as refused")
     if not in_silver:
         faults.append("the new files' flights are not all in silver")
     return faults
@@ -188,7 +194,7 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
 def _fates(opened: Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
     """What became of each file of the second landing, in the given order."""
     with opened.duckdb.session() as session:
-        found = states(session, FLIGHTS_RAW)
+        found = states(session, FLIGHTS_RAW, [*second, repeated, broken])
     last = {path: {"status": e.status, "rows": e.rows, "reason": e.reason} for path, e in found.items()}
     missing = {"status": "missing", "rows": 0, "reason": ""}
     return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]

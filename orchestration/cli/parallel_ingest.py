@@ -104,7 +104,7 @@ def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFi
         zone = NamedFiles()
         files = sorted({file for path in paths for file in zone.named(path)})
         with opened.duckdb.session() as duckdb:
-            settled = table_entries(duckdb, source, files).settled(files)
+            settled = table_entries(duckdb, source, [file.path for file in files]).settled(files)
     tally = Tally(len(files))
     for entry in settled.values():
         tally.add(entry, before=True)

@@ -202,8 +202,8 @@ class Spark(dg.ConfigurableResource[Any]):
                 source.createOrReplaceTempView("ratify_merge_source")
                 return self._committed(full_name, lambda: self._run(merge).collect())
 
-        commit = self._retried(once)
-        return WriteResult(commit, self.catalog.version(full_name), self.count(declaration))
+        commit, version = self._retried(once), self.catalog.version(full_name)
+        return WriteResult(commit, version, self.count(declaration, version))
 
     def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
         """Run a write to an existing table, and return its commit; None if it committed nothing.

@@ -1,5 +1,6 @@
 """A bronze table as Dagster runs it, and its checks: all pass on what it wrote, and each finds the harm it is there for."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,15 @@ import dagster as dg
 import pytest
 
 from components.checks.check_definitions import files_check, history_checks, landing_check
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from components.checks.check_state import FULL
+from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
+from components.checks.table_changes import last_new_rows, position
 from components.landed_files import bronze_table
-from components.table_asset import VERSIONS, asset_key
+from components.table_asset import BATCH_ROWS, VERSIONS, asset_key
+from ingest.file_source import Rewrite
+from ingest.load.batch_loading import load_batch
 from resources.delta.table_repair import repair
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
@@ -21,20 +27,23 @@ pytestmark = pytest.mark.stack
 class CheckedTable:
     """One bronze table with its asset and all of its checks, on an instance of its own."""
 
-    def __init__(self, lake: Lakehouse, root: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, lake: Lakehouse, root: Path, instance: dg.DagsterInstance, **declared: Any) -> None:
         self.lake, self.instance = lake, instance
-        self.source = new_source("carrier", "name")
+        self.source = replace(new_source("carrier", "name"), **declared)
         self.landing = Landing(lake, root, self.source)
         self.key = asset_key(self.source.table)
         self.asset = bronze_table(self.source)
         self.checks = [
             files_check(self.source.table),
-            history_checks(self.source.table),
+            history_checks(self.source.table, "_source_file" if declared else ""),
             landing_check(self.source, "files_loaded_once", files_loaded_once, "once"),
             landing_check(self.source, "csv_rows_in_bronze", csv_rows_in_bronze, "rows"),
+            landing_check(self.source, "files_accepted", files_accepted, "accepted", dg.AssetCheckSeverity.WARN),
         ]
 
-    def run(self, selection: dg.AssetSelection, **config: Any) -> dg.ExecuteInProcessResult:
+    def run(
+        self, selection: dg.AssetSelection, tags: dict[str, str] | None = None, **config: Any
+    ) -> dg.ExecuteInProcessResult:
         # Engines of the run, as in a real one: closed at its end.
         resources = {
             "landing": LandingZone(url=str(self.landing.root)),
@@ -49,6 +58,7 @@ class CheckedTable:
             instance=self.instance,
             resources=resources,
             run_config=run_config,
+            tags=tags,
             raise_on_error=False,
         )
 
@@ -74,6 +84,7 @@ ALL = {
     "append_only_respected",
     "files_loaded_once",
     "csv_rows_in_bronze",
+    "files_accepted",
 }
 
 
@@ -90,7 +101,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
             table.landing.put(f"{name}.csv", HEADER + f"A{name},x\nB{name},y\n")
         table.landing.put("4.csv", HEADER + "cut")
         said, verdicts = table.materialize(max_files=2)
-        assert failed(verdicts) == set()
+        assert failed(verdicts) == {"files_accepted"}
         assert (said["dagster/row_count"], said["rows added"], said["Delta version"]) == (6, 6, 2)
         assert (said[VERSIONS], said["engine"]) == ([1, 2], "DuckDB")
         assert (said["files loaded"], said["files refused"], said["files repeated"]) == (3, 1, 0)
@@ -100,15 +111,16 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
 
         # Nothing waits: a run makes no version.
         said, verdicts = table.materialize()
-        assert failed(verdicts) == set()
+        assert failed(verdicts) == {"files_accepted"}
         assert (said["rows added"], said["Delta version"], said[VERSIONS]) == (0, 2, [])
 
         # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.run(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
-        assert failed(table.validate()) == {"committed_as_declared", "no_external_commits", "files_loaded_once"}
+        external = {"files_accepted", "committed_as_declared", "no_external_commits"}
+        assert failed(table.validate()) == external | {"files_loaded_once"}
         # Taken out again, the counts are right; the history is not.
         lake.run(f"DELETE FROM {full_name} WHERE carrier = 'ZZ'")
-        assert failed(table.validate()) == {"committed_as_declared", "no_external_commits", "append_only_respected"}
+        assert failed(table.validate()) == external | {"append_only_respected"}
         lake.run(f"ALTER TABLE {full_name} ADD COLUMN surprise STRING")
         assert "schema_as_declared" in failed(table.validate())
         # A run refuses to write to a table that is not as declared.
@@ -154,3 +166,165 @@ def test_a_table_that_is_not_made_yet_lacks_nothing(lake: Lakehouse) -> None:
             [check], selection=dg.AssetSelection.checks(check), instance=instance, resources={"duckdb": lake.duckdb}
         )
         assert [evaluation.passed for evaluation in done.get_asset_check_evaluations()] == [True]
+
+
+def evaluations(done: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    return {found.check_name: found for found in done.get_asset_check_evaluations()}
+
+
+def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance)
+        full_name = lake.full(table.source.table)
+        everything = dg.AssetSelection.checks(*table.checks)
+
+        def read() -> int:
+            found = evaluations(table.run(everything))["csv_rows_in_bronze"]
+            assert found.passed, found.description
+            return int(str(found.metadata["files read"].value))
+
+        for name in ("1", "2", "3"):
+            table.landing.put(f"{name}.csv", HEADER + f"A{name},x\nB{name},y\n")
+        assert read() == 0
+        table.landing.load()
+        assert read() == 3
+        table.landing.put("4.csv", HEADER + "A4,x\nB4,y\n")
+        table.landing.load("4.csv")
+        assert (read(), read()) == (1, 0)
+        # A file that is gone, and was compared before, is no fault; but in full, nothing is compared only once.
+        for file in (tmp_path / table.landing.folder).iterdir():
+            file.unlink()
+        assert read() == 0
+        in_full = evaluations(table.run(everything, tags={FULL: "full"}))["csv_rows_in_bronze"]
+        assert (in_full.passed, in_full.metadata["files read"].value) == (False, 0)
+        # New rows of an old file, which no load brought, are new: the old ones need not be read.
+        lake.run(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/1.csv', 1, now(), 'none')")
+        found = table.run(everything)
+        assert "files_loaded_once" in failed_of(found)
+        assert "files_loaded_once" in failed_of(table.run(everything))
+
+
+def failed_of(done: dg.ExecuteInProcessResult) -> set[str]:
+    return {name for name, found in evaluations(done).items() if not found.passed}
+
+
+def test_an_overwrite_is_found_although_delta_calls_it_a_write(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        for statement in (
+            "INSERT INTO {table} REPLACE WHERE carrier = 'A' VALUES ('A', 'changed', 'f', 1, now(), 'none')",
+            "INSERT OVERWRITE {table} SELECT * FROM {table} WHERE carrier <> 'A'",
+        ):
+            root = tmp_path / statement.split()[1].lower()
+            root.mkdir()
+            table = CheckedTable(lake, root, instance)
+            history = dg.AssetSelection.checks(table.checks[1])
+            table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
+            table.landing.load()
+            assert "append_only_respected" not in failed_of(table.run(history))
+            lake.run(statement.format(table=lake.full(table.source.table)))
+            assert "append_only_respected" in failed_of(table.run(history))
+            # Until somebody has seen to it, also after later appends.
+            table.landing.put("2.csv", HEADER + "C,y\n")
+            table.landing.load("2.csv")
+            assert "append_only_respected" in failed_of(table.run(history))
+
+
+def test_a_file_whose_rows_are_replaced_is_no_rewrite_where_that_is_declared(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance, on_rewrite=Rewrite.REPLACE)
+        history = dg.AssetSelection.checks(table.checks[1])
+        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
+        table.materialize()
+        table.landing.put("1.csv", HEADER + "A,z\n")
+        said, verdicts = table.materialize()
+        assert (said["rows added"], failed(verdicts)) == (-1, set())
+        lake.run(
+            f"INSERT INTO {lake.full(table.source.table)} REPLACE WHERE `_source_file` = '{table.landing.folder}/1.csv' "
+            f"VALUES ('A', 'forged', '{table.landing.folder}/1.csv', 1, now(), 'none')"
+        )
+        assert "append_only_respected" in failed_of(table.run(history))
+
+
+def test_rows_that_a_run_reported_and_the_table_lacks_are_found(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance)
+        history = dg.AssetSelection.checks(table.checks[1])
+        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
+        table.materialize()
+        event = instance.get_latest_materialization_event(table.key)
+        assert event is not None
+        assert event.asset_materialization is not None
+        true = event.asset_materialization.metadata
+        for wrong in ({"dagster/row_count": 3}, {BATCH_ROWS: 3}):
+            claimed = {**true, **{name: dg.MetadataValue.int(value) for name, value in wrong.items()}}
+            instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=claimed))
+            assert "rows_as_reported" in failed_of(table.run(history))
+        instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=true))
+        assert "rows_as_reported" not in failed_of(table.run(history))
+
+
+def test_a_refused_file_fails_its_check_until_it_is_corrected_or_gone(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance)
+        accepted = dg.AssetSelection.checks(table.checks[-1])
+
+        def found() -> dg.AssetCheckEvaluation:
+            return evaluations(table.run(accepted))["files_accepted"]
+
+        for name in ("1", "2", "3"):
+            table.landing.put(f"{name}.csv", HEADER + f"A{name},x\n")
+        table.landing.put("3.csv", HEADER + "cut")
+        table.landing.put("4.csv", HEADER + "also cut")
+        table.materialize()
+        refused = found()
+        assert (refused.passed, refused.severity, refused.blocking) == (False, dg.AssetCheckSeverity.WARN, False)
+        for name in ("3.csv", "4.csv"):
+            assert f"{table.landing.folder}/{name}: the last line is cut off" in (refused.description or "")
+        # The run has moved them to the dead letters: one is corrected, and one was no file of ours.
+        table.landing.put("3.csv", HEADER + "C,x\n")
+        table.materialize()
+        assert found().metadata["refused"].value == 1
+        (tmp_path / "_dead_letter" / table.landing.folder / "4.csv").unlink()
+        assert found().passed
+        # Where refused files stay, each is refused as it is, and not once it was written again.
+        table.landing.put("5.csv", HEADER + "cut")
+        table.landing.load("5.csv")
+        assert "5.csv: the last line" in (found().description or "")
+        table.landing.put("5.csv", HEADER + "E,x\n")
+        assert found().passed
+
+
+def test_loads_while_a_check_reads_are_no_fault(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = Landing(lake, tmp_path, new_source("carrier", "name"))
+    landing.put("1.csv", HEADER + "A,x\n")
+    landing.load()
+    loading, waiting, read = list[int](), [5, 4, 3, 2], DuckDBSession.rows
+
+    def reading(session: DuckDBSession, *query: Any) -> Any:
+        """Load a file between the reading of one table and of the other, whichever is read first."""
+        if waiting and not loading:
+            loading.append(file := waiting.pop())
+            landing.put(f"{file}.csv", HEADER + f"{file},x\n")
+            files = landing.zone.look([f"{landing.folder}/{file}.csv"])
+            load_batch(lake.another_duckdb(), landing.zone, landing.source, files)
+            loading.clear()
+        return read(session, *query)
+
+    monkeypatch.setattr(DuckDBSession, "rows", reading)
+    found = files_loaded_once(landing.zone, lake.another_duckdb(), landing.source)
+    assert found.passed, found.description
+    assert not waiting
+
+
+def test_data_is_as_old_as_the_last_new_rows_whatever_ran_since(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(lake, tmp_path, new_source("carrier", "name"))
+    log = lake.duckdb.log(lake.full(landing.source.table))
+    assert last_new_rows(log, position(log).version) is None
+    landing.put("1.csv", HEADER + "A,x\n")
+    landing.load()
+    loaded = last_new_rows(log, position(log).version)
+    assert loaded is not None
+    lake.run(f"ALTER TABLE {lake.full(landing.source.table)} SET TBLPROPERTIES ('a' = 'b')")
+    assert (landing.version(), last_new_rows(log, position(log).version)) == (2, loaded)

@@ -1,17 +1,20 @@
 """What the checks validate, on made-up histories."""
 
 import datetime as dt
+from collections.abc import Sequence
+from dataclasses import replace
 
 from components.checks.file_checks import files_present
 from components.checks.history_findings import (
     Claim,
     append_only_respected,
     committed_as_declared,
+    data_is_fresh,
     no_external_commits,
     rows_as_reported,
     schema_as_declared,
 )
-from components.checks.reconciliation import rows_reconciled
+from components.checks.reconciliation import records_reconciled, rows_reconciled
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.snapshot import LiveFile
@@ -43,18 +46,39 @@ def test_committed_as_declared() -> None:
     assert not committed_as_declared(TABLE, [commit(1, "DELETE"), created]).passed
 
 
+class Counted:
+    """A table by the rows of its versions; one batch has them all."""
+
+    def __init__(self, *rows: int, batch: int = 0) -> None:
+        self.rows, self.batch = rows, batch
+
+    def at(self, version: int) -> int:
+        return self.rows[version] if version >= 0 else 0
+
+    def of_batches(self, batches: Sequence[str], version: int) -> int:
+        return self.batch
+
+
 def test_rows_as_reported() -> None:
-    history = [merged(2, 5, 2), merged(1, 10), commit(0, "CREATE TABLE")]
-    assert rows_as_reported(Claim((2,), 3, 2, 13), history, counted=lambda: 99).passed
-    assert not rows_as_reported(Claim((2,), 4, 2, 13), history, counted=lambda: 4).passed
-    assert not rows_as_reported(Claim((2, 7), 3, 7, 13), history, counted=lambda: 3).passed
-    by_duckdb = [commit(1, "UNKNOWN", Engine.DUCKDB), commit(0, "CREATE TABLE")]
-    assert rows_as_reported(Claim((0, 1), 6, 1, 6), by_duckdb, counted=lambda: 6).passed
-    assert not rows_as_reported(Claim((0, 1), 6, 1, 6), by_duckdb, counted=lambda: 5).passed
-    replaced = [commit(1, "WRITE", Engine.DUCKDB, numOutputRows=5, numDeletedRows=3, numCopiedRows=7)]
-    assert rows_as_reported(Claim((1,), 2, 1, 12), replaced, counted=lambda: 99).passed
-    # A repair takes out what nobody could read.
-    assert rows_as_reported(Claim((2,), 3, 2, 13), [commit(3, "FSCK", Engine.DUCKDB), *history], counted=lambda: 99).passed
+    history = [merged(3, 1), merged(2, 5, 2), merged(1, 10), commit(0, "CREATE TABLE")]
+    table = Counted(0, 10, 13, 14)
+    assert rows_as_reported(Claim((2,), 3, 2, 13), history, table).passed
+    assert rows_as_reported(Claim((0, 1, 3), 11, 3, 14), history, table).passed
+    assert not rows_as_reported(Claim((2,), 4, 2, 13), history, table).passed
+    assert not rows_as_reported(Claim((2,), 3, 2, 12), history, table).passed
+    assert not rows_as_reported(Claim((2, 7), 3, 7, 13), history, table).passed
+    # The commit agrees with the report, and the table with neither.
+    assert not rows_as_reported(Claim((2,), 3, 2, 13), history, Counted(0, 10, 10, 11)).passed
+    assert rows_as_reported(Claim((), 0, 2, 13), history, table).passed
+    assert not rows_as_reported(Claim((), 0, 2, 12), history, table).passed
+    assert rows_as_reported(None, history, table).passed
+
+
+def test_runs_that_share_a_version_each_report_their_batches() -> None:
+    shared = [commit(1, "WRITE", Engine.DUCKDB, numOutputRows=8), commit(0, "CREATE TABLE")]
+    claim = Claim((1,), 3, 1, 8, ("a",), 3)
+    assert rows_as_reported(claim, shared, Counted(0, 8, batch=3)).passed
+    assert not rows_as_reported(claim, shared, Counted(0, 8, batch=2)).passed
 
 
 def test_no_external_commits() -> None:
@@ -69,10 +93,33 @@ def test_no_external_commits() -> None:
 
 
 def test_append_only_respected() -> None:
-    appended = [commit(1, "UNKNOWN", Engine.DUCKDB), commit(0, "CREATE TABLE")]
-    assert append_only_respected(appended).passed
+    appended = [commit(1, "WRITE", Engine.DUCKDB), commit(0, "CREATE TABLE")]
+    table = replace(TABLE, keys=(), writer=Engine.DUCKDB, operations=frozenset({"WRITE"}))
+    assert append_only_respected(table, appended, {}).passed
     for operation in ("DELETE", "RESTORE", "UPDATE", "TRUNCATE"):
-        assert not append_only_respected([commit(2, operation), *appended]).passed
+        assert not append_only_respected(table, [commit(2, operation), *appended], {}).passed
+    # An overwrite is a WRITE as well.
+    overwritten = [commit(2, "WRITE"), *appended]
+    assert append_only_respected(table, overwritten, {}).passed
+    assert not append_only_respected(table, overwritten, {2: 1}).passed
+    assert append_only_respected(table, [commit(2, "FSCK", Engine.DUCKDB), *appended], {2: 1}).passed
+
+    of_a_file = {"mode": "Overwrite", "predicate": "\"_source_file\" = 'a.csv'"}
+    ours = replace(commit(2, "WRITE", Engine.DUCKDB), parameters=of_a_file)
+    for history, replaceable, passed in (
+        ([ours, *appended], "_source_file", True),
+        ([ours, *appended], "", False),
+        ([replace(commit(2, "WRITE"), parameters=of_a_file), *appended], "_source_file", False),
+        ([commit(2, "WRITE", Engine.DUCKDB), *appended], "_source_file", False),
+    ):
+        assert append_only_respected(table, history, {2: 1}, replaceable).passed == passed
+
+
+def test_data_is_fresh() -> None:
+    now = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    assert data_is_fresh(now - dt.timedelta(hours=24), now).passed
+    assert not data_is_fresh(now - dt.timedelta(hours=26), now).passed
+    assert not data_is_fresh(None, now).passed
 
 
 def test_schema_as_declared() -> None:
@@ -96,7 +143,17 @@ def test_files_present() -> None:
 
 
 def test_rows_reconciled() -> None:
-    good = {"bronze": 10, "silver": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "orphans": 0}
+    good = {"bronze": 10, "silver": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "orphans": 0, "doubled": 0}
     assert rows_reconciled(good).passed
-    for change in ({"silver": 6}, {"silver": 6, "unaccounted": 1}, {"orphans": 1}):
+    for change in ({"silver": 6}, {"silver": 6, "unaccounted": 1}, {"orphans": 1}, {"doubled": 1}):
         assert not rows_reconciled({**good, **change}).passed
+
+
+def test_records_reconciled() -> None:
+    good = {
+        "bronze": 12, "silver": 5, "quarantine": 2, "records": 10, "accepted": 5, "dropped": 1, "quarantined": 2,
+        "duplicates": 1, "late": 1, "orphans": 0, "doubled": 0,
+    }  # fmt: skip
+    assert records_reconciled(good).passed
+    for change in ({"silver": 4}, {"quarantine": 1}, {"bronze": 9}, {"late": 0}, {"orphans": 1}, {"doubled": 1}):
+        assert not records_reconciled({**good, **change}).passed

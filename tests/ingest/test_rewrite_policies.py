@@ -46,8 +46,7 @@ def test_new_content_is_appended(lake: Lakehouse, tmp_path: Path) -> None:
     for expected in ((Status.LOADED, 1, ""), (Status.REPEATED, 0, "its bytes were loaded before")):
         assert landing.fates(landing.load()) == {"1.csv": expected}
     assert sorted(carriers(landing)) == ["AA", "BB", "CC"]
-    found = files_loaded_once(landing.zone, lake.duckdb, landing.source)
-    assert found.passed, found.description
+    validated(landing)
 
 
 def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path) -> None:

@@ -107,5 +107,5 @@ def test_every_check_of_a_table_is_asked_for_with_it() -> None:
     others = {check for check in checks({asset_key(FLIGHTS)}) if check.name not in own}
     assert asset_key(FLIGHTS) in wanted
     assert own
-    assert len(others) == 6
+    assert len(others) == 7
     assert others <= wanted

@@ -156,7 +156,7 @@ def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
 
 
 def test_checks_are_green(dev: Dev, page: Page) -> None:
-    for table, checks in (("bronze/flights_raw", 8), ("silver/flights", 19)):
+    for table, checks in (("bronze/flights_raw", 10), ("silver/flights", 20)):
         page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
         expect(page.get_by_text(f"Checks ({checks})")).to_be_visible()
         expect(page.get_by_text("Succeeded", exact=True)).to_have_count(checks)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.functions import lit
 
-from assets.bronze.landed_sources import AIRPORTS, FLIGHTS_RAW, WEATHER
+from assets.bronze.landed_sources import FLIGHTS_RAW, WEATHER
 from assets.silver import silver_flights as silver
 from components.checks.reconciliation import count_relations, rows_reconciled
+from components.landing_order import read_input
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.batch_loading import load_batch
 from orchestration.cli import sample_flights
@@ -47,28 +49,37 @@ GOOD = dict(
         strict=True,
     )
 )
-ZONES = {"IAH": "America/Chicago", "LAX": "America/Los_Angeles", "BOS": "America/New_York", "PHX": "America/Phoenix"}
+# Neither of the last two is a zone to every function of Spark.
+ZONES = {
+    "IAH": "America/Chicago",
+    "LAX": "America/Los_Angeles",
+    "BOS": "America/New_York",
+    "PHX": "America/Phoenix",
+    "MAR": "Mars/Phobos",
+    "LOW": "america/phoenix",
+}
 
 
 def frame(lake: Lakehouse, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Any:
-    """Rows as bronze has them: text, then where they came from; later ones landed later."""
+    """Rows as silver reads them from bronze: text, then where they came from; later ones landed later."""
     schema = ", ".join(f"{name} string" for name in columns)
     made = [
         (
             *(row.get(name) for name in columns),
             row.get("_source_file", "f.csv"),
             number,
-            dt.datetime(2013, 2, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=number),
             "batch",
+            (number, number),
         )
         for number, row in enumerate(rows, 1)
     ]
-    load = "_source_file string, _source_row bigint, _loaded_at timestamp, _batch_id string"
+    load = "_source_file string, _source_row bigint, _batch_id string, _landing struct<version: bigint, entry: bigint>"
     return lake.spark.session.createDataFrame(made, f"{schema}, {load}")
 
 
 def airports(lake: Lakehouse, zones: dict[str, str] = ZONES) -> Any:
-    return frame(lake, AIRPORTS.header, [{"faa": faa, "tzone": zone} for faa, zone in zones.items()])
+    """The airports of silver."""
+    return lake.spark.session.createDataFrame(list(zones.items()), "faa string, zone string")
 
 
 def parsed(lake: Lakehouse, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,6 +145,7 @@ def test_times_are_utc(lake: Lakehouse) -> None:
             "2013-07-01T17:00Z",
         ),
         "an unknown zone": ({"dest": "ZZZ"}, "2013-01-01T10:15Z", None),
+        "a zone that does not exist": ({"dest": "MAR"}, "2013-01-01T10:15Z", None),
     }
     rows = parsed(lake, [GOOD | change for change, _, _ in cases.values()])
     found = {
@@ -192,6 +204,18 @@ def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake:
     lost = counts(silver=flights.where("flight_number <> 7"))
     assert (lost.passed, lost.numbers["unaccounted"]) == (False, 1)
     assert not counts(quarantine=quarantine.where("false")).numbers["quarantine"]
+    # One row three times, and one both in silver and in quarantine.
+    thrice = counts(silver=flights.union(flights.where("flight_number = 7")).union(flights.where("flight_number = 7")))
+    assert (thrice.passed, thrice.numbers["silver"], thrice.numbers["doubled"]) == (False, 4, 2)
+    both = counts(quarantine=quarantine.unionByName(flights.where("flight_number = 7"), allowMissingColumns=True))
+    assert (both.passed, both.numbers["doubled"]) == (False, 1)
+    # A row is lost and another is there twice: the sums agree.
+    swapped = counts(silver=flights.where("flight_number = 7").union(flights.where("flight_number = 7")))
+    assert not swapped.passed
+    # Two rows of one flight, each once.
+    same_flight = flights.union(flights.where("flight_number = 1545").withColumn("_source_row", lit(1).cast("bigint")))
+    keyed = counts(silver=same_flight)
+    assert (keyed.passed, keyed.numbers["doubled"], keyed.numbers["duplicates"]) == (False, 1, 0)
     orphans = counts(bronze=raw.where("_source_row <> 2"))
     assert (orphans.passed, orphans.numbers["orphans"]) == (False, 1)
 
@@ -243,7 +267,8 @@ def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: La
     zone = LandingZone(url=str(tmp_path))
     outcome = load_batch(lake.duckdb, zone, source, zone.files(source.pattern))
     assert (outcome.rows, outcome.version) == (3, 1)
-    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=lake.spark.table(source.table), airports=airports(lake))
+    raw = read_input(lake.spark, source.table)
+    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=raw, airports=airports(lake))
     quarantine = lake.spark.rows(lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), validated=rows))
     assert [(row["_source_row"], row["rule"]) for row in quarantine] == [(2, "distance_is_positive")]
     assert '"distance":"far"' in quarantine[0]["landed"]

@@ -115,11 +115,22 @@ def test_an_expectation_that_fails_stops_the_batch(
             replace(EXPECTATIONS, rules=rules), asset_key(TRACKER_EVENTS), validation_result(caught.value.counted)
         )
     }
-    found = results["model_is_given"]
-    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert '\\"zz\\"' in str(found.metadata["examples"].value)
+    stopped_by = results["model_is_given"]
+    assert (stopped_by.passed, stopped_by.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert '\\"zz\\"' in str(stopped_by.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
     assert stream(tracker.spark).numbers["accepted"] == 2
+    # One event is lost and the other is there twice, so that all sums agree.
+    assert records_reconciled(counts(tracker)).passed
+    silver = tracker.full(TRACKER_EVENTS)
+    tracker.run(f"DELETE FROM {silver} WHERE model = 'zz'")
+    tracker.run(f"INSERT INTO {silver} SELECT * FROM {silver}")
+    found = counts(tracker)
+    assert (found["silver"], found["accepted"], found["doubled"]) == (2, 2, 1)
+    assert not records_reconciled(found).passed
+    # An event that no record brought.
+    tracker.run(f"UPDATE {silver} SET offset = offset + 9")
+    assert counts(tracker)["orphans"] == 2
 
 
 def test_what_a_stream_died_of_is_said() -> None:

@@ -1,0 +1,40 @@
+"""Tables that are made of the rows of one validated query: those that pass, and those in quarantine."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from components.expectations.expectation_checks import check_results
+from components.expectations.expectation_rules import Expectations
+from components.expectations.validation import validation_result
+from components.table_asset import asset_key, merge_change, result
+from resources.declarations import TableDeclaration
+from resources.spark.spark_engine import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_validated(
+    spark: Spark, validated: "DataFrame", expectations: Expectations, tables: Sequence[TableDeclaration], folder: Path
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Write each table by its query over the validated rows; yield the results, and then those of the expectations.
+
+    Args:
+        spark: The session.
+        validated: The rows, as `Expectations.validated` gives them; they are computed once.
+        expectations: By which they are validated; their checks are those of the first table.
+        tables: Each with keys.
+        folder: Has the query of each table, `<name>.sql`, in which `{validated}` stands for the rows.
+    """
+    key = asset_key(tables[0])
+    with spark.cached(validated) as rows:
+        for table in tables:
+            created = spark.ensure_table(table)
+            query = (folder / f"{table.name}.sql").read_text()
+            wrote = spark.mirror(table, lambda query=query: spark.sql(query, validated=rows))
+            yield result(table, merge_change(created, wrote))
+        (counted,) = spark.rows(spark.sql(expectations.counted("{validated}"), validated=rows))
+    yield from check_results(expectations, key, validation_result(counted))

@@ -1,0 +1,113 @@
+"""Of several landed rows of an airport the last good one counts, by the order of landings and by no clock."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from assets.bronze.landed_sources import AIRPORTS as LANDED_AIRPORTS
+from assets.silver import silver_airports as silver
+from components.landing_order import read_input
+from ingest.ledger.file_ledger import Status
+from ingest.load import batch_loading
+from tests.ingest.test_batch_loading import Landing, new_source
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+SQL = Path(silver.__file__).parent
+NEW_YORK, CHICAGO, DENVER, PHOENIX = (f"America/{city}" for city in ("New_York", "Chicago", "Denver", "Phoenix"))
+IMPOSSIBLE = "Mars/Phobos"
+
+
+class Airports(Landing):
+    """Files of airports, and what silver must hold: a plain list of landings, in their order."""
+
+    def __init__(self, lake: Lakehouse, root: Path) -> None:
+        super().__init__(lake, root, new_source(*LANDED_AIRPORTS.header))
+        self.landings = list[dict[str, str]]()
+
+    def write(self, name: str, zones: dict[str, str]) -> None:
+        lines = [f"{faa},{faa} airport,0,0,0,0,A,{zone}" for faa, zone in zones.items()]
+        self.put(name, "\n".join([",".join(LANDED_AIRPORTS.header), *lines, ""]))
+
+    def land(self, name: str, **zones: str) -> Status:
+        self.write(name, zones)
+        self.landings.append(zones)
+        (file,) = self.load(name).files
+        return file.status
+
+    def wanted(self) -> tuple[dict[str, str], set[str]]:
+        """Of each airport the zone of its last good row; the codes of bad rows."""
+        effective, bad = dict[str, str](), set[str]()
+        for zones in self.landings:
+            effective |= {faa: zone for faa, zone in zones.items() if zone != IMPOSSIBLE}
+            bad |= {faa for faa, zone in zones.items() if zone == IMPOSSIBLE}
+        return effective, bad
+
+    def found(self) -> tuple[dict[str, str], set[str]]:
+        spark = self.lake.spark
+        rows = spark.sql(silver.AIRPORTS_VALIDATED, airports=read_input(spark, self.source.table))
+        airports, quarantine = (
+            spark.rows(spark.sql((SQL / f"{name}.sql").read_text(), validated=rows))
+            for name in ("airports", "airports_quarantine")
+        )
+        assert {row["rule"] for row in quarantine} <= {"zone_exists"}
+        return {row["faa"]: row["zone"] for row in airports}, {row["landed"].split('"')[3] for row in quarantine}
+
+
+def backwards() -> Iterator[dt.datetime]:
+    """A clock that jumps back by 31 days at each look."""
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    while True:
+        yield now
+        now -= dt.timedelta(days=31)
+
+
+def test_the_last_good_landing_counts_whatever_the_clocks_say(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airports, clock = Airports(lake, tmp_path), backwards()
+    frozen = SimpleNamespace(now=lambda _: next(clock))
+    monkeypatch.setattr(batch_loading, "dt", SimpleNamespace(**vars(dt) | {"datetime": frozen}))
+
+    assert airports.land("z.csv", BOS=NEW_YORK, LAX=DENVER) is Status.LOADED
+    assert airports.land("b.csv", BOS=CHICAGO) is Status.LOADED
+    assert airports.found() == airports.wanted()
+    # One impossible zone stops nothing, and the airport stays as it was.
+    assert airports.land("a.csv", BOS=IMPOSSIBLE, SEA=DENVER) is Status.LOADED
+    assert airports.found() == airports.wanted() == ({"BOS": CHICAGO, "LAX": DENVER, "SEA": DENVER}, {"BOS"})
+    # Old bytes that land again add no rows, and count again: under another name, and under their own.
+    assert airports.land("y.csv", BOS=NEW_YORK, LAX=DENVER) is Status.REPEATED
+    assert airports.found() == airports.wanted()
+    assert airports.land("b.csv", BOS=CHICAGO) is Status.REPEATED
+    assert airports.found() == airports.wanted()
+
+    # A load that dies before its entry landed before what is loaded next, also once its entry is written.
+    airports.write("d.csv", {"BOS": DENVER})
+    airports.landings.append({"BOS": DENVER})
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt("killed before the ledger was written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_loading, "record", dies)
+        with pytest.raises(KeyboardInterrupt):
+            airports.load("d.csv")
+    assert airports.found() == airports.wanted()
+    assert airports.land("c.csv", BOS=PHOENIX) is Status.LOADED
+    assert airports.found() == airports.wanted()
+    assert [file.recovered for file in airports.load("d.csv").files] == [True]
+    assert airports.found() == airports.wanted()
+
+
+def test_of_a_batch_the_last_file_counts(lake: Lakehouse, tmp_path: Path) -> None:
+    airports = Airports(lake, tmp_path)
+    for name, zone in (("1.csv", DENVER), ("2.csv", PHOENIX), ("3.csv", CHICAGO)):
+        airports.write(name, {"BOS": zone})
+        airports.landings.append({"BOS": zone})
+    airports.load()
+    assert airports.found() == airports.wanted()
