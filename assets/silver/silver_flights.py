@@ -152,7 +152,9 @@ def flights(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckR
         def write(table: TableDeclaration) -> dg.MaterializeResult[Any]:
             created = spark.ensure_table(table)
             query = (_SQL / f"{table.name}.sql").read_text()
-            return result(table, merge_change(created, spark.mirror(table, lambda: spark.sql(query, validated=rows))))
+            return result(
+                table, merge_change(created, spark.merge_to_match(table, lambda: spark.sql(query, validated=rows)))
+            )
 
         yield write(FLIGHTS)
         yield write(FLIGHTS_QUARANTINE)
