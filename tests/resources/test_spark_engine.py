@@ -148,7 +148,7 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
         Column("tags", "array<string>"),
         Column("place", "struct<lat:double,lon:double>"),
     )
-    made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
+    made = pairs(Engine.SPARK, columns=columns)
     lake.spark.ensure_table(made)
     assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
     with lake.duckdb.session() as session:
