@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.child_process import Child, Restarts, free_port
+from embedded.child_process import Child, Restarts, free_port, wait_for
 from embedded.embedded_errors import PortTaken, ProcessFailed
 
 
@@ -35,6 +35,19 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     child.wait_until(lambda: ready.exists() or None, timeout=20)
     child.stop(grace=0.2)
     assert child.exit_code == -9
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("pass", 0), ("import sys; sys.exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 128 + 9)],
+)
+def test_a_watched_program_that_ends_by_itself_ends_with_its_own_exit_code(program: str, code: int, tmp_path: Path) -> None:
+    """While its parent's end of standard input is still open."""
+    command = [sys.executable, "-m", "embedded.parent_watch", sys.executable, "-c", program]
+    child = Child("a child", command, log := tmp_path / "child.log")
+    assert wait_for(lambda: child.exit_code, 60) == code
+    child.stop()
+    assert log.read_text() == ""
 
 
 def test_a_taken_port_is_named() -> None:
