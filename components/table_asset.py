@@ -137,6 +137,6 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         def read() -> Any:
             return spark.sql(sql.read_text(), **{name: read_input(spark, table) for name, table in inputs.items()})
 
-        return result(declaration, merge_change(created, spark.mirror(declaration, read)))
+        return result(declaration, merge_change(created, spark.merge_to_match(declaration, read)))
 
     return asset

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -20,6 +21,8 @@ LOCALHOST = "127.0.0.1"
 T = TypeVar("T")
 # Where `python -m embedded.…` finds this package, installed or not.
 PACKAGE_ROOT = Path(__file__).parents[1]
+# A log has at most so many bytes, and as many in the file of what it had before.
+_LOG_BYTES = 10 << 20
 
 
 class Child:
@@ -41,6 +44,7 @@ class Child:
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
+        self.rotate_log()
         with log.open("a") as errors, contextlib.ExitStack() as stack:
             output: IO[str] = stack.enter_context(stdout.open("w")) if stdout else errors
             self._process = subprocess.Popen(
@@ -62,6 +66,15 @@ class Child:
     def exit_code(self) -> int | None:
         """Its exit code; None while it runs."""
         return self._process.poll()
+
+    def rotate_log(self) -> None:
+        """Copy a log of more than 10 MB to `<name>.1` and empty it; the child, which appends to it, need not know.
+
+        What the child writes between the two is lost.
+        """
+        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
+            shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
+            os.truncate(self.log, 0)
 
     def wait_until(self, ready: Callable[[], T | None], timeout: float) -> T:
         """Return the first answer of `ready` that is not None.

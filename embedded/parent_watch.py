@@ -19,7 +19,7 @@ _ENDINGS = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 0.0))
 
 
 def main() -> int:
-    """Return the program's exit code; 0 where it was stopped."""
+    """Return the program's exit code, as a shell does (128 and the signal's number); 0 where it was stopped."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopped.set())
@@ -29,7 +29,9 @@ def main() -> int:
         pass
     code = process.poll()
     _end_group()
-    return 0 if code is None else code
+    if code is None:
+        return 0
+    return code if code >= 0 else 128 - code
 
 
 def _end_group() -> None:

@@ -81,6 +81,7 @@ class Supervisor:
                 self._progress("ready")
                 while True:
                     self._revive(pid)
+                    self._rotate_logs()
                     time.sleep(0.2)
             finally:
                 _ignore_signals()
@@ -154,6 +155,11 @@ class Supervisor:
                 except ProcessFailed as failure:
                     self._progress(str(failure))
                     server.child.stop()
+
+    def _rotate_logs(self) -> None:
+        for server in self._servers:
+            if server.child:
+                server.child.rotate_log()
 
     def _stop_all(self) -> None:
         # Spark first: it may be in the middle of a commit that the catalog has to answer.

@@ -77,7 +77,6 @@ class TableDeclaration:
     operations: frozenset[str]
     owner: str = "data-platform"
     keys: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
@@ -114,9 +113,8 @@ class TableDeclaration:
             # the default.
             properties["delta.isolationLevel"] = "Serializable"
         shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(properties.items()))
-        cluster = f"\nCLUSTER BY ({', '.join(self.cluster_by)})" if self.cluster_by else ""
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA{cluster}\n"
+            f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA\n"
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
@@ -144,9 +142,9 @@ class TableDeclaration:
             raise UnsafeDeclaration(f"{where}: a table without columns cannot be read by DuckDB; declare them.")
         if doubled := sorted({name for name in folded if folded.count(name) > 1}):
             raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).")
-        for name in (*self.keys, *self.cluster_by):
+        for name in self.keys:
             if name not in self.column_names:
-                raise UnsafeDeclaration(f"{where}: {name!r} is a key or clustering column but not a column.")
+                raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.")
 
     def _check_property(self, key: str, value: str) -> None:
         where = f"{self.layer}.{self.name}"

@@ -162,6 +162,10 @@ class BadFile(TerminalError):
         self.reason = reason
         super().__init__(f"{path}: {reason}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It passes between processes.
+        return type(self), (self.path, self.reason)
+
 
 class StreamError(RatifyError):
     """Group: a stream, or the Kafka that it reads, failed; what it committed before is in its table."""

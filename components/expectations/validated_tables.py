@@ -34,7 +34,7 @@ def write_validated(
         for table in tables:
             created = spark.ensure_table(table)
             query = (folder / f"{table.name}.sql").read_text()
-            wrote = spark.mirror(table, lambda query=query: spark.sql(query, validated=rows))
+            wrote = spark.merge_to_match(table, lambda query=query: spark.sql(query, validated=rows))
             yield result(table, merge_change(created, wrote))
         (counted,) = spark.rows(spark.sql(expectations.counted("{validated}"), validated=rows))
     yield from check_results(expectations, key, validation_result(counted))

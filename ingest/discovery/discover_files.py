@@ -6,8 +6,9 @@ time to time: no service guarantees that a notification arrives.
 """
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,9 +16,16 @@ from pathlib import Path
 
 from ingest.discovery.file_index import LAST, FileIndex, ListingProgress, Look
 from ingest.discovery.notifications import BadMessage, Message, Queue, created, keep_bad_message, landing_path
+from ingest.file_source import Source
+from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.ledger.ledger_queries import settled
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import TerminalError
 from resources.landing.file_listing import is_data
 from resources.landing.landing_zone import LandingZone, folder_of, matcher
 from resources.settings import Discovery
+
+_log = logging.getLogger(__name__)
 
 _MESSAGES_AT_ONCE = 100
 
@@ -98,6 +106,28 @@ def discover(
     begun = _begun(progress, f"{options.mode} {area}", now, options.relist_seconds if queue else 0)
     if begun:
         list_on(index, landing, look, area, begun, late)
+
+
+def drop_settled(index: FileIndex, duckdb: DuckDB, sources: Iterable[Source]) -> bool:
+    """Take the files of a new index as settled that the ledger says are: another index may have found them before.
+
+    Returns:
+        Whether the first listing is complete, so that it need not be called again.
+
+    Raises:
+        TransientError: the ledger cannot be read now.
+    """
+    found = [(source, files) for source in sources if (files := index.not_requested(source.table.name))]
+    try:
+        if found:
+            duckdb.catalog.table(LANDED_FILES.full_name(duckdb.catalog.connection.name))
+            with duckdb.session() as session:
+                for source, files in found:
+                    index.drop(settled(session, source, files))
+    except TerminalError as error:
+        # Without a ledger nothing is settled; runs report what else is wrong better than a sensor.
+        _log.info("all files count as new: %s", error)
+    return bool(index.listing.baseline)
 
 
 def _begun(progress: ListingProgress, scope: str, now: float, again_after: float) -> ListingProgress | None:

@@ -5,7 +5,7 @@ requested again, and their run leaves out those that are loaded.
 """
 
 import sqlite3
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +180,16 @@ class FileIndex:
             (source, settle_seconds, limit),
         )
         return [LandedFile(path, size, fingerprint) for path, size, fingerprint in rows]
+
+    def not_requested(self, source: str) -> list[LandedFile]:
+        """Return all files of a source that are not requested yet, ready or not."""
+        return self.ready(source, 0, -1)
+
+    def drop(self, files: Iterable[LandedFile]) -> None:
+        """Take files as settled that were never requested; they are indexed again when they change."""
+        with self.transaction():
+            paths = ((file.path,) for file in files)
+            self._con.executemany("DELETE FROM work WHERE path = ? AND request IS NULL", paths)
 
     def requests(self) -> list[LoadRequest]:
         """Return the requests whose runs are not known to have succeeded, with their files that have not changed."""

@@ -31,11 +31,13 @@ class Cursor(BaseModel):
         index: Name of the index.
         started_at: When discovery began (seconds since 1970).
         tick: Number of the last tick whose requests Dagster received.
+        compared: Name of the index whose first listing was compared with the ledger.
     """
 
     index: str | None = None
     started_at: float | None = None
     tick: int = 0
+    compared: str | None = None
 
 
 class Limits(BaseModel):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ingest.file_source import RESCUED, RESERVED, NewColumns, Source
 from ingest.formats.file_fields import Field, Raw, pair
@@ -48,9 +48,14 @@ class ColumnsToAdd(TerminalError):
     """
 
     def __init__(self, path: str, columns: Sequence[Column]) -> None:
+        self.path = path
         self.columns = tuple(columns)
         names = ", ".join(f"{column.name} {column.type}" for column in columns)
         super().__init__(f"{path}: the table lacks columns; add them, and parse the file again: {names}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It passes between processes.
+        return type(self), (self.path, self.columns)
 
 
 def parse(

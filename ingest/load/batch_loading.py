@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.file_source import SchemaMode, Source
-from ingest.formats.inferred_columns import infer
-from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed, parse
+from ingest.formats.isolated_parsing import infer, parse
+from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.ledger_access import FileLedger
 from ingest.load.file_batches import batch_id

@@ -44,6 +44,7 @@ def _run_dev(port: int, *, kafka: bool) -> int:
             child.wait_until(lambda: answers(port) or None, timeout=120)
             out.print(f"Dagster UI on http://{LOCALHOST}:{port} (log: {log}). Ctrl-C stops everything.", highlight=False)
             while child.exit_code is None:
+                child.rotate_log()
                 time.sleep(0.5)
         except KeyboardInterrupt:
             progress("stopping")

@@ -20,7 +20,9 @@ from orchestration.cli.sample_flights import day_path, land_days, landed_days, n
 from orchestration.cli.terminal_output import err, out, progress, show
 from orchestration.definitions import defs
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from resources.settings import LAYERS, Settings
 
@@ -49,10 +51,11 @@ class Demo:
         """Evaluate the sensor on its stored cursor, as the daemon would."""
         name = f"ratify-demo/{landed_files_sensor.name}"
         stored = self.instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
-        context = dg.build_sensor_context(
-            instance=self.instance, cursor=stored, resources={"landing": LandingZone()}, definitions=defs
-        )
-        tick = landed_files_sensor.evaluate_tick(context)
+        resources = {"landing": LandingZone(), "duckdb": DuckDB(catalog=UnityCatalog())}
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=stored, resources=resources, definitions=defs
+        ) as context:
+            tick = landed_files_sensor.evaluate_tick(context)
         if tick.cursor:
             self.instance.daemon_cursor_storage.set_cursor_values({name: tick.cursor})
         progress(tick.skip_message or f"the sensor requests {len(tick.run_requests or [])} runs")

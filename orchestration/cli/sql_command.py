@@ -18,13 +18,15 @@ def sql(
 
 
 def _spark_rows(query: str) -> list[dict[str, Any]]:
-    from pyspark.errors import PySparkException
-
     from resources.catalog.unity_catalog import UnityCatalog
     from resources.errors import QueryFailed
     from resources.spark.spark_engine import Spark
 
     spark = Spark(catalog=UnityCatalog())
+    # PySpark takes a second to import: not before there is a session to use it with.
+    _ = spark.session
+    from pyspark.errors import PySparkException
+
     try:
         return spark.rows(spark.sql(query))
     except PySparkException as error:

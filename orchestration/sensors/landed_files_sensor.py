@@ -7,11 +7,12 @@ import dagster as dg
 
 from assets.bronze.landed_sources import SOURCES
 from components.table_asset import asset_key
-from ingest.discovery.discover_files import discover
+from ingest.discovery.discover_files import discover, drop_settled
 from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest
 from ingest.discovery.notifications import queue_of
 from ingest.discovery.run_planning import Cursor, Limits, RunOutcome, plan
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import TransientError
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Settings
@@ -35,19 +36,21 @@ _SOURCES = {source.table.name: source for source in SOURCES}
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Finds files that landed or changed, and requests load batches of bounded size.",
 )
-def landed_files_sensor(context: dg.SensorEvaluationContext, landing: LandingZone) -> dg.SensorResult | dg.SkipReason:
+def landed_files_sensor(
+    context: dg.SensorEvaluationContext, landing: LandingZone, duckdb: DuckDB
+) -> dg.SensorResult | dg.SkipReason:
     """Request a run for each load batch of new files, and again where the run failed."""
     home = Settings().home / "discovery"
     cursor = Cursor.model_validate_json(context.cursor) if context.cursor else Cursor()
     try:
         with FileIndex.opened(home, cursor.index) as index:
-            return _tick(context.instance, landing, index, cursor, home)
+            return _tick(context.instance, landing, duckdb, index, cursor, home)
     except IndexLost as error:
         return dg.SkipReason(str(error))
 
 
 def _tick(
-    instance: dg.DagsterInstance, landing: LandingZone, index: FileIndex, cursor: Cursor, home: Path
+    instance: dg.DagsterInstance, landing: LandingZone, duckdb: DuckDB, index: FileIndex, cursor: Cursor, home: Path
 ) -> dg.SensorResult:
     settings = Settings()
     options = settings.discovery
@@ -57,6 +60,8 @@ def _tick(
     try:
         queue = queue_of(settings.queue) if options.mode == "notification" else None
         discover(index, landing, options, patterns, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
+        if cursor.compared != index.name and drop_settled(index, duckdb, SOURCES):
+            cursor = cursor.model_copy(update={"compared": index.name})
     except IndexLost:
         raise
     except TransientError as error:

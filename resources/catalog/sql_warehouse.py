@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_POLL_S = 0.2
 _POLL_S = 5.0
+# For one statement, with the start of the warehouse.
+_PATIENCE_S = 1800.0
 
 
 class SqlWarehouse(dg.ConfigurableResource[Any]):
@@ -26,7 +29,6 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
 
     catalog: dg.ResourceDependency[UnityCatalog]
     warehouse_id: str = Field(default="", description="Empty: UNITY_WAREHOUSE_ID")
-    patience: float = Field(default=1800, description="Seconds for one statement, with the start of the warehouse")
 
     def run(self, statements: Sequence[str]) -> None:
         """Run statements one after the other.
@@ -35,7 +37,7 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         for it ends early, as on Ctrl-C.
 
         Raises:
-            StatementFailed: one failed, was cancelled or took longer than `patience`; those after it were not run.
+            StatementFailed: one failed, was cancelled or took longer than half an hour; those after it were not run.
             NotConfigured: no warehouse is named.
             CatalogDenied, CatalogUnavailable, CatalogBusy: as for every call of the workspace.
         """
@@ -50,8 +52,20 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         from databricks.sdk.service.sql import StatementState
 
         api = self.catalog.client.statement_execution
-        # Without waiting for the end, because a statement can only be cancelled by its id.
-        begun = self.catalog.ask(f"begin {place}", lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"))
+        # Without waiting for the end, because a statement can only be cancelled by its id; and in a thread, because Ctrl-C
+        # must not lose the reply, which has the id.
+        with ThreadPoolExecutor(1) as thread:
+            reply = thread.submit(
+                self.catalog.ask,
+                f"begin {place}",
+                lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"),
+            )
+            try:
+                begun = reply.result()
+            except KeyboardInterrupt:
+                if reply.exception() is None:
+                    self._cancel(reply.result().statement_id or "", place)
+                raise
         try:
             ended = self._ended(begun, place)
         except BaseException:
@@ -65,11 +79,11 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         from databricks.sdk.service.sql import StatementState
 
         api, id_ = self.catalog.client.statement_execution, response.statement_id or ""
-        pause, deadline = _FIRST_POLL_S, time.monotonic() + self.patience
+        pause, deadline = _FIRST_POLL_S, time.monotonic() + _PATIENCE_S
         while _state(response) in {StatementState.PENDING, StatementState.RUNNING}:
             if time.monotonic() > deadline:
                 raise StatementFailed(
-                    f"The workspace did not end {place} within {self.patience:g} s, so it was cancelled. The warehouse's "
+                    f"The workspace did not end {place} within {_PATIENCE_S:g} s, so it was cancelled. The warehouse's "
                     f"query history has it as {id_}."
                 )
             time.sleep(pause)

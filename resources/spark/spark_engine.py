@@ -31,7 +31,7 @@ FULL_REFRESH = "ratify:full refresh"
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 COMMITTED = "ratify:"
-"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.mirror`."""
+"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Spark(dg.ConfigurableResource[Any]):
         rows = self.rows(self.sql(f"DESCRIBE HISTORY {full_name}{bound}"))
         return [commit_from_row(row) for row in rows]
 
-    def mirror(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
+    def merge_to_match(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
         """Make a table equal to a DataFrame by one MERGE on the table's keys.
 
         Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.

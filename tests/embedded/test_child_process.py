@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from embedded.child_process import Child, Restarts, free_port
+from embedded import child_process
+from embedded.child_process import Child, Restarts, free_port, wait_for
 from embedded.embedded_errors import PortTaken, ProcessFailed
 
 
@@ -35,6 +36,38 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     child.wait_until(lambda: ready.exists() or None, timeout=20)
     child.stop(grace=0.2)
     assert child.exit_code == -9
+
+
+def test_a_log_stays_bounded_while_its_process_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "_LOG_BYTES", 1000)
+    child = python("import sys\nfor line in sys.stdin: print(line[:-1] * 600, flush=True)", tmp_path)
+    stdin = child._process.stdin
+    assert stdin is not None
+    for number, size in enumerate((601, 1202, 601), 1):
+        stdin.write(b"%d\n" % number)
+        stdin.flush()
+        child.wait_until(lambda size=size: child.log.stat().st_size >= size or None, timeout=20)
+        child.rotate_log()
+    child.stop()
+    old = child.log.with_name("child.log.1")
+    assert (old.read_text(), child.log.read_text()) == ("1" * 600 + "\n" + "2" * 600 + "\n", "3" * 600 + "\n")
+    # Also what an earlier process left.
+    child.log.write_text("4" * 2000)
+    python("pass", tmp_path).stop()
+    assert (old.read_text(), child.log.read_text()) == ("4" * 2000, "")
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("pass", 0), ("import sys; sys.exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 128 + 9)],
+)
+def test_a_watched_program_that_ends_by_itself_ends_with_its_own_exit_code(program: str, code: int, tmp_path: Path) -> None:
+    """While its parent's end of standard input is still open."""
+    command = [sys.executable, "-m", "embedded.parent_watch", sys.executable, "-c", program]
+    child = Child("a child", command, log := tmp_path / "child.log")
+    assert wait_for(lambda: child.exit_code, 60) == code
+    child.stop()
+    assert log.read_text() == ""
 
 
 def test_a_taken_port_is_named() -> None:

@@ -159,6 +159,13 @@ JSON_CASES = (
     ),
 )
 
+MANY_TYPES = parquet_file(
+    "SELECT 1 AS id, 1::UBIGINT AS u, 1::UTINYINT AS small, 1.5::DECIMAL(9,3) AS d, TIMESTAMP '2024-01-31' AS at, "
+    "TIME '10:00' AS t, [1.5::DOUBLE] AS l, {'a': 1, 'b': 'x'} AS s, {'a': 1.5::DECIMAL(9,3)} AS ds, 'x'::BLOB AS b"
+)
+# The time of the column t becomes one that is none, and DuckDB crashes where it makes it a text.
+CRASHING = MANY_TYPES[:189] + bytes([38]) + MANY_TYPES[190:]
+
 PARQUET_CASES = (
     Case("parquet", "a.parquet", PARQUET, BOTH),
     Case("parquet, renamed", "a.csv.parquet", PARQUET, BOTH),
@@ -175,6 +182,7 @@ PARQUET_CASES = (
         PARQUET[:-40] + b"\xff" * 30 + PARQUET[-10:],
         RefusedFile("damaged .*; write and land it again"),
     ),
+    Case("parquet that crashes DuckDB", "a.parquet", CRASHING, RefusedFile("damaged .*; write and land it again"), ADDING),
     Case("parquet, encrypted", "a.parquet", b"PARE" + PARQUET[4:], RefusedFile("encrypted; land it without")),
     Case(
         "parquet of other types",
@@ -223,10 +231,7 @@ PARQUET_CASES = (
     Case(
         "parquet with new columns, added",
         "a.parquet",
-        parquet_file(
-            "SELECT 1 AS id, 1::UBIGINT AS u, 1::UTINYINT AS small, 1.5::DECIMAL(9,3) AS d, TIMESTAMP '2024-01-31' AS at, "
-            "TIME '10:00' AS t, [1.5::DOUBLE] AS l, {'a': 1, 'b': 'x'} AS s, {'a': 1.5::DECIMAL(9,3)} AS ds, 'x'::BLOB AS b"
-        ),
+        MANY_TYPES,
         AddsColumns(
             {
                 "u": "decimal(20,0)",

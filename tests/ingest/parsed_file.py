@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 
 from ingest.file_source import Source
-from ingest.formats.parse_file import Load, parse
+from ingest.formats.isolated_parsing import parse
+from ingest.formats.parse_file import Load
 from resources.declarations import Column
 
 LOAD = Load(dt.datetime(2024, 1, 31, 10, tzinfo=dt.UTC), "corpus-1")

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from assets.bronze.landed_sources import AIRLINES
 from ingest.file_source import LOAD_COLUMNS, RESCUED, Source
-from ingest.formats import unpacked_file
+from ingest.formats import isolated_parsing, unpacked_file
+from ingest.formats.isolated_parsing import ParserEnded
 from ingest.formats.parse_file import ColumnsToAdd
 from resources.errors import BadFile
-from tests.ingest.corpus_case import ADDING, RESCUING, AddsColumns, Case, IngestedFile, RefusedFile
+from tests.ingest.corpus_case import ADDING, BOTH, PARQUET, RESCUING, AddsColumns, Case, IngestedFile, RefusedFile
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import ParsedCounts, parsed
 
@@ -233,6 +234,31 @@ def test_what_is_unpacked_is_bounded(
         case = Case("", "a.csv", pack(content), RefusedFile(""), AIRLINES)
         with pytest.raises(BadFile, match="unpacked, the file has more than 1,048,576 bytes; land it in parts"):
             landed(con, case, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["local"]
+
+
+def test_a_parquet_file_whose_parser_is_killed_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    case = Case("", "a.parquet", PARQUET, BOTH)
+    assert landed(con, case, tmp_path).rows == 2
+    parser = isolated_parsing._parser._process
+    assert parser is not None
+    (tmp_path / "out.parquet").unlink()
+    parser.kill()
+    with pytest.raises(ParserEnded, match=r"exit code -9 at a\.parquet; load the file again"):
+        landed(con, case, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["local"]
+    assert landed(con, case, tmp_path).rows == 2
+
+
+def test_a_parquet_file_too_large_for_the_memory_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """The process has the limits of the connection; a row group of long texts needs more."""
+    con.execute(f"COPY (SELECT repeat(md5(i::VARCHAR), 100) AS name FROM range(40_000) t(i)) TO '{tmp_path}/f.parquet'")
+    content = (tmp_path / "f.parquet").read_bytes()
+    (tmp_path / "f.parquet").unlink()
+    con.execute("SET temp_directory = ''")
+    con.execute("SET memory_limit = '8MB'")
+    with pytest.raises(duckdb.OutOfMemoryException):
+        landed(con, Case("", "a.parquet", content, BOTH), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
 
 

@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from ingest.discovery.file_index import LAST, FileIndex, LoadRequest, Look
 from ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, RunOutcome, plan
 from orchestration.definitions import defs
+from orchestration.sensors import landed_files_sensor as landed_files_sensor_module
 from orchestration.sensors.landed_files_sensor import ATTEMPT_TAG, LOST_AFTER_SECONDS, REQUEST_TAG, landed_files_sensor
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.file_listing import Listed
 from resources.landing.landing_zone import LandingZone
+from tests.ingest.test_batch_loading import HEADER, Landing, new_source
+from tests.resources.lakehouse import Lakehouse
 
 SOURCE = "flights_raw"
 
@@ -144,11 +149,11 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dag
         yield instance
 
 
-def evaluate(instance: dg.DagsterInstance, zone: Path, cursor: str | None = None) -> Any:
-    context = dg.build_sensor_context(
-        instance=instance, cursor=cursor, resources={"landing": LandingZone(url=str(zone))}, definitions=defs
-    )
-    return landed_files_sensor.evaluate_tick(context)
+def evaluate(instance: dg.DagsterInstance, zone: Path, cursor: str | None = None, duckdb: DuckDB | None = None) -> Any:
+    # Where there is no catalog, there is no ledger either.
+    resources = {"landing": LandingZone(url=str(zone)), "duckdb": duckdb or DuckDB(catalog=UnityCatalog())}
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources=resources, definitions=defs) as context:
+        return landed_files_sensor.evaluate_tick(context)
 
 
 def land(zone: Path, *names: str) -> None:
@@ -246,3 +251,35 @@ def test_how_runs_ended_is_asked_of_dagster(tmp_path: Path, instance: dg.Dagster
     assert LOST_AFTER_SECONDS > 600
     (request,) = evaluate(instance, tmp_path / "zone", second.cursor).run_requests
     assert request.tags[ATTEMPT_TAG] == "3"
+
+
+@pytest.mark.stack
+def test_a_new_index_asks_only_for_files_that_wait(
+    lake: Lakehouse, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `ratify demo`, whose sensor has an index of its own."""
+    (tmp_path / "zone").mkdir()
+    landing = Landing(lake, tmp_path / "zone", source := new_source("carrier", "name"))
+    monkeypatch.setattr(landed_files_sensor_module, "SOURCES", (source,))
+    monkeypatch.setattr(landed_files_sensor_module, "_SOURCES", {source.table.name: source})
+    for name in ("loaded.csv", "refused.csv"):
+        landing.put(name, HEADER + name)
+    assert len(landing.load().files) == 2
+    for name in ("waiting.csv", "other.csv"):
+        landing.put(name, HEADER)
+    tick = evaluate(instance, landing.root, None, lake.duckdb)
+    assert requested(tick) == [f"{landing.folder}/{name}" for name in ("other.csv", "waiting.csv")]
+    # It is compared once; from then on the index knows what is new.
+    landing.put("loaded.csv", HEADER + "AA,American\n")
+    again = evaluate(instance, landing.root, tick.cursor, DuckDB(catalog=UnityCatalog(host="http://127.0.0.1:1", token="x")))
+    assert requested(again) == [f"{landing.folder}/loaded.csv"]
+
+
+def test_a_catalog_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """What a new index finds may be loaded already."""
+    land(tmp_path / "zone", "trips/1.csv")
+    gone = UnityCatalog(host="http://127.0.0.1:1", token="x", retry_seconds=1)
+    tick = evaluate(instance, tmp_path / "zone", None, DuckDB(catalog=gone))
+    assert requested(tick) == []
+    assert "did not answer" in (tick.skip_message or "")
+    assert requested(evaluate(instance, tmp_path / "zone", tick.cursor)) == ["trips/1.csv"]

@@ -90,6 +90,25 @@ def test_help_version_and_status_import_neither_dagster_nor_an_engine(tmp_path: 
     assert heavy == {}
 
 
+def test_a_command_without_a_stack_ends_before_it_imports_an_engine(tmp_path: Path) -> None:
+    # By what they import: each line counts only what those before it did not.
+    lines = [
+        ["sql", "SELECT 1"],
+        ["history", "bronze.airlines"],
+        ["ingest", "a.csv", "--table", "bronze.airlines"],
+        ["grants", "ratify"],
+        ["sql", "SELECT 1", "--engine", "duckdb"],
+    ]
+    imported = json.loads(run(PROGRAM, json.dumps(lines), home=tmp_path))
+    codes, heavy = dict[str, str](), dict[str, set[str]]()
+    for line in map(" ".join, lines):
+        codes[line], *modules = imported[line]
+        heavy[line] = {name.partition(".")[0] for name in modules} & HEAVY
+    assert set(codes.values()) == {"1"}
+    # The resources are Dagster's.
+    assert list(heavy.values()) == [{"dagster"}, set(), set(), {"databricks"}, {"duckdb"}]
+
+
 def test_the_help_lists_every_command_once_and_the_common_ones_first() -> None:
     top = get_command(app)
     assert isinstance(top, TyperGroup)

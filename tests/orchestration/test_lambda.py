@@ -1,5 +1,6 @@
 """The Lambda function as Lambda runs it: a process that may write to /tmp alone, in 512 MiB; and its image's recipe."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -13,12 +14,14 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+import zstandard
 
 from orchestration import aws_lambda
 from orchestration.aws_lambda import NotAllLoaded, NotAnS3Event, handler
 from resources.errors import CatalogUnavailable
 from tests.bare_environment import build_wheel, environment_with
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
+from tests.ingest.corpus_case import parquet_file
 from tests.orchestration.conftest import LoadTarget
 from tests.orchestration.ratify_command import environment
 from tests.orchestration.test_lambda_image import installed_extras
@@ -55,6 +58,14 @@ RUNTIME = textwrap.dedent(
     print(json.dumps({"peak MiB": peak}))
     """
 )
+
+# A source that takes files of every format, as a lakehouse may declare; those that ship are CSV.
+ALL_FORMATS = """
+import dataclasses
+import assets.bronze.landed_sources as landed_sources
+
+landed_sources.SOURCES = (dataclasses.replace(landed_sources.AIRLINES, pattern="reference/airlines*"),)
+"""
 
 # In $1, the image's folder of extensions, which the test has in /tmp. As in Lambda, there is no shared memory either.
 LAMBDA_MOUNTS = """
@@ -155,10 +166,10 @@ class Function:
         self.environment = environment(self.home, **target.environment, **own)
         self.peak_mib = 0
 
-    def invoke(self, *events: dict[str, Any]) -> list[dict[str, Any]]:
+    def invoke(self, *events: dict[str, Any], first: str = "") -> list[dict[str, Any]]:
         # A file, as Lambda's own: without one DuckDB takes Python for a console, and shows its progress.
         runtime = self.home.with_name("runtime.py")
-        runtime.write_text(RUNTIME)
+        runtime.write_text(first + RUNTIME)
         words = [str(self.image.python), str(runtime), *map(json.dumps, events)]
         done = subprocess.run(
             ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.extensions), *words],
@@ -210,6 +221,19 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
         ("CC", rows),
     ]
     assert function.peak_mib < MEMORY_MIB
+
+
+def test_it_loads_what_is_packed_and_parquet(function: Function, s3: MotoS3, target: LoadTarget) -> None:
+    files = {
+        "airlines.csv.zst": zstandard.compress(f"{HEADER}AA,zst\n".encode()),
+        "airlines.csv.gz": gzip.compress(f"{HEADER}AA,gz\n".encode()),
+        "airlines.parquet": parquet_file("SELECT 'AA' AS carrier, 'parquet' AS name"),
+    }
+    for name, content in files.items():
+        s3.client().put_object(Bucket=BUCKET, Key=f"reference/{name}", Body=content)
+    (answer,) = function.invoke(put_event(*(f"reference/{name}" for name in files)), first=ALL_FORMATS)
+    assert fates(answer) == {f"reference/{name}": "loaded" for name in files}
+    assert target.names() == {"zst": 1, "gz": 1, "parquet": 1}
 
 
 def test_a_cold_start_copies_no_extension(function: Function, s3: MotoS3) -> None:

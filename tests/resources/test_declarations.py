@@ -104,7 +104,6 @@ def test_names_that_are_refused(name: str) -> None:
         ({"columns": ()}, "without columns"),
         ({"columns": (Column("a", "int"), Column("A", "string"))}, "'a' is declared twice"),
         ({"keys": ("nope",)}, "'nope' is a key"),
-        ({"cluster_by": ("nope",)}, "'nope' is a key"),
         ({"properties": {"delta.columnMapping.mode": "name"}}, "column mapping 'name'"),
         ({"properties": {"delta.columnMapping.mode": "id"}}, "column mapping 'id'"),
         ({"properties": {"delta.constraints.positive": "id > 0"}}, "delta.constraints.positive"),
@@ -122,7 +121,6 @@ def test_ddl() -> None:
         Column("id", "bigint", nullable=False),
         Column("note", "string", "the writer's \\ own"),
         keys=("id",),
-        cluster_by=("id",),
         properties={"delta.setTransactionRetentionDuration": "interval 30 days"},
         comment="it's one",
         owner="team",
@@ -132,7 +130,6 @@ def test_ddl() -> None:
         "  id bigint NOT NULL,\n"
         "  note string COMMENT 'the writer\\'s \\\\ own'\n"
         ") USING DELTA\n"
-        "CLUSTER BY (id)\n"
         "COMMENT 'it\\'s one'\n"
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.isolationLevel' = 'Serializable', "
         "'delta.setTransactionRetentionDuration' = 'interval 30 days', 'ratify.owner' = 'team')"

@@ -96,7 +96,7 @@ def test_who_may_not_modify_writes_with_no_engine_and_reads_with_every(
         spark.sql(f"CREATE TABLE {full}_n TBLPROPERTIES ('delta.columnMapping.mode'='none') AS SELECT * FROM {full}")
     frame = spark.session.sql("SELECT 2L AS id, 'b' AS v")
     with refused(needs):
-        spark.mirror(table, lambda: frame)
+        spark.merge_to_match(table, lambda: frame)
     with refused(needs), spark._translating():
         frame.write.mode("append").saveAsTable(full)
     assert (lake.version(table), written(location)[0]) == before
@@ -139,7 +139,7 @@ def test_every_engine_reports_an_expired_token(
     for work in (
         lambda: spark.count(table),
         lambda: spark.sql(f"INSERT INTO {lake.full(table)} VALUES (2, 'b')"),
-        lambda: spark.mirror(table, lambda: spark.session.sql("SELECT 2L AS id, 'b' AS v")),
+        lambda: spark.merge_to_match(table, lambda: spark.session.sql("SELECT 2L AS id, 'b' AS v")),
     ):
         with refused("expired or revoked", "Check ") as error:
             work()

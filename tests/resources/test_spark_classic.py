@@ -28,7 +28,7 @@ table = pairs(Engine.SPARK, layer="silver", keys=("id",), name=name)
 conf = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.databricks.delta.snapshotPartitions": "1"}
 spark = Spark(catalog=UnityCatalog(), remote="local[1]", conf=conf)
 assert spark.ensure_table(table)
-done = spark.mirror(table, lambda: spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, v)"))
+done = spark.merge_to_match(table, lambda: spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, v)"))
 secret = spark.catalog.connection.client_secret.get_secret_value()
 family = psutil.Process().children(recursive=True)
 shown = [" ".join(one.cmdline()) for one in family if one.status() != psutil.STATUS_ZOMBIE]

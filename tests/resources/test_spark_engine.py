@@ -25,30 +25,33 @@ def table(lake: Lakehouse) -> TableDeclaration:
     return made
 
 
-def mirror(lake: Lakehouse, table: TableDeclaration, values: str) -> Any:
-    return lake.spark.mirror(table, lambda: lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(id, v)"))
+def merge_to_match(lake: Lakehouse, table: TableDeclaration, values: str) -> Any:
+    return lake.spark.merge_to_match(table, lambda: lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(id, v)"))
 
 
 @pytest.mark.stack
-def test_mirror_inserts_updates_and_deletes(lake: Lakehouse, table: TableDeclaration) -> None:
-    first = mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (3L, 'c')")
+def test_merge_to_match_inserts_updates_and_deletes(lake: Lakehouse, table: TableDeclaration) -> None:
+    first = merge_to_match(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (3L, 'c')")
     assert (first.version, first.rows, first.commit.version, first.commit.rows_added) == (1, 3, 1, 3)
-    second = mirror(lake, table, "(1L, 'a'), (2L, 'b'), (4L, 'd')")
+    second = merge_to_match(lake, table, "(1L, 'a'), (2L, 'b'), (4L, 'd')")
     counts = {name: second.commit.metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")}
     assert counts == {"Inserted": 1, "Updated": 1, "Deleted": 1}
     assert lake.rows(table) == [(1, "a"), (2, "b"), (4, "d")]
-    again = mirror(lake, table, "(4L, 'd'), (2L, 'b'), (1L, 'a')")
+    again = merge_to_match(lake, table, "(4L, 'd'), (2L, 'b'), (1L, 'a')")
     assert (again.commit, again.version, again.rows) == (None, 2, 3)
     assert lake.version(table) == 2
     assert (
-        mirror(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (4L, 'd')").commit.metrics["numTargetRowsUpdated"] == 1
+        merge_to_match(lake, table, "(1L, 'a'), (2L, CAST(NULL AS STRING)), (4L, 'd')").commit.metrics[
+            "numTargetRowsUpdated"
+        ]
+        == 1
     )
     assert lake.rows(table)[1] == (2, None)
 
 
 @pytest.mark.stack
 def test_history_has_every_commit(lake: Lakehouse, table: TableDeclaration) -> None:
-    mirror(lake, table, "(1L, 'a')")
+    merge_to_match(lake, table, "(1L, 'a')")
     with lake.duckdb.session() as session:
         session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
@@ -67,7 +70,7 @@ def test_history_has_every_commit(lake: Lakehouse, table: TableDeclaration) -> N
 @pytest.mark.stack
 def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: TableDeclaration) -> None:
     """While the first MERGE waits for the rows of its slow source, DuckDB appends a row, which the second must delete."""
-    mirror(lake, table, "(1L, 'a')")
+    merge_to_match(lake, table, "(1L, 'a')")
     reads = list[int]()
     began = threading.Event()
 
@@ -88,7 +91,7 @@ def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: Tab
 
     other = threading.Thread(target=append)
     other.start()
-    done = lake.spark.mirror(table, read)
+    done = lake.spark.merge_to_match(table, read)
     other.join()
     assert len(reads) == 2
     assert [(c.version, c.operation) for c in lake.spark.history(lake.full(table), 2)] == [(3, "MERGE"), (2, "WRITE")]
@@ -106,7 +109,7 @@ def test_a_conflict_on_every_attempt_is_raised(lake: Lakehouse, table: TableDecl
 
     impatient = Spark(catalog=lake.catalog, remote=lake.spark.remote, attempts=2)
     with pytest.raises(CommitConflict, match="each time"):
-        impatient.mirror(table, read)
+        impatient.merge_to_match(table, read)
     assert len(reads) == 2
     assert lake.version(table) == 0
 
@@ -145,7 +148,7 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
         Column("tags", "array<string>"),
         Column("place", "struct<lat:double,lon:double>"),
     )
-    made = pairs(Engine.SPARK, columns=columns, cluster_by=("id",))
+    made = pairs(Engine.SPARK, columns=columns)
     lake.spark.ensure_table(made)
     assert lake.spark.table(made).dtypes == [(column.name, column.type) for column in columns]
     with lake.duckdb.session() as session:

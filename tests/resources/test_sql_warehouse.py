@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from resources.catalog import sql_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import CatalogDenied, NotConfigured, StatementFailed, TableMissing
@@ -66,21 +67,23 @@ def test_a_statement_that_somebody_cancelled(workspace: FakeWorkspace) -> None:
         warehouse().run(["SELECT 1"])
 
 
-def test_a_statement_that_does_not_end_is_cancelled(workspace: FakeWorkspace) -> None:
+def test_a_statement_that_does_not_end_is_cancelled(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_warehouse, "_PATIENCE_S", 0.5)
     workspace.courses = {"slow": [state("RUNNING")]}
     with pytest.raises(StatementFailed, match=r"did not end statement 1 of 2 \(SELECT slow\) within 0.5 s"):
-        warehouse(patience=0.5).run(["SELECT slow", "SELECT 2"])
+        warehouse().run(["SELECT slow", "SELECT 2"])
     assert (workspace.statements, workspace.cancelled) == (["SELECT slow"], [0])
 
 
-def test_ctrl_c_cancels_the_statement_that_runs(workspace: FakeWorkspace) -> None:
+@pytest.mark.parametrize("replied", [True, False], ids=["after the reply", "before the reply"])
+def test_ctrl_c_cancels_the_statement_that_runs(workspace: FakeWorkspace, *, replied: bool) -> None:
     # A shell's background job begins with Ctrl-C ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     workspace.courses = {"slow": [state("RUNNING")]}
+    workspace.reply_delay = 0 if replied else 0.5
 
     def interrupt() -> None:
-        # Not at once when it was begun: before the client has its id, it cannot cancel it.
-        while 1 not in workspace.followed:
+        while not (1 in workspace.followed if replied else len(workspace.statements) == 2):
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 

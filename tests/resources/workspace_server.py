@@ -3,6 +3,7 @@
 It gives and checks OAuth tokens, and runs no SQL: the outcome of each statement is set beforehand.
 """
 
+import asyncio
 import base64
 import threading
 import time
@@ -61,6 +62,7 @@ class FakeWorkspace:
         catalogs: Those that there are.
         courses: The answers that statements get, those with such words in them one after the other, the last for ever.
         statements: What was begun, oldest first; `cancelled` has the places in it of those that were cancelled.
+        reply_delay: Seconds between the beginning of a statement and the reply, which has its id.
         followed: Places in it of those whose status was requested, so that the client knows their ids.
         callers: Who began them.
         tokens: Access tokens given out, with the time (monotonic) of each.
@@ -72,6 +74,7 @@ class FakeWorkspace:
     catalogs: list[str] = field(default_factory=lambda: ["main", "samples"])
     courses: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
+    reply_delay: float = 0
     followed: set[int] = field(default_factory=set[int])
     callers: list[str] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
@@ -128,6 +131,7 @@ class FakeWorkspace:
         self._asked[id_] = len(self.statements), list(options)
         self.statements.append(statement)
         self.callers.append(caller)
+        await asyncio.sleep(self.reply_delay)
         return JSONResponse({"statement_id": id_, **state("PENDING")})
 
     def follow(self, request: Request) -> JSONResponse:

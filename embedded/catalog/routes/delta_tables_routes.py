@@ -44,7 +44,7 @@ def update_table(call: Call) -> Response:
     request = call.parse(UpdateTable)
     try:
         with call.write(*_names(call)) as tx:
-            loaded = table_updates.update_table(tx, _names(call), request, call.store.max_unpublished_commits)
+            loaded = table_updates.update_table(tx, _names(call), request)
             # Inside the transaction: what cannot be answered must not be ratified.
             body = load_response(loaded)
     except CommitVersionConflictError:

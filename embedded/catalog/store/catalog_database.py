@@ -15,15 +15,12 @@ from embedded.catalog.server_settings import ACCESS_TOKEN_SECONDS
 from embedded.catalog.store import database_schema
 from embedded.catalog.store.migrations import migrate
 
-MAX_UNPUBLISHED_COMMITS = 100
-
 
 class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
     `default_root` is the URL of managed tables in catalogs without a storage root of their own, and `s3` how S3 is
-    reached. `max_unpublished_commits` limits the ratified commits of a table that wait to be published, and
-    `access_token_seconds` the lifetime of the tokens of OAuth clients.
+    reached. `access_token_seconds` is the lifetime of the tokens of OAuth clients.
     """
 
     def __init__(
@@ -31,13 +28,11 @@ class Store:
         path: Path,
         default_root: str,
         *,
-        max_unpublished_commits: int = MAX_UNPUBLISHED_COMMITS,
         access_token_seconds: int = ACCESS_TOKEN_SECONDS,
         s3: S3 | None = None,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
-        self.max_unpublished_commits = max_unpublished_commits
         self.access_token_seconds = access_token_seconds
         self.s3 = s3 or S3()
         self._writer = threading.Lock()

@@ -45,6 +45,8 @@ _MOVE = (
     .where(tables.c.id == _TABLE)
     .values(latest_version=bindparam("latest"), backfilled_version=bindparam("backfilled"))
 )
+# Ratified commits of a table that may wait to be published.
+_MAX_UNPUBLISHED_COMMITS = 100
 _UNPUBLISHED = tables.c.latest_version - tables.c.backfilled_version
 
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9A-Za-z-]+\.json")
@@ -80,9 +82,7 @@ def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str],
         yield (catalog, schema, table), count
 
 
-def update_table(
-    tx: Connection, names: tuple[str, str, str], request: UpdateTable, max_unpublished_commits: int
-) -> LoadedTable:
+def update_table(tx: Connection, names: tuple[str, str, str], request: UpdateTable) -> LoadedTable:
     """Apply every action, or none.
 
     Raises InvalidParameterError, NoSuchTableError, UpdateRequirementConflictError, CommitVersionConflictError or
@@ -104,7 +104,7 @@ def update_table(
     changed = _with_metadata(table, plan)
     changed = _with_published(changed, plan.published_version)
     if plan.commit:
-        changed = _with_commit(changed, plan.commit, max_unpublished_commits)
+        changed = _with_commit(changed, plan.commit)
     _write(tx, table, changed, plan.commit)
     return replace(load(tx, changed), outcome="ratified" if plan.commit else None)
 
@@ -157,7 +157,7 @@ def _with_published(table: Table, version: int | None) -> Table:
     return replace(table, backfilled_version=max(version, table.backfilled_version))
 
 
-def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table:
+def _with_commit(table: Table, action: AddCommit) -> Table:
     latest, commit = table.latest_version or 0, action.commit
     if commit.version <= latest:
         raise CommitVersionConflictError(f"Commit version already accepted. Current table version is {latest}")
@@ -165,7 +165,7 @@ def _with_commit(table: Table, action: AddCommit, max_unpublished: int) -> Table
         raise CommitVersionConflictError(f"Commit version {commit.version} leaves a gap. Current table version is {latest}")
     _check_commit(commit)
     unpublished = latest - (table.backfilled_version or 0)
-    if unpublished >= max_unpublished:
+    if unpublished >= _MAX_UNPUBLISHED_COMMITS:
         raise ResourceExhaustedError(
             f"{table.full_name} has {unpublished} unpublished commits, which is the limit: publish them to "
             "_delta_log and send set-latest-backfilled-version, then commit again."

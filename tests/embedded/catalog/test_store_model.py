@@ -31,6 +31,13 @@ from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
 
 UNPUBLISHED = 4
+
+
+@pytest.fixture(autouse=True)
+def few_unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_updates, "_MAX_UNPUBLISHED_COMMITS", UNPUBLISHED)
+
+
 NAMES = st.sampled_from(["a", "b"])
 
 
@@ -64,7 +71,7 @@ class CatalogMachine(RuleBasedStateMachine):
         self.create("a")
 
     def _open(self) -> Store:
-        return Store(self.home / "catalog.sqlite", self.home.as_uri(), max_unpublished_commits=UNPUBLISHED)
+        return Store(self.home / "catalog.sqlite", self.home.as_uri())
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -78,7 +85,7 @@ class CatalogMachine(RuleBasedStateMachine):
         requirements += [{"type": "assert-etag", "etag": etag}] if etag else []
         request = UpdateTable.model_validate_json(json.dumps({"requirements": requirements, "updates": actions}))
         with self.store.write() as tx:
-            table_updates.update_table(tx, ("c", "s", name), request, UNPUBLISHED)
+            table_updates.update_table(tx, ("c", "s", name), request)
 
     def expect(self, error: type[Exception] | None, name: str, *actions: dict[str, Any], **more: Any) -> bool:
         """Send an update; return whether it was to succeed."""

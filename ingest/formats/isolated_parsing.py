@@ -1,0 +1,164 @@
+"""Parses landed files as `parse_file` and `inferred_columns` do, Parquet in a process of its own.
+
+DuckDB trusts what a Parquet file says. A damaged one may end the process that reads it (a segmentation fault) or invalidate
+the database, and every other file of the batch with it. So each is parsed in a process that holds nothing else: where a
+file ends that process, the file is refused. The process is started with the first Parquet file, and again after a crash.
+"""
+
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from ingest.file_source import Format, Source
+from ingest.formats import inferred_columns, parse_file
+from ingest.formats.parse_file import Load, Parsed
+from resources.declarations import Column
+from resources.errors import BadFile, RatifyError, TransientError
+from resources.sql.duckdb_sql import literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ROOT = Path(__file__).parents[2]
+# A process dies of these by its own doing. SIGKILL and SIGTERM come from others, such as a machine without memory.
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+_CONFIG = ("memory_limit", "threads", "temp_directory")
+
+
+class ParserEnded(TransientError):
+    """The process that parses Parquet files was ended by somebody else."""
+
+
+def parse(
+    con: "duckdb.DuckDBPyConnection",
+    source: Source,
+    columns: Sequence[Column],
+    file: str,
+    local: Path,
+    into: Path,
+    load: Load,
+) -> Parsed:
+    """Write a landed file's records to a Parquet file, as `parse_file.parse` does.
+
+    Raises:
+        ParserEnded: the process that parses was killed.
+        As `parse_file.parse`.
+    """
+    if source.format_of(file) is not Format.PARQUET:
+        return parse_file.parse(con, source, columns, file, local, into, load)
+    # The folder takes with it what a crash leaves.
+    with tempfile.TemporaryDirectory(prefix="ratify-parsing-", dir=into.parent) as folder:
+        written = Path(folder).absolute() / into.name
+        arguments = (source, columns, file, local.absolute(), written, load)
+        parsed: Parsed = _parser.call(con, file, folder, parse_file.parse, arguments)
+        written.rename(into)
+    return parsed
+
+
+def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> tuple[Column, ...]:
+    """Return columns for a file's fields, as `inferred_columns.infer` does.
+
+    Raises:
+        ParserEnded: the process that parses was killed.
+        As `inferred_columns.infer`.
+    """
+    if source.format_of(file) is not Format.PARQUET:
+        return inferred_columns.infer(con, source, file, local)
+    with tempfile.TemporaryDirectory(prefix="ratify-parsing-") as folder:
+        return _parser.call(con, file, folder, inferred_columns.infer, (source, file, local.absolute()))
+
+
+class _Parser:
+    """The process. It ends with its standard input."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def call(
+        self, con: "duckdb.DuckDBPyConnection", file: str, scratch: str, function: Callable[..., Any], arguments: Any
+    ) -> Any:
+        """Call a function in the process, with a connection that has the settings of this one."""
+        names = (*_CONFIG, "TimeZone")
+        values = con.execute(f"SELECT {', '.join(f'current_setting({literal(name)})' for name in names)}").fetchone()
+        request = (dict(zip(names, values or (), strict=True)), file, str(Path(scratch).absolute()), function, arguments)
+        with self._lock:
+            process = self._process or _started()
+            # It serves others again only with its answer: an interrupt may come between.
+            self._process = None
+            try:
+                answer, error = _answer(process, request)
+                self._process = process
+            except (EOFError, BrokenPipeError):
+                code = process.wait()
+                if -code not in _CRASHES:
+                    raise ParserEnded(
+                        f"The process that parses Parquet files ended with exit code {code} at {file}; load the file again."
+                    ) from None
+                answer, error = None, _damaged(file, f"DuckDB crashed while reading it: {signal.Signals(-code).name}")
+            except BaseException:
+                process.kill()
+                raise
+        if error:
+            raise error
+        return answer
+
+
+_parser = _Parser()
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    # In a session of its own, so that Ctrl-C reaches only the command.
+    command = [sys.executable, "-m", "ingest.formats.isolated_parsing"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, start_new_session=True)
+
+
+def _answer(process: "subprocess.Popen[bytes]", request: Any) -> tuple[Any, Exception | None]:
+    into, out = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+    pickle.dump(request, into)
+    into.flush()
+    return pickle.load(out)  # noqa: S301 written by this module
+
+
+def _damaged(file: str, text: str) -> BadFile:
+    return BadFile(file, f"the Parquet file is damaged ({text}); write and land it again")
+
+
+def _serve(requests: io.BufferedReader, answers: IO[bytes]) -> None:
+    """Carry out the requests."""
+    while requests.peek(1):
+        pickle.dump(_outcome(*pickle.load(requests)), answers)  # noqa: S301 written by this module
+        answers.flush()
+
+
+def _outcome(
+    settings: dict[str, Any], file: str, scratch: str, function: Callable[..., Any], arguments: Any
+) -> tuple[Any, Exception | None]:
+    import duckdb
+
+    tempfile.tempdir = scratch
+    try:
+        # A database for one file, because a file may invalidate it.
+        with duckdb.connect(config={name: settings[name] for name in _CONFIG}) as con:
+            con.execute(f"SET TimeZone = {literal(settings['TimeZone'])}")
+            return function(con, *arguments), None
+    except duckdb.FatalException as error:
+        return None, _damaged(file, str(error).splitlines()[0][:200])
+    except (RatifyError, duckdb.Error) as error:
+        return None, error
+
+
+if __name__ == "__main__":
+    # What a library prints goes to standard error.
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(stdout, "wb") as answers_out:
+        _serve(cast("io.BufferedReader", sys.stdin.buffer), answers_out)
