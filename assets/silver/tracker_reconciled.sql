@@ -10,8 +10,9 @@ SELECT
   (SELECT count(*) FROM {silver}) AS silver,
   (SELECT count(*) FROM {quarantine} WHERE replayed_at IS NULL) AS quarantine,
   (SELECT count(*) FROM places ANTI JOIN {bronze} AS b USING (topic, partition, "offset", "timestamp")) AS orphans,
-  (SELECT count(*) - count(DISTINCT (topic, partition, "offset", "timestamp")) FROM places)
-    + (SELECT count(*) - count(DISTINCT (user_id, "time")) FROM {silver}) AS doubled,
+  greatest(
+    (SELECT count(*) - count(DISTINCT (topic, partition, "offset", "timestamp")) FROM places),
+    (SELECT count(*) - count(DISTINCT (user_id, "time")) FROM {silver})) AS doubled,
   coalesce(sum(records), 0)::BIGINT AS records,
   coalesce(sum(accepted), 0)::BIGINT AS accepted,
   coalesce(sum(dropped), 0)::BIGINT AS dropped,
