@@ -66,7 +66,12 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "ingest/test_rewrite_policies.py",
         "sample/test_silver_flights.py",
     ),
-    "": ("resources/test_table_stream.py", "clients/test_spark_client.py", "resources/test_duckdb_engine.py"),
+    "": (
+        "resources/test_table_stream.py",
+        "clients/test_spark_client.py",
+        "resources/test_duckdb_engine.py",
+        "resources/test_commit_outcome.py",
+    ),
 }
 _FILES = [(group or file, file) for group, files in _GROUPS.items() for file in files]
 

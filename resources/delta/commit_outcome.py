@@ -83,7 +83,7 @@ def outcome(
                 raise error
             if not (in_time and isinstance(error, CommitConflict)):
                 raise CommitOutcomeUnknown(f"{unknown} {error}") from error
-        time.sleep(_pause(error))
+        time.sleep(min(_pause(error), max(0.0, deadline - time.monotonic())))
 
 
 def _names(answer: Json, staged: str) -> bool:
