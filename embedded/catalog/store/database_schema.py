@@ -134,6 +134,9 @@ principals = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
+# The principals of the server's settings that were created once: one that the admin has deleted stays deleted.
+initial_principals = Table("initial_principals", metadata, Column("name", String, primary_key=True))
+
 # A credential is of the kind `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
 # for, and that is deleted with it). Only the SHA-256 digest is stored, which is enough for random values of 256 bits.
 credentials = Table(

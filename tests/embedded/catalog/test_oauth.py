@@ -4,6 +4,7 @@ import base64
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -133,6 +134,25 @@ def test_what_the_token_endpoint_refuses(
         assert ("WWW-Authenticate" in answer.headers) == (status == 401)
 
 
+PUBLIC = ("/", "/health", "/.well-known/databricks-config", "/oidc/.well-known/oauth-authorization-server", "/oidc/v1/token")
+
+
+def _resident(server: CatalogProcess) -> int:
+    """The memory that a server holds, in bytes."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+@pytest.mark.parametrize("path", [*PUBLIC, f"{API}/schemas"])
+def test_who_has_no_token_sends_little(server: CatalogProcess, path: str) -> None:
+    before = _resident(server)
+    for content in (b"a=b&" * 2_500_000, (b"a=b&" * 1000 for _ in range(2500))):
+        with suppress(httpx.WriteError):  # It may close the connection before it has read the rest.
+            answer = httpx.post(f"{server.url}{path}", content=content)
+            assert answer.status_code in ({413} if path.endswith("token") else {401, 405})
+    assert _resident(server) - before < 8 * 2**20
+
+
 @pytest.fixture
 def short_lived(tmp_path: Path) -> Iterator[CatalogProcess]:
     started = CatalogProcess.start(
@@ -178,5 +198,16 @@ def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: Cat
     admin.service_principals.delete(next(iter(admin.service_principals.list())).id)
     with pytest.raises(Unauthenticated):
         list(etl.catalogs.list())
+    assert again.stop() == 0
+    again = CatalogProcess.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
+    etl = WorkspaceClient(host=again.url, token=token_file.read_text().strip(), auth_type="pat")
+    admin = WorkspaceClient(host=again.url, token=again.token, auth_type="pat")
+    assert list(admin.service_principals.list()) == []
+    assert admin.grants.get("catalog", "ratify").privilege_assignments == []
+    with pytest.raises(Unauthenticated):
+        list(etl.catalogs.list())
+    # Only by this command, and without its grants.
+    admin.service_principals.create(display_name="etl")
+    assert list(etl.catalogs.list()) == []
     assert again.stop() == 0
     short_lived.process = CatalogProcess.start(tmp_path).process

@@ -263,4 +263,4 @@ def test_nobody_puts_a_schema_beside_that_of_others(engine: DuckDBClient, client
     forged = {"name": schema.upper(), "catalog_name": "ratify"}
     assert client.post("/schemas", json=forged, headers=headers).status_code == 409
     engine.attach_again()
-    assert engine.run(f"SELECT id, v FROM uc.{schema.upper()}.T") == [(1, "true")]
+    assert engine.rows(schema) == [(1, "true")]

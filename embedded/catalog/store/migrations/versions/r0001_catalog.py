@@ -43,6 +43,7 @@ _LAYOUT = (
     """principals (
         name VARCHAR NOT NULL PRIMARY KEY, client_id VARCHAR NOT NULL UNIQUE, created_at BIGINT NOT NULL
     )""",
+    "initial_principals (name VARCHAR NOT NULL PRIMARY KEY)",
     """credentials (
         id VARCHAR NOT NULL PRIMARY KEY, principal VARCHAR NOT NULL, kind VARCHAR NOT NULL,
         digest VARCHAR NOT NULL UNIQUE, comment TEXT, created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL,
