@@ -1,7 +1,7 @@
 """A catalog as SQL: statements that create the same tables, owners and grants on another Unity Catalog server.
 
 They contain neither data nor the location of managed tables, which the other server chooses. An admin will run them, and
-what they describe others have named: types are parsed and written anew, all else is quoted, no name or comment begins a
+what they describe others have named: types are parsed and written again, all else is quoted, no name or comment begins a
 line of its own, and what cannot be written so becomes a comment that says it.
 """
 

@@ -1,4 +1,4 @@
-"""The type of a catalog's column as Spark SQL that is safe to run: parsed, and written anew with its names quoted."""
+"""The type of a catalog's column as Spark SQL that is safe to run: parsed, and written again with its names quoted."""
 
 import json
 import re
