@@ -14,7 +14,7 @@ from enum import StrEnum
 from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
 from resources.settings import LAYERS, TPCH
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import literal, table_name
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 SAFE_PROPERTIES: Mapping[str, str] = {
@@ -114,7 +114,7 @@ class TableDeclaration:
             properties["delta.isolationLevel"] = "Serializable"
         shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(properties.items()))
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.full_name(catalog)} (\n  {columns}\n) USING DELTA\n"
+            f"CREATE TABLE IF NOT EXISTS {table_name(self.full_name(catalog))} (\n  {columns}\n) USING DELTA\n"
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
@@ -122,7 +122,7 @@ class TableDeclaration:
         """Return the Spark DDL that adds the columns which are not in `existing`, or None if all are."""
         known = {name.lower() for name in existing}
         missing = [_column_ddl(column) for column in self.columns if column.name.lower() not in known]
-        return f"ALTER TABLE {self.full_name(catalog)} ADD COLUMNS ({', '.join(missing)})" if missing else None
+        return f"ALTER TABLE {table_name(self.full_name(catalog))} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
     def _where(self, column: str) -> str:
         return f"{self.layer}.{self.name}, column {column!r}"

@@ -122,7 +122,7 @@ def orders_flink(
     own = next((each for each in found if each.insert is OWN), None)
     rows = spark.count(ORDERS_FLINK)
     wrote = TableChange(
-        version=spark.catalog.version(name_of(spark, ORDERS_FLINK)),
+        version=spark.catalog.version(spark.full_name(ORDERS_FLINK)),
         rows=rows,
         added=rows,
         versions=[*([0] if created else []), *(own.versions if own else ())],
@@ -168,7 +168,7 @@ def _cleared(spark: Spark, table: TableDeclaration) -> int:
     where = f"FROM {name} WHERE {DigestPart.of(table, name, _BLOCKS[table.name]).where}"
     if spark.rows(spark.sql(f"SELECT 1 {where} LIMIT 1")):
         spark.rows(spark.sql(f"DELETE {where}"))
-    return spark.catalog.version(name)
+    return spark.catalog.version(spark.full_name(table))
 
 
 def _found(spark: Spark, insert: Insert, before: int, run: FlinkRun) -> Found:
@@ -179,7 +179,7 @@ def _found(spark: Spark, insert: Insert, before: int, run: FlinkRun) -> Found:
     )
     generated = f"(SELECT {columns} FROM (SELECT id AS seq FROM range(1, {insert.rows + 1})))"
     expected, digest = by_spark(spark, [DigestPart.of(table, source, block) for source in (generated, name)])
-    commits = [c for c in spark.history(name) if c.version > before and c.engine is Engine.FLINK]
+    commits = [c for c in spark.history(spark.full_name(table)) if c.version > before and c.engine is Engine.FLINK]
     job = next((job for job in run.jobs if job.name == f"{table.layer}.{table.name}"), None)
     return Found(
         insert,

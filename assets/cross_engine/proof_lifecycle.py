@@ -16,6 +16,7 @@ from resources.errors import TableMissing, UnsafeTable
 from resources.settings import TPCH, Settings
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import literal
+from resources.sql.spark_sql import identifier
 
 _GENERATED = "tpch_made"
 
@@ -49,14 +50,14 @@ def drop_tables(spark: Spark) -> list[str]:
     """
     names = existing_tables(spark.catalog)
     for name in names:
-        spark.sql(f"DROP TABLE IF EXISTS {spark.catalog.connection.name}.{TPCH}.{name}")
+        spark.sql(f"DROP TABLE IF EXISTS {identifier(spark.catalog.connection.name)}.{TPCH}.{name}")
     return names
 
 
 def create_tables(spark: Spark) -> None:
     """Create the schema and the eight tables, empty, in place of any earlier ones."""
     # Spark creates the schema, so that Spark may drop it: the creator of a schema owns it.
-    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {spark.catalog.connection.name}.{TPCH}")
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {identifier(spark.catalog.connection.name)}.{TPCH}")
     drop_tables(spark)
     for table in TABLES.values():
         spark.ensure_table(table)
@@ -83,7 +84,7 @@ def clone(spark: Spark, session: DuckDBSession, warehouse: SqlWarehouse) -> list
     """
     catalog = spark.catalog
     for name in set(existing_tables(catalog)) - set(TABLES):
-        spark.sql(f"DROP TABLE IF EXISTS {catalog.connection.name}.{TPCH}.{name}")
+        spark.sql(f"DROP TABLE IF EXISTS {identifier(catalog.connection.name)}.{TPCH}.{name}")
     workspace_setup(warehouse)
     catalog.ensure_schemas((STEPS.layer,))
     spark.ensure_table(STEPS)
@@ -109,7 +110,7 @@ def remove(spark: Spark) -> list[str]:
         UnsafeTable: as `drop_tables`.
     """
     dropped = drop_tables(spark)
-    spark.sql(f"DROP SCHEMA IF EXISTS {spark.catalog.connection.name}.{TPCH}")
+    spark.sql(f"DROP SCHEMA IF EXISTS {identifier(spark.catalog.connection.name)}.{TPCH}")
     return dropped
 
 

@@ -30,8 +30,8 @@ _DELETED = (BY_QUERY_DELETED, SAVED_DELETED)
 
 
 def name_of(spark: Spark, table: TableDeclaration) -> str:
-    """Return the full name of a table."""
-    return table.full_name(spark.catalog.connection.name)
+    """Return the full name of a table, as SQL has it."""
+    return spark.sql_name(table)
 
 
 def read(spark: Spark, run: Run) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _take_back(spark: Spark, orders: str) -> None:
     """Delete what an attempt that died has left."""
     own = any_of("o_orderkey", (SAVED, WRITTEN, MERGED, SAVED_DELETED))
     if spark.rows(spark.sql(f"SELECT 1 FROM {orders} WHERE {own} LIMIT 1")):
-        spark.commit(orders, lambda: spark.sql(f"DELETE FROM {orders} WHERE {own}"))
+        spark.commit(spark.full_name(ORDERS), lambda: spark.sql(f"DELETE FROM {orders} WHERE {own}"))
 
 
 def _entries(operation: str, version: int, blocks: Sequence[Block], digests: Sequence[Digest]) -> list[ProofEntry]:
@@ -141,7 +141,7 @@ def _delete(spark: Spark, orders: str) -> list[ProofEntry]:
 
 
 def _version(spark: Spark, orders: str, write_rows: Any) -> int:
-    commit = spark.commit(orders, write_rows)
+    commit = spark.commit(spark.full_name(ORDERS), write_rows)
     if commit is None:
         raise RuntimeError(f"a write to {orders} committed nothing")
     return commit.version

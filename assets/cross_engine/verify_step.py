@@ -27,7 +27,7 @@ _SHOWN = 5
 def histories(spark: Spark) -> dict[str, list[Commit]]:
     """Return the commits of every table of the schema, newest first."""
     existing = set(existing_tables(spark.catalog))
-    return {name: spark.history(name_of(spark, table)) for name, table in PROOF.items() if name in existing}
+    return {name: spark.history(spark.full_name(table)) for name, table in PROOF.items() if name in existing}
 
 
 def commits_by_engine(history: History) -> list[dict[str, Any]]:

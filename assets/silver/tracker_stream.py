@@ -63,7 +63,7 @@ def _reads_avro(spark: Spark) -> bool:
 
 def batch_statements(spark: Spark, checkpoint: str, *, is_replay: bool = False) -> BatchStatements:
     """Return what is run on each batch of the stream, or on the records of a replay."""
-    silver, quarantine, ledger = (spark.full_name(table) for table in TABLES)
+    silver, quarantine, ledger = (spark.sql_name(table) for table in TABLES)
     stream_name = REPLAY if is_replay else STREAM
     # A replay reads the corrected values itself.
     corrections = _Corrections(exist=True) if is_replay else _corrections(spark)
@@ -158,7 +158,7 @@ def _refuse_loss(spark: Spark) -> None:
     Raises:
         ResetRefused: bronze no longer has all that silver was computed from.
     """
-    silver, quarantine, bronze = (spark.full_name(table) for table in (TRACKER_EVENTS, QUARANTINE, TRACKER_EVENTS_RAW))
+    silver, quarantine, bronze = (spark.sql_name(table) for table in (TRACKER_EVENTS, QUARANTINE, TRACKER_EVENTS_RAW))
     query = _sql("tracker_events_not_in_bronze", silver=silver, quarantine=quarantine, bronze=bronze)
     if missing := spark.rows(spark.sql(query)):
         lost = sum(row["records"] for row in missing)
@@ -180,5 +180,5 @@ def _empty(spark: Spark) -> None:
         (STREAM_BATCHES, f"stream IN ({streams})"),
     )
     for table, rows in deletes:
-        delete = f"DELETE FROM {spark.full_name(table)} WHERE {rows}"
+        delete = f"DELETE FROM {spark.sql_name(table)} WHERE {rows}"
         spark.commit(spark.full_name(table), lambda delete=delete: spark.rows(spark.sql(delete)))

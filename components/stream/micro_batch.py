@@ -28,7 +28,7 @@ class BatchStatements:
 
     Attributes:
         app_id: Marks the writes of this stream in its tables; by it and the number of a batch, Delta makes each write once.
-        target: Full name of the table that `merge` writes.
+        target: Full name, as SQL has it, of the table that `merge` writes.
         validate: Query over the view BATCH that gives validated rows.
         count: Query over the view VALIDATED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds,
             of the accepted rows.

@@ -63,7 +63,7 @@ def write_corrections(spark: Spark, quarantine: TableDeclaration, corrections: S
     """
     if not corrections:
         return
-    table = spark.full_name(quarantine)
+    table = spark.sql_name(quarantine)
     given = spark.session.createDataFrame(
         [astuple(correction) for correction in corrections], "topic string, partition int, offset bigint, value binary"
     )
@@ -80,4 +80,4 @@ def write_corrections(spark: Spark, quarantine: TableDeclaration, corrections: S
         "WHEN MATCHED AND target.replayed_at IS NULL AND NOT (target.corrected <=> source.value) "
         "THEN UPDATE SET corrected = source.value"
     )
-    spark.commit(table, lambda: spark.rows(spark.sql(merge)))
+    spark.commit(spark.full_name(quarantine), lambda: spark.rows(spark.sql(merge)))

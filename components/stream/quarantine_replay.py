@@ -17,7 +17,7 @@ from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamFailed
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import literal, table_name
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class QuarantineReplay:
         for known in claims:
             self._finish(known)
         table = spark.full_name(self.quarantine)
-        update = f"UPDATE {table} SET replayed_at = timestamp_micros({claim}) WHERE replayed_at IS NULL"
+        update = f"UPDATE {table_name(table)} SET replayed_at = timestamp_micros({claim}) WHERE replayed_at IS NULL"
         if spark.commit(table, lambda: spark.rows(spark.sql(update))):
             self._finish(claim)
             claims.append(claim)
@@ -65,10 +65,10 @@ class QuarantineReplay:
         spark = self.spark
         begun = stream_checkpoints.current(spark, self.target)
         since = int(begun.begun.timestamp() * 1_000_000) if begun else 0
-        ledger = f"SELECT batch_id FROM {spark.full_name(STREAM_BATCHES)} WHERE stream = {literal(self.name)}"
+        ledger = f"SELECT batch_id FROM {spark.sql_name(STREAM_BATCHES)} WHERE stream = {literal(self.name)}"
         rows = spark.rows(
             spark.sql(
-                f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {spark.full_name(self.quarantine)} "
+                f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {spark.sql_name(self.quarantine)} "
                 f"WHERE unix_micros(replayed_at) > {since} AND unix_micros(replayed_at) NOT IN ({ledger}) ORDER BY claim"
             )
         )
@@ -77,7 +77,7 @@ class QuarantineReplay:
     def _finish(self, claim: int) -> None:
         records = (
             "SELECT key, coalesce(corrected, value) AS value, topic, partition, offset, `timestamp`, headers "
-            f"FROM {self.spark.full_name(self.quarantine)} WHERE replayed_at = timestamp_micros({claim})"
+            f"FROM {self.spark.sql_name(self.quarantine)} WHERE replayed_at = timestamp_micros({claim})"
         )
         # A mark for each claim: with one mark for two replays at once, Delta would skip the writes of one of them.
         function: Any = batch_function(self.statements(str(claim)))

@@ -43,7 +43,7 @@ class Privilege(Flag):
 
     @property
     def published(self) -> str:
-        """The name in unity-catalog-2.1.yaml; databricks-sdk writes underscores for the spaces."""
+        """The name in unity-catalog-2.1.yaml."""
         return " or ".join(str(one.name).replace("_", " ") for one in self)
 
 
@@ -92,10 +92,9 @@ def to_root(storage_root: str | None) -> RequiredPrivileges:
 
 
 def grantable(kind: str) -> dict[str, Privilege]:
-    """The privileges that can be granted on a kind of securable, by both spellings of their names."""
+    """The privileges that can be granted on a kind of securable, by their published names."""
     level = KINDS.index(kind)
-    found = [one for one, own in _LEVEL.items() if (level == 0) == (own == 0) and level <= own]
-    return {one.published: one for one in found} | {str(one.name): one for one in found}
+    return {one.published: one for one, own in _LEVEL.items() if (level == 0) == (own == 0) and level <= own}
 
 
 @dataclass(frozen=True, slots=True)

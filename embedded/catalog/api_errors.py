@@ -61,7 +61,7 @@ class NoSuchCatalogError(ApiError, status=404, delta_type="NoSuchCatalogExceptio
 
 
 class NoSuchSchemaError(ApiError, status=404, delta_type="NoSuchSchemaException", error_code="SCHEMA_NOT_FOUND"):
-    """No schema of that name, or no catalog to hold it."""
+    """No schema of that name."""
 
 
 class NoSuchTableError(ApiError, status=404, delta_type="NoSuchTableException", error_code="TABLE_NOT_FOUND"):

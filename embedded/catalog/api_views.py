@@ -8,7 +8,7 @@ from typing import Any
 
 from embedded.catalog import table_contract
 from embedded.catalog.api_errors import UnsupportedTableFormatError
-from embedded.catalog.column_json import column_infos, struct_of
+from embedded.catalog.column_json import column_infos
 from embedded.catalog.managed_storage import Credentials
 from embedded.catalog.store.namespace_store import Catalog, Schema
 from embedded.catalog.store.table_store import StagingTable, Table
@@ -31,11 +31,8 @@ def schema_info(schema: Schema) -> Json:
 
 def table_info(table: Table) -> Json:
     """TableInfo."""
-    infos = table.column_infos or []
-    if table.columns is not None:
-        infos = column_infos(table.columns, table.partition_columns)
     own = {"table_id": table.id, "storage_location": table.location, "properties": all_properties(table)}
-    columns = [_present(column) for column in infos]
+    columns = [_present(column) for column in column_infos(table.columns, table.partition_columns)]
     return _info(table, "catalog_name", "schema_name", "table_type", "data_source_format", columns=columns, **own)
 
 
@@ -70,13 +67,11 @@ def all_properties(table: Table) -> dict[str, str]:
 
 
 def load_response(loaded: LoadedTable) -> Json:
-    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError unless it is a Delta table with typed columns."""
+    """DeltaLoadTableResponse. Raises UnsupportedTableFormatError unless it is a Delta table."""
     table = loaded.table
-    columns = table.columns if table.columns is not None else struct_of(table.column_infos or [])
-    if table.data_source_format != "DELTA" or columns is None:
+    if table.data_source_format != "DELTA":
         raise UnsupportedTableFormatError(
-            f"{table.full_name} ({table.data_source_format}) is not a Delta table with typed columns; "
-            "use GET /api/2.1/unity-catalog/tables."
+            f"{table.full_name} ({table.data_source_format}) is not a Delta table; use GET /api/2.1/unity-catalog/tables."
         )
     metadata: Json = {
         "etag": table.etag,
@@ -85,7 +80,7 @@ def load_response(loaded: LoadedTable) -> Json:
         "location": table.location,
         "created-time": table.created_at,
         "updated-time": table.updated_at,
-        "columns": columns,
+        "columns": table.columns,
         "partition-columns": table.partition_columns,
         "properties": all_properties(table),
     }

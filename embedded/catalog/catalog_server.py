@@ -97,9 +97,8 @@ def _prepare(store: Store, settings: ServerSettings) -> None:
         except NoSuchCatalogError:
             catalog = namespace_store.create_catalog(tx, CreateCatalog(name=settings.catalog), store.default_root, ADMIN)
         for name, privileges in settings.initial_grants().items():
-            # Given once: what the admin has changed since stays so.
-            if not principal_store.is_principal(tx, name):
-                principal_store.create_principal(tx, name)
+            # Given once: what the admin has changed since, or deleted, stays so.
+            if principal_store.create_initial(tx, name):
                 for kind, securable_id in (("metastore", grant_store.METASTORE), ("catalog", catalog.id)):
                     possible = grantable(kind).values()
                     grant_store.grant(tx, securable_id, name, [one for one in privileges if one in possible])

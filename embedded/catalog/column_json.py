@@ -1,4 +1,4 @@
-"""Column types: Delta's schema JSON on one side, Unity Catalog's ColumnInfo on the other.
+"""Column types: Delta's schema JSON, in which they are stored, and Unity Catalog's ColumnInfo.
 
 Delta's JSON comes in two spellings: `elementType`, `containsNull` (a table's schemaString) and `element-type`,
 `contains-null` (the delta/v1 API). Both are accepted and stored as sent; `type_json` always uses the first.
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from embedded.catalog.api_errors import InvalidParameterError
+from embedded.catalog.object_names import folded
+from embedded.catalog.type_text import delta_type
 
 Json = dict[str, Any]
 
@@ -35,7 +37,12 @@ _PARAMETRIC = {"decimal": "DECIMAL", "char": "CHAR", "varchar": "STRING", "inter
 # ColumnTypeName of unity-catalog-2.1.yaml.
 _OTHER_NAMES = {"ARRAY", "MAP", "STRUCT", "USER_DEFINED_TYPE", "TABLE_TYPE"}
 _TYPE_NAMES = {name for _, name in _PRIMITIVES.values()} | {*_PARAMETRIC.values()} | _OTHER_NAMES
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*\)")
+# Beside the primitives and decimals: what a Delta table may have, and what only the other formats may.
+_DELTA_TYPE = re.compile(r"(geometry|geography)\([A-Za-z0-9:, ]{1,40}\)|string collate [A-Za-z0-9_]{1,40}")
+_UNIT = "(year|month|day|hour|minute|second)"
+_OTHER_TYPE = re.compile(rf"(char|varchar)\(\d{{1,9}}\)|interval {_UNIT}( to {_UNIT})?")
+_SHORT_TEXT = re.compile(r"(var)?char\(\d+\)")
 _SCHEMA_STRING_KEYS = {
     "element-type": "elementType",
     "contains-null": "containsNull",
@@ -124,7 +131,7 @@ def check_type_name(name: str) -> str:
 
 def column_infos(struct: Json, partition_columns: list[str]) -> list[Json]:
     """The ColumnInfo array of a Delta struct, partition columns (matched without case) with their index."""
-    partitions = {name.lower(): index for index, name in enumerate(partition_columns)}
+    partitions = {folded(name): index for index, name in enumerate(partition_columns)}
     return [
         _column_info(_schema_string_field(field), position, partitions) for position, field in enumerate(_fields(struct))
     ]
@@ -140,35 +147,70 @@ def _column_info(field: Json, position: int, partitions: dict[str, int]) -> Json
         "type_name": type_name(field["type"]),
         "type_precision": int(decimal[1]) if decimal else None,
         "type_scale": int(decimal[2]) if decimal else None,
-        "type_interval_type": None,
         "position": position,
         "comment": metadata.get("comment"),
         "nullable": field.get("nullable", True),
-        "partition_index": partitions.get(field["name"].lower()),
+        "partition_index": partitions.get(folded(field["name"])),
     }
 
 
-def struct_of(infos: list[Json]) -> Json | None:
-    """The Delta struct of ColumnInfos, or None when a column has no usable `type_json`.
+def struct_of(infos: list[Json]) -> Json:
+    """The Delta struct of ColumnInfos, in the order of their positions.
 
-    Clients put into `type_json` either the whole field (Spark) or only its type.
+    Raises InvalidParameterError for a column without a type, and where `type_json`, `type_text` and `type_name` differ.
     """
-    fields: list[Json] = []
-    for info in infos:
-        try:
-            parsed: Any = json.loads(info.get("type_json") or "")
-        except ValueError:
-            return None
-        if not (_is_object(parsed) and "name" in parsed and "metadata" in parsed):
-            comment = {"comment": info["comment"]} if info.get("comment") else {}
-            parsed = {"name": info["name"], "type": parsed, "nullable": info.get("nullable", True), "metadata": comment}
-        fields.append(parsed)
-    struct: Json = {"type": "struct", "fields": fields}
+    if all(info.get("position") is not None for info in infos):
+        infos = sorted(infos, key=lambda info: info["position"])
     try:
-        schema_string_type(struct)
-    except InvalidParameterError:
-        return None
-    return struct
+        return {"type": "struct", "fields": [_field_of(info) for info in infos]}
+    except RecursionError:
+        raise InvalidParameterError("A column's type is nested too deep.") from None
+
+
+def _field_of(info: Json) -> Json:
+    name, text = info["name"], info.get("type_text")
+    field: Json = {"name": name, "type": None, "nullable": info.get("nullable", True), "metadata": {}}
+    if info.get("comment"):
+        field["metadata"] = {"comment": info["comment"]}
+    if info.get("type_json") is not None:
+        field |= _parsed_json(info)
+    elif text is not None:
+        field["type"] = delta_type(text)
+    else:
+        raise InvalidParameterError(f"Column {name!r} has no type: send its type_json or its type_text.")
+    plain = schema_string_type(field["type"])
+    if text is not None and not _is_text_of(text, plain):
+        raise InvalidParameterError(f"Column {name!r}: type_text is {text[:200]!r} and type_json says {type_text(plain)}.")
+    known = (None, type_name(plain), "CHAR" if plain == "string" else None)
+    if info.get("type_name") not in known:
+        raise InvalidParameterError(f"Column {name!r}: type_name is {info['type_name']} for the type {type_text(plain)}.")
+    return field
+
+
+def _parsed_json(info: Json) -> Json:
+    """What `type_json` says of a field: Spark sends the whole of it, other clients only its type."""
+    name = info["name"]
+    try:
+        parsed: Any = json.loads(info["type_json"])
+    except ValueError as error:
+        raise InvalidParameterError(f"Column {name!r}: type_json is not JSON ({error}).") from None
+    if not (_is_object(parsed) and "name" in parsed):
+        return {"type": parsed}
+    [field] = _fields({"fields": [parsed]})
+    for key in ("name", "nullable"):
+        if key in info and field.get(key, info[key]) != info[key]:
+            raise InvalidParameterError(f"Column {name!r}: its {key} is {info[key]!r}, and {field[key]!r} in type_json.")
+    return {key: field[key] for key in ("type", "nullable", "metadata") if key in field}
+
+
+def _is_text_of(text: str, plain: Any) -> bool:
+    """Whether `text` names the type. Spark does not quote names in it, and a char column is a string to Delta."""
+    wanted = _squeezed(type_text(plain))
+    return _squeezed(text) == wanted or _squeezed(type_text(delta_type(text))) == wanted
+
+
+def _squeezed(text: str) -> str:
+    return _SHORT_TEXT.sub("string", "".join(folded(text).split()))
 
 
 def partition_columns_of(infos: list[Json]) -> list[str]:
@@ -177,10 +219,11 @@ def partition_columns_of(infos: list[Json]) -> list[str]:
     return [name for _, name in sorted(indexed)]
 
 
-def check_struct(struct: Json) -> None:
-    """Refuse an invalid Delta schema: not a struct, a malformed type, two fields of one name.
+def check_struct(struct: Json, *, delta: bool = True) -> None:
+    """Refuse an invalid schema: not a struct, an unknown or malformed type, two fields of one name.
 
-    Names are compared under ASCII lower case at every level (DeltaStructField in unity-catalog-delta-v1.yaml).
+    Names are compared without their case at every level (DeltaStructField in unity-catalog-delta-v1.yaml). Tables of
+    other formats (`delta` is false) may have types that Delta does not know.
     """
     if struct.get("type") != "struct":
         raise InvalidParameterError('\'columns\' must be a struct type: {"type": "struct", "fields": […]}.')
@@ -188,26 +231,38 @@ def check_struct(struct: Json) -> None:
         json.dumps(struct, allow_nan=False)
     except ValueError:
         raise InvalidParameterError("'columns' has a number that JSON cannot express (NaN or an infinity).") from None
-    for level in _structs(schema_string_type(struct)):
-        seen: set[str] = set()
-        for field in level["fields"]:
-            if not {"nullable", "metadata"} <= field.keys():
-                raise InvalidParameterError(f"Field {field['name']} needs 'nullable' and 'metadata'.")
-            if field["name"].lower() in seen:
-                raise InvalidParameterError(f"Two columns are named {field['name']!r} (names ignore case); rename one.")
-            seen.add(field["name"].lower())
+    for data_type in _types(schema_string_type(struct)):
+        if isinstance(data_type, str):
+            _check_plain(data_type, delta=delta)
+        elif data_type["type"] == "struct":
+            _check_fields(data_type["fields"])
 
 
-def _structs(data_type: Any) -> Iterator[Json]:
-    if not _is_object(data_type):
+def _check_plain(name: str, *, delta: bool) -> None:
+    if name in _PRIMITIVES or _DELTA_TYPE.fullmatch(name) or (not delta and _OTHER_TYPE.fullmatch(name)):
         return
-    if data_type["type"] == "struct":
-        yield data_type
-        for field in data_type["fields"]:
-            yield from _structs(field["type"])
-        return
-    for child in _CHILD_KEYS[data_type["type"]]:
-        yield from _structs(data_type[child])
+    decimal = _DECIMAL.fullmatch(name)
+    if not decimal or not 0 <= int(decimal[2]) <= int(decimal[1]) <= 38:
+        raise InvalidParameterError(f"{name[:200]!r} is not a column type{' of Delta' if delta else ''}.")
+
+
+def _check_fields(fields: list[Json]) -> None:
+    seen: set[str] = set()
+    for field in fields:
+        if not {"nullable", "metadata"} <= field.keys():
+            raise InvalidParameterError(f"Field {field['name']} needs 'nullable' and 'metadata'.")
+        if folded(field["name"]) in seen:
+            raise InvalidParameterError(f"Two columns are named {field['name']!r} (names ignore case); rename one.")
+        seen.add(folded(field["name"]))
+
+
+def _types(data_type: Any) -> Iterator[Any]:
+    """A type, and every type in it."""
+    yield data_type
+    if _is_object(data_type):
+        inner = [data_type[child] for child in _CHILD_KEYS.get(data_type["type"], ())]
+        for child in inner or [field["type"] for field in data_type["fields"]]:
+            yield from _types(child)
 
 
 def check_column_references(struct: Json, partition_columns: list[str], clustering: list[list[str]]) -> None:
@@ -216,11 +271,11 @@ def check_column_references(struct: Json, partition_columns: list[str], clusteri
     Partition columns are logical names; clustering paths are physical ones when column mapping is on.
     """
     fields = _fields(struct)
-    logical = {field["name"].lower() for field in fields}
-    physical = {str(field.get("metadata", {}).get("delta.columnMapping.physicalName", "")).lower() for field in fields}
+    logical = {folded(field["name"]) for field in fields}
+    physical = {folded(str(field.get("metadata", {}).get("delta.columnMapping.physicalName", ""))) for field in fields}
     for name in partition_columns:
-        if name.lower() not in logical:
+        if folded(name) not in logical:
             raise InvalidParameterError(f"Partition column {name!r} is not a column of the table.")
     for path in clustering:
-        if not path or path[0].lower() not in logical | physical:
+        if not path or folded(path[0]) not in logical | physical:
             raise InvalidParameterError(f"Clustering column {'.'.join(path)!r} is not a column of the table.")

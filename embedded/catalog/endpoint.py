@@ -20,7 +20,10 @@ from embedded.catalog.store.catalog_database import Store
 from embedded.catalog.store.namespace_store import Catalog, Schema
 from embedded.catalog.store.table_store import Table
 
-MAX_BODY = 10 * 1024 * 1024
+# Parsed, a body takes up to 40 times its size in memory. The largest that clients send are schemas: 10,000 columns fit.
+MAX_BODY = 2 * 1024 * 1024
+# Of a client that nobody knows, which asks for a token: a form of a few fields.
+MAX_ANONYMOUS_BODY = 4 * 1024
 # Clients that do not page (DuckDB) must still see everything, so a page holds any catalog of one machine.
 MAX_PAGE = 10_000
 
@@ -106,17 +109,18 @@ def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Reques
     """`handler` as a Starlette endpoint, which runs in a thread because SQLite waits for the disk on each commit."""
 
     async def run(request: Request) -> Response:
+        principal = getattr(request.state, "principal", "")
         call = Call(
             request.app.state.store,
             request.app.state.identities,
             request.app.state.metrics,
-            getattr(request.state, "principal", ""),
+            principal,
             required,
             request.path_params,
             request.query_params,
             request.headers,
             str(request.base_url).rstrip("/"),
-            await _bounded_body(request),
+            await _bounded_body(request, MAX_BODY if principal else MAX_ANONYMOUS_BODY),
         )
         return await run_in_threadpool(handler, call)
 
@@ -131,12 +135,12 @@ def page_body(key: str, items: Sequence[Item], view: Callable[[Item], Json], lim
     return JSONResponse(body)
 
 
-async def _bounded_body(request: Request) -> bytes:
+async def _bounded_body(request: Request, most: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY:
-            raise BodyTooLargeError(f"The request body is over {MAX_BODY} bytes.")
+        if len(body) > most:
+            raise BodyTooLargeError(f"The request body is over {most} bytes.")
     return bytes(body)
 
 

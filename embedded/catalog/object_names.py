@@ -28,6 +28,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def folded(name: str) -> str:
+    """What is equal for names that differ only in case, which are one name, in every script."""
+    return name.casefold()
+
+
 def split_full_name(full_name: str, parts: int) -> list[str]:
     """The `parts` components of a dotted full name. Raises InvalidParameterError when there are more or fewer."""
     names = full_name.split(".")
@@ -38,11 +43,14 @@ def split_full_name(full_name: str, parts: int) -> list[str]:
 
 
 def normal_location(location: str) -> str:
-    """The one spelling of a storage URL: `file:/x` as `file:///x`, symbolic links resolved, no trailing slash.
+    """The one spelling of a storage URL: `/x` and `file:/x` as `file:///x`, symbolic links resolved, no trailing slash.
 
     Raises InvalidParameterError for storage other than file: and s3:, for a relative URL, and for spellings that two
     programs could read as two locations: `..` in any form, encoded slashes, control characters.
     """
+    if location.startswith("/") and not location.startswith("//"):
+        # A bare path has no escapes: its `%` is a character.
+        return _normal_file(location, quote(location))
     scheme, colon, rest = location.partition(":")
     if not colon or not rest.startswith("/"):
         raise InvalidParameterError(f"Location {location!r} is not an absolute URL such as file:///lake/table.")

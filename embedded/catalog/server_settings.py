@@ -35,8 +35,8 @@ class ServerSettings(BaseModel):
     catalog: str = Field(default="ratify", description="Catalog to create when it is missing")
     principals: Mapping[_Name, tuple[_PrivilegeName, ...]] = Field(
         default={},
-        description="Service principals, each with a token in <name>.token beside token_file; a new one is granted these "
-        "privileges on the catalog",
+        description="Service principals, each with a token in <name>.token beside token_file; at its first start it is "
+        "created and granted these privileges on the catalog. One that is deleted stays deleted",
     )
     access_token_seconds: int = Field(
         default=ACCESS_TOKEN_SECONDS, description="Life of the tokens that OAuth clients are given"

@@ -65,12 +65,12 @@ def create_table(tx: Connection, schema: Schema, request: CreateTable, owner: st
         raise InvalidParameterError(
             "storage_location and data_source_format are required; POST /staging-tables allocates managed locations."
         )
-    infos = [column.model_dump() for column in request.columns]
+    infos = [column.model_dump(exclude_unset=True) for column in request.columns]
     table = replace(
         _blank(schema, request.name, request.table_type, owner),
         data_source_format=request.data_source_format,
         comment=request.comment,
-        column_infos=infos,
+        columns=struct_of(infos),
         partition_columns=partition_columns_of(infos),
         properties=request.properties or {},
     )
@@ -108,14 +108,11 @@ def _place(tx: Connection, table: Table, location: str) -> Table:
 
 
 def _as_managed(table: Table) -> Table:
-    columns = struct_of(table.column_infos or [])
-    if table.data_source_format != "DELTA" or columns is None:
-        raise InvalidParameterError("A managed table is a Delta table whose columns all have type_json.")
+    if table.data_source_format != "DELTA":
+        raise InvalidParameterError(f"A managed table is a Delta table, not {table.data_source_format}.")
     timestamp = table.properties.get("delta.lastCommitTimestamp", "")
     return replace(
         table,
-        columns=columns,
-        column_infos=None,
         protocol=table_contract.protocol_of_properties(table.properties),
         properties={key: value for key, value in table.properties.items() if not table_contract.is_derived(key)},
         last_update_version=0,

@@ -103,7 +103,6 @@ class UpdatePlan:
         return replace(
             table,
             columns=columns.columns if columns else table.columns,
-            column_infos=None if columns else table.column_infos,
             partition_columns=partitions.partition_columns if partitions else table.partition_columns,
             comment=comment.comment if comment else table.comment,
             protocol=protocol.protocol.model_dump(by_alias=True) if protocol else table.protocol,

@@ -114,7 +114,7 @@ def _query(
         spark.session.conf.set("spark.databricks.delta.optimizeWrite.binSize", f"{config.min_file_bytes}b")
         writer = reader().writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
         writer = writer.option("checkpointLocation", target.checkpoint).trigger(**options.trigger)
-        return writer.toTable(spark.full_name(table))
+        return writer.toTable(spark.sql_name(table))
 
     return query
 

@@ -1,22 +1,27 @@
 """`ratify principal …`, `grant`, `revoke` and `grants`: principals, their credentials and their privileges.
 
-All of it goes through databricks-sdk, and so works on Databricks too (there, name a service principal by its application
-id). On the embedded stack it is done as the admin.
+They work on Databricks too (there, name a service principal by its application id); an open-source server has grants and no
+service principals. On the embedded stack it is done as the admin.
 """
 
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from orchestration.cli.terminal_output import Json, out, progress, show
+from resources.catalog.catalog_grants import Grant, change_grants, grants_on, is_privilege
 from resources.errors import TableMissing, TerminalError
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.service.iam import ServicePrincipal
+
+    from resources.catalog.unity_catalog import UnityCatalog
+
+T = TypeVar("T")
 
 principal_app = typer.Typer(no_args_is_help=True, help="Service principals, their tokens and their OAuth secrets.")
 
@@ -40,17 +45,21 @@ class NotThere(TerminalError):
     """No principal, credential or securable of that name."""
 
 
+class NoSuchApi(TerminalError):
+    """The catalog's server has no service principals."""
+
+
 @principal_app.command("create")
 def create(name: Name, as_json: Json = False) -> None:
     """Create a service principal. It can do nothing until it has a token or secret, and grants."""
-    created = _asked(f"create the principal {name}", lambda client: client.service_principals.create(display_name=name))
+    created = _principals(f"create the principal {name}", lambda client: client.service_principals.create(display_name=name))
     show("Created", [_principal(created)], as_json=as_json)
 
 
 @principal_app.command("list")
 def list_all(as_json: Json = False) -> None:
     """List the service principals."""
-    found = _asked("list the principals", lambda client: list(client.service_principals.list()))
+    found = _principals("list the principals", lambda client: list(client.service_principals.list()))
     show("Service principals", [_principal(item) for item in found], as_json=as_json)
 
 
@@ -140,13 +149,12 @@ def grants(
 ) -> None:
     """Show the privileges that are granted on a catalog, schema, table or the metastore itself."""
     kind, name = _securable(None, securable)
-    found = _asked(f"show the grants on {securable}", lambda client: client.grants.get(kind, name or _metastore(client)))
+    catalog = _catalog()
+    found = _there(lambda: grants_on(catalog, kind, name or _metastore(catalog)))
     _show_grants(securable, found, as_json=as_json)
 
 
 def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
-    from databricks.sdk.service.catalog import PermissionsChange, Privilege
-
     sentence = _SENTENCE.fullmatch(" ".join(words))
     if sentence is None or sentence["word"].lower() != word:
         raise NotUnderstood(
@@ -154,16 +162,12 @@ def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
             f"For instance: USE CATALOG, SELECT on ratify {word} bob"
         )
     kind, name = _securable(sentence["kind"], sentence["name"])
-    try:
-        privileges = [Privilege[one.strip().upper().replace(" ", "_")] for one in sentence["what"].split(",")]
-    except KeyError as error:
-        raise NotUnderstood(f"There is no privilege {error}. SELECT, MODIFY and USE SCHEMA are some.") from error
-    change = PermissionsChange(principal=sentence["whom"])
-    setattr(change, verb, privileges)
-    found = _asked(
-        f"change the grants on {name or kind}",
-        lambda client: client.grants.update(kind, name or _metastore(client), changes=[change]),
-    )
+    privileges = [one.strip().upper() for one in sentence["what"].split(",")]
+    for one in privileges:
+        if not is_privilege(one):
+            raise NotUnderstood(f"There is no privilege {one!r}. SELECT, MODIFY and USE SCHEMA are some.")
+    catalog = _catalog()
+    found = _there(lambda: change_grants(catalog, kind, name or _metastore(catalog), sentence["whom"], **{verb: privileges}))
     _show_grants(name or kind, found, as_json=as_json)
 
 
@@ -177,26 +181,46 @@ def _securable(kind: str | None, name: str) -> tuple[str, str]:
     return _KINDS[dots], name
 
 
-def _metastore(client: "WorkspaceClient") -> str:
-    return str(client.metastores.summary().metastore_id)
+def _metastore(catalog: "UnityCatalog") -> str:
+    return str(catalog.ask("read the metastore", catalog.client.metastores.summary).metastore_id)
 
 
 def _found(name: str) -> "ServicePrincipal":
-    found = _asked("list the principals", lambda client: list(client.service_principals.list()))
-    for item in found:
+    for item in _principals("list the principals", lambda client: list(client.service_principals.list())):
         if name in (item.display_name, item.application_id):
             return item
     raise NotThere(f"There is no principal {name}: `ratify principal create {name}` makes it, `… list` shows all.")
 
 
-def _asked(what: str, ask: "Callable[[WorkspaceClient], Any]") -> Any:
+def _catalog() -> "UnityCatalog":
     from resources.catalog.unity_catalog import UnityCatalog
 
-    catalog = UnityCatalog(admin=True)
+    return UnityCatalog(admin=True)
+
+
+def _asked(what: str, ask: "Callable[[WorkspaceClient], Any]") -> Any:
+    catalog = _catalog()
+    return _there(lambda: catalog.ask(what, lambda: ask(catalog.client)))
+
+
+def _there(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except TableMissing as error:
+        raise NotThere(f"{error} `ratify principal list` shows the principals.") from error
+
+
+def _principals(what: str, ask: "Callable[[WorkspaceClient], Any]") -> Any:
+    """Ask for what does not depend on a name, so that "not found" is said of the API itself."""
+    catalog = _catalog()
     try:
         return catalog.ask(what, lambda: ask(catalog.client))
     except TableMissing as error:
-        raise NotThere(f"{error} `ratify principal list` shows the principals.") from error
+        raise NoSuchApi(
+            f"The catalog at {catalog.connection.host} could not {what}: it has no API for service principals, as the "
+            "open-source Unity Catalog server has none. Manage users and tokens with that server's own tools; `ratify "
+            "grant` works there."
+        ) from error
 
 
 def _principal(item: "ServicePrincipal") -> dict[str, Any]:
@@ -219,9 +243,6 @@ def _show_secret(created: dict[str, Any], value: str, *, as_json: bool) -> None:
     out.print(str(created[value]), highlight=False, soft_wrap=True, markup=False)
 
 
-def _show_grants(name: str, found: Any, *, as_json: bool) -> None:
-    rows = [
-        {"principal": item.principal, "privileges": ", ".join(one.value.replace("_", " ") for one in item.privileges or [])}
-        for item in found.privilege_assignments or []
-    ]
+def _show_grants(name: str, found: list[Grant], *, as_json: bool) -> None:
+    rows = [{"principal": item.principal, "privileges": ", ".join([*item.known, *item.unknown])} for item in found]
     show(f"Grants on {name}", rows, as_json=as_json)

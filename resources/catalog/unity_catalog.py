@@ -109,19 +109,20 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         catalog = self.connection.name
         existing = self._schemas()
-        missing = [name for name in names if name not in existing]
+        missing = [name for name in names if name.casefold() not in existing]
         for name in missing:
             try:
                 self.ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
             except CatalogError:
                 # Another process was faster: servers report that by different errors.
-                if name not in self._schemas():
+                if name.casefold() not in self._schemas():
                     raise
         return missing
 
-    def _schemas(self) -> set[str | None]:
+    def _schemas(self) -> set[str]:
+        """The names, in which case means nothing."""
         catalog = self.connection.name
-        return {s.name for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
+        return {(s.name or "").casefold() for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
 
     def table(self, full_name: str) -> "TableInfo":
         """Return the catalog's entry of a table.

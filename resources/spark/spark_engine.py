@@ -18,6 +18,7 @@ from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
+from resources.sql.spark_sql import table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,10 +134,14 @@ class Spark(dg.ConfigurableResource[Any]):
         """Return a table's name, with the catalog's."""
         return declaration.full_name(self.catalog.connection.name)
 
+    def sql_name(self, declaration: TableDeclaration) -> str:
+        """Return a table's name for a statement, quoted where the catalog's name needs it."""
+        return table_name(self.full_name(declaration))
+
     def table(self, declaration: TableDeclaration) -> "DataFrame":
         """Return a table's rows, as of now."""
         with self._translating():
-            return self.session.table(declaration.full_name(self.catalog.connection.name))
+            return self.session.table(self.sql_name(declaration))
 
     def rows(self, frame: "DataFrame") -> list[dict[str, Any]]:
         """Run a query and return its rows."""
@@ -146,7 +151,7 @@ class Spark(dg.ConfigurableResource[Any]):
     def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
         """Return the number of rows that a table has, or had at a version."""
         travel = "" if version is None else f" VERSION AS OF {version}"
-        counted = self.sql(f"SELECT count(*) AS n FROM {declaration.full_name(self.catalog.connection.name)}{travel}")
+        counted = self.sql(f"SELECT count(*) AS n FROM {self.sql_name(declaration)}{travel}")
         return int(self.rows(counted)[0]["n"])
 
     def ensure_table(self, declaration: TableDeclaration) -> bool:
@@ -181,7 +186,7 @@ class Spark(dg.ConfigurableResource[Any]):
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
         """Return a table's commits, newest first, from DESCRIBE HISTORY."""
         bound = f" LIMIT {limit}" if limit else ""
-        rows = self.rows(self.sql(f"DESCRIBE HISTORY {full_name}{bound}"))
+        rows = self.rows(self.sql(f"DESCRIBE HISTORY {table_name(full_name)}{bound}"))
         return [commit_from_row(row) for row in rows]
 
     def merge_to_match(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
@@ -226,10 +231,11 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             CommitConflict: other writers won every attempt.
         """
+        delete = f"DELETE FROM {table_name(full_name)}"
 
         def once() -> Commit | None:
             with self._translating():
-                return self._committed(full_name, lambda: self._run(f"DELETE FROM {full_name}").collect(), FULL_REFRESH)
+                return self._committed(full_name, lambda: self._run(delete).collect(), FULL_REFRESH)
 
         return self._retried(once)
 
@@ -292,7 +298,7 @@ def merge_sql(declaration: TableDeclaration, full_name: str) -> str:
     columns = declaration.column_names
     target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))
     return (
-        f"MERGE INTO {full_name} AS target USING ratify_merge_source AS source ON {on}\n"
+        f"MERGE INTO {table_name(full_name)} AS target USING ratify_merge_source AS source ON {on}\n"
         f"WHEN MATCHED AND NOT (struct({target}) <=> struct({source})) THEN UPDATE SET *\n"
         "WHEN NOT MATCHED THEN INSERT *\n"
         "WHEN NOT MATCHED BY SOURCE THEN DELETE"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from resources.errors import UnsafeDeclaration
 from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +82,7 @@ class TableStream:
 
         Delta reports errors only after the stream has begun.
         """
-        return session.readStream.format("delta").options(**self.options()).table(full_name)
+        return session.readStream.format("delta").options(**self.options()).table(table_name(full_name))
 
 
 def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:
@@ -97,7 +98,7 @@ def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any])
     at = int(position["reservoirVersion"])
     if position["isStartingVersion"]:
         # It reads the initial snapshot file by file, and only the number of files is known.
-        (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {full_name}"))
+        (detail,) = spark.rows(spark.sql(f"DESCRIBE DETAIL {table_name(full_name)}"))
         left = detail["numFiles"] - int(position["index"]) - 1
         return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))
     version = spark.catalog.version(full_name)

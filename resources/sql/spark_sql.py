@@ -1,5 +1,9 @@
 """SQL text for Spark."""
 
+import re
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 def literal(text: str) -> str:
     """Return a string literal, in which backslashes are escaped."""
@@ -9,3 +13,8 @@ def literal(text: str) -> str:
 def identifier(name: str) -> str:
     """Return a quoted identifier."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def table_name(full_name: str) -> str:
+    """Return the full name of a table or schema for a statement: a part such as `my-lake` is quoted."""
+    return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in full_name.split("."))

@@ -8,13 +8,13 @@ import psutil
 import pytest
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.errors import PermissionDenied
-from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from embedded.java_runtime import Java
 from embedded.spark_server import CatalogEndpoint, SparkServer, catalog_conf, command, s3_conf, spark_conf
 from embedded.stack_state import StackState
+from tests.embedded.catalog.harness import permissions
 
 TOKEN = "dapi-very-secret"
 NO_MAPPING = "TBLPROPERTIES ('delta.columnMapping.mode'='none')"
@@ -114,8 +114,8 @@ def test_a_catalog_by_oauth(stack: StackState, spark: SparkSession, fresh_schema
     admin.catalogs.create(name)
     admin.schemas.create("s", name)
     client = admin.service_principals.create(display_name=name)
-    granted = [Privilege[one] for one in ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "CREATE_TABLE")]
-    admin.grants.update("catalog", name, changes=[PermissionsChange(principal=name, add=granted)])
+    granted = ["USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA", "CREATE TABLE"]
+    permissions(admin, "catalog", name, principal=name, add=granted)
     options = {
         "": "io.unitycatalog.spark.UCSingleCatalog",
         ".uri": url,

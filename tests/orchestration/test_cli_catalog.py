@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from databricks.sdk import WorkspaceClient
-from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from embedded.stack_state import StackState
 from orchestration.cli.main import app
-from tests.embedded.catalog.harness import CatalogProcess
+from tests.embedded.catalog.harness import CatalogProcess, permissions
 
 TABLES = """
 CREATE CATALOG {0}
@@ -85,12 +84,11 @@ def test_a_catalog_moves_to_another_server(
     bob = f"bob_{exported}"
     old.service_principals.create(display_name=bob)
     for kind, name, privileges in (
-        ("catalog", exported, ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA")),
+        ("catalog", exported, ("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA")),
         ("schema", f"{exported}.s", ("SELECT",)),
         ("table", f"{exported}.s.plain", ("MODIFY",)),
     ):
-        given = [Privilege[one] for one in privileges]
-        old.grants.update(kind, name, changes=[PermissionsChange(principal=bob, add=given)])
+        permissions(old, kind, name, principal=bob, add=privileges)
 
     file = Path("catalog.sql")
     assert "statements in catalog.sql" in ratify("catalog", "export", "--as", "moved", "--output", str(file))
@@ -126,9 +124,7 @@ def test_external_tables_and_the_metastore(stack: StackState, exported: str) -> 
     client.catalogs.create(exported)
     client.schemas.create("s", exported)
     who = client.service_principals.create(display_name=f"reader_{exported}").display_name
-    given = [Privilege.READ_FILES, Privilege.CREATE_CATALOG]
-    metastore = str(client.metastores.summary().metastore_id)
-    client.grants.update("metastore", metastore, changes=[PermissionsChange(principal=who, add=given)])
+    permissions(client, "metastore", "any", principal=who, add=["READ FILES", "CREATE CATALOG"])
     client.api_client.do(
         "POST",
         "/api/2.1/unity-catalog/tables",

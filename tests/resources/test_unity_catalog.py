@@ -56,6 +56,7 @@ def declared(name: str) -> TableDeclaration:
 def test_schemas_are_created_once(catalog: UnityCatalog) -> None:
     assert catalog.ensure_schemas(("once_a", "once_b")) == ["once_a", "once_b"]
     assert catalog.ensure_schemas(("once_a", "once_c", "once_b")) == ["once_c"]
+    assert catalog.ensure_schemas(("ONCE_A", "Once_C")) == []
     catalog.default_schema()
 
 

@@ -18,8 +18,8 @@ def get_permissions(call: Call) -> Response:
         requested = call.query.get("principal")
         own = None if effective.has(Privilege.OWNER) else call.principal
         if own is not None and requested not in (None, own):
-            return _answer(call, {})
-        return _answer(call, grant_store.assignments(tx, effective.securable_id, requested or own))
+            return _answer({})
+        return _answer(grant_store.assignments(tx, effective.securable_id, requested or own))
 
 
 def update_permissions(call: Call) -> Response:
@@ -33,7 +33,7 @@ def update_permissions(call: Call) -> Response:
             grant_store.grant(tx, effective.securable_id, name, _privileges(call, change.add))
             grant_store.revoke(tx, effective.securable_id, name, _privileges(call, change.remove))
         found = grant_store.assignments(tx, effective.securable_id, None)
-    return _answer(call, {name: granted for name, granted in found.items() if name in changed})
+    return _answer({name: granted for name, granted in found.items() if name in changed})
 
 
 def _names(call: Call) -> list[str]:
@@ -50,17 +50,11 @@ def _privileges(call: Call, names: list[str]) -> list[Privilege]:
     known = access_rules.grantable(kind)
     for name in names:
         if name not in known:
-            possible = ", ".join(sorted({one.published for one in known.values()}))
+            possible = ", ".join(sorted(known))
             raise InvalidParameterError(f"{name} cannot be granted on a {kind}; these can: {possible}.")
     return [known[name] for name in names]
 
 
-def _answer(call: Call, assignments: dict[str, list[str]]) -> Response:
-    # The specification spells USE CATALOG and databricks-sdk USE_CATALOG. Each client drops names that it does not know,
-    # so the other spelling would look like no grant at all.
-    space = "_" if "databricks-sdk" in call.headers.get("user-agent", "") else " "
-    shown = [
-        {"principal": name, "privileges": [one.replace(" ", space) for one in granted]}
-        for name, granted in assignments.items()
-    ]
+def _answer(assignments: dict[str, list[str]]) -> Response:
+    shown = [{"principal": name, "privileges": granted} for name, granted in assignments.items()]
     return JSONResponse({"privilege_assignments": shown})

@@ -5,6 +5,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     ForeignKey,
     Index,
     Join,
@@ -13,10 +14,25 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 
+from embedded.catalog.object_names import folded
+
 metadata = MetaData()
+
+
+class Folded(TypeDecorator[str]):
+    """A name without its case: names that differ only in case are one key, and any spelling finds it."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Fold what is stored, and what is compared with it."""
+        return None if value is None else folded(value)
+
 
 metastore = Table("metastore", metadata, Column("id", String, primary_key=True))
 
@@ -24,7 +40,8 @@ catalogs = Table(
     "catalogs",
     metadata,
     Column("id", String, primary_key=True),
-    Column("name", String, nullable=False, unique=True),
+    Column("name", String, nullable=False),
+    Column("name_key", Folded, nullable=False, unique=True),
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String, nullable=False),
@@ -39,13 +56,14 @@ schemas = Table(
     Column("id", String, primary_key=True),
     Column("catalog_id", String, ForeignKey("catalogs.id"), nullable=False),
     Column("name", String, nullable=False),
+    Column("name_key", Folded, nullable=False),
     Column("comment", Text),
     Column("properties", JSON, nullable=False),
     Column("storage_root", String),
     Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    UniqueConstraint("catalog_id", "name"),
+    UniqueConstraint("catalog_id", "name_key"),
 )
 
 staging_tables = Table(
@@ -60,20 +78,20 @@ staging_tables = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# Columns are stored as sent: a Delta struct from delta/v1, ColumnInfos from the 2.1 API. `protocol`, the versions
-# and the timestamps are NULL where the catalog does not know them (external tables of other formats).
+# `columns` is a Delta struct. `protocol`, the versions and the timestamps are NULL where the catalog does not know them
+# (external tables of other formats).
 tables = Table(
     "tables",
     metadata,
     Column("id", String, primary_key=True),
     Column("schema_id", String, ForeignKey("schemas.id"), nullable=False),
     Column("name", String, nullable=False),
+    Column("name_key", Folded, nullable=False),
     Column("table_type", String, nullable=False),
     Column("data_source_format", String, nullable=False),
     Column("location", String, nullable=False),
     Column("comment", Text),
-    Column("columns", JSON(none_as_null=True)),
-    Column("column_infos", JSON(none_as_null=True)),
+    Column("columns", JSON, nullable=False),
     Column("partition_columns", JSON, nullable=False),
     Column("properties", JSON, nullable=False),
     Column("protocol", JSON(none_as_null=True)),
@@ -86,7 +104,7 @@ tables = Table(
     Column("owner", String, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    UniqueConstraint("schema_id", "name"),
+    UniqueConstraint("schema_id", "name_key"),
     Index("tables_by_location", "location"),
 )
 
@@ -115,6 +133,9 @@ principals = Table(
     Column("client_id", String, nullable=False, unique=True),
     Column("created_at", BigInteger, nullable=False),
 )
+
+# The principals of the server's settings that were created once: one that the admin has deleted stays deleted.
+initial_principals = Table("initial_principals", metadata, Column("name", String, primary_key=True))
 
 # A credential is of the kind `token`, `secret` (of an OAuth client) or `access` (a token that `secret_id` was exchanged
 # for, and that is deleted with it). Only the SHA-256 digest is stored, which is enough for random values of 256 bits.

@@ -31,8 +31,7 @@ METASTORE = "metastore"
 def effective(tx: Connection, principal: str, names: Sequence[str]) -> EffectivePrivileges:
     """A principal's effective privileges on the metastore (no name), a catalog, a schema or a table.
 
-    Raises NoSuchCatalogError, NoSuchSchemaError (also for a missing catalog, unless the securable is a catalog) or
-    NoSuchTableError.
+    Raises NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
     """
     if not names:
         return _effective(tx, principal, names, [])
@@ -42,8 +41,7 @@ def effective(tx: Connection, principal: str, names: Sequence[str]) -> Effective
     if found == len(names):
         return _effective(tx, principal, names, path)
     if found == 0:
-        error = NoSuchCatalogError if len(names) == 1 else NoSuchSchemaError
-        raise error(f"Catalog not found: {names[0]}", error_code=NoSuchCatalogError.error_code)
+        raise NoSuchCatalogError(f"Catalog not found: {names[0]}")
     if found == 1:
         raise NoSuchSchemaError(f"Schema not found: {names[0]}.{names[1]}")
     raise NoSuchTableError(f"Table not found: {'.'.join(names)}")
@@ -124,13 +122,13 @@ def _path(depth: int) -> Select[Any]:
     """One row for any depth, with NULL for securables that do not exist."""
     joined: Any = catalogs
     if depth > 1:
-        named = schemas.c.name == bindparam("schema")
+        named = schemas.c.name_key == bindparam("schema")
         joined = joined.outerjoin(schemas, and_(schemas.c.catalog_id == catalogs.c.id, named))
     if depth > 2:
-        named = tables.c.name == bindparam("table")
+        named = tables.c.name_key == bindparam("table")
         joined = joined.outerjoin(tables, and_(tables.c.schema_id == schemas.c.id, named))
     chosen = select(*_columns(*(catalogs, schemas, tables)[:depth]))
-    return chosen.select_from(joined).where(catalogs.c.name == bindparam("catalog"))
+    return chosen.select_from(joined).where(catalogs.c.name_key == bindparam("catalog"))
 
 
 # Built once, because every request runs these: constructing a statement costs more than running it.

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert,
 
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchCatalogError, NoSuchSchemaError
 from embedded.catalog.api_models import CreateCatalog, CreateSchema, UpdateNamespace
-from embedded.catalog.object_names import storage_location, storage_root
+from embedded.catalog.object_names import folded, storage_location, storage_root
 from embedded.catalog.store import table_store as tables_of
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables
@@ -63,21 +63,21 @@ def create_catalog(tx: Connection, request: CreateCatalog, default_root: str, ow
 def list_catalogs(tx: Connection, after: str, limit: int, seen: ColumnElement[bool]) -> list[Catalog]:
     """At most `limit` catalogs that satisfy `seen` and whose names sort after `after`."""
     rows = tx.execute(select(catalogs).where(catalogs.c.name > after, seen).order_by(catalogs.c.name).limit(limit))
-    return [Catalog(**row) for row in rows.mappings()]
+    return [Catalog(**_own(row)) for row in rows.mappings()]
 
 
 def get_catalog(tx: Connection, name: str) -> Catalog:
     """Raises NoSuchCatalogError."""
-    row = tx.execute(select(catalogs).where(catalogs.c.name == name)).mappings().first()
+    row = tx.execute(select(catalogs).where(catalogs.c.name_key == name)).mappings().first()
     if row is None:
         raise NoSuchCatalogError(f"Catalog not found: {name}")
-    return Catalog(**row)
+    return Catalog(**_own(row))
 
 
 def update_catalog(tx: Connection, name: str, request: UpdateNamespace) -> Catalog:
-    """Change what the request names, and nothing else."""
+    """Change what the request names, and nothing else; empty properties change none, as on the reference server."""
     catalog = get_catalog(tx, name)
-    if request.new_name not in (None, name):
+    if request.new_name and folded(request.new_name) != folded(catalog.name):
         _refuse_taken_catalog(tx, request.new_name)
     tx.execute(update(catalogs).where(catalogs.c.id == catalog.id).values(**_changes(request)))
     return get_catalog(tx, request.new_name or name)
@@ -112,12 +112,9 @@ def list_schemas(tx: Connection, catalog_name: str, after: str, limit: int, seen
 
 
 def get_schema(tx: Connection, catalog_name: str, name: str) -> Schema:
-    """Raises NoSuchSchemaError when either name is unknown, as ManagedTablesSpec.md requires."""
-    try:
-        catalog = get_catalog(tx, catalog_name)
-    except NoSuchCatalogError as error:
-        raise NoSuchSchemaError(error.message, error_code=error.error_code) from error
-    row = tx.execute(select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name == name))
+    """Raises NoSuchCatalogError or NoSuchSchemaError."""
+    catalog = get_catalog(tx, catalog_name)
+    row = tx.execute(select(schemas).where(schemas.c.catalog_id == catalog.id, schemas.c.name_key == name))
     found = row.mappings().first()
     if found is None:
         raise NoSuchSchemaError(f"Schema not found: {catalog_name}.{name}")
@@ -125,9 +122,9 @@ def get_schema(tx: Connection, catalog_name: str, name: str) -> Schema:
 
 
 def update_schema(tx: Connection, catalog_name: str, name: str, request: UpdateNamespace) -> Schema:
-    """Change what the request names, and nothing else."""
+    """Change what the request names, and nothing else; empty properties change none, as on the reference server."""
     schema = get_schema(tx, catalog_name, name)
-    if request.new_name not in (None, name):
+    if request.new_name and folded(request.new_name) != folded(schema.name):
         _refuse_taken_schema(tx, schema.catalog, request.new_name)
     tx.execute(update(schemas).where(schemas.c.id == schema.id).values(**_changes(request)))
     return get_schema(tx, catalog_name, request.new_name or name)
@@ -149,8 +146,9 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
 
 def _insert(tx: Connection, table: Table, request: CreateCatalog, owner: str, **own: str | None) -> None:
     now = now_ms()
-    shared = {"name": request.name, "comment": request.comment, "properties": request.properties or {}, "owner": owner}
-    tx.execute(insert(table).values(id=new_id(), **shared, **own, created_at=now, updated_at=now))
+    named = {"name": request.name, "name_key": request.name, "comment": request.comment}
+    shared = {"properties": request.properties or {}, "owner": owner, "created_at": now, "updated_at": now}
+    tx.execute(insert(table).values(id=new_id(), **named, **shared, **own))
 
 
 def _root(tx: Connection, root: str) -> str:
@@ -160,21 +158,30 @@ def _root(tx: Connection, root: str) -> str:
 
 
 def _schema(row: Any, catalog: Catalog) -> Schema:
-    return Schema(catalog=catalog, **{key: value for key, value in row.items() if key != "catalog_id"})
+    return Schema(catalog=catalog, **_own(row))
+
+
+def _own(row: Any) -> dict[str, Any]:
+    """A row without the columns that only the store needs."""
+    return {key: value for key, value in row.items() if key not in ("catalog_id", "name_key")}
 
 
 def _changes(request: UpdateNamespace) -> dict[str, Any]:
-    changes = request.model_dump(exclude_none=True)
-    if "new_name" in changes:
-        changes["name"] = changes.pop("new_name")
-    return {**changes, "updated_at": now_ms()}
+    changes: dict[str, Any] = {"updated_at": now_ms()}
+    if request.comment is not None:
+        changes["comment"] = request.comment
+    if request.properties:
+        changes["properties"] = request.properties
+    if request.new_name:
+        changes |= {"name": request.new_name, "name_key": request.new_name}
+    return changes
 
 
-def _refuse_taken_catalog(tx: Connection, name: str | None) -> None:
-    if tx.scalar(select(exists().where(catalogs.c.name == name))):
+def _refuse_taken_catalog(tx: Connection, name: str) -> None:
+    if tx.scalar(select(exists().where(catalogs.c.name_key == name))):
         raise AlreadyExistsError(f"Catalog already exists: {name}", error_code="CATALOG_ALREADY_EXISTS")
 
 
-def _refuse_taken_schema(tx: Connection, catalog: Catalog, name: str | None) -> None:
-    if tx.scalar(select(exists().where(schemas.c.catalog_id == catalog.id, schemas.c.name == name))):
+def _refuse_taken_schema(tx: Connection, catalog: Catalog, name: str) -> None:
+    if tx.scalar(select(exists().where(schemas.c.catalog_id == catalog.id, schemas.c.name_key == name))):
         raise AlreadyExistsError(f"Schema already exists: {catalog.name}.{name}", error_code="SCHEMA_ALREADY_EXISTS")

@@ -5,11 +5,20 @@ import secrets
 from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection, delete, exists, insert, or_, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.access_rules import ADMIN
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchPrincipalError
 from embedded.catalog.store.catalog_database import new_id, now_ms
-from embedded.catalog.store.database_schema import catalogs, credentials, principals, schemas, staging_tables, tables
+from embedded.catalog.store.database_schema import (
+    catalogs,
+    credentials,
+    initial_principals,
+    principals,
+    schemas,
+    staging_tables,
+    tables,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,15 @@ def create_principal(tx: Connection, name: str) -> Principal:
     created = Principal(name, new_id(), now_ms())
     tx.execute(insert(principals).values(name=created.name, client_id=created.client_id, created_at=created.created_at))
     return created
+
+
+def create_initial(tx: Connection, name: str) -> bool:
+    """Create a principal of the settings at its first start ever; False later, also when the admin has deleted it."""
+    created = tx.execute(upsert(initial_principals).values(name=name).on_conflict_do_nothing()).rowcount == 1
+    if created and not is_principal(tx, name):
+        create_principal(tx, name)
+        return True
+    return False
 
 
 def list_principals(tx: Connection) -> list[Principal]:

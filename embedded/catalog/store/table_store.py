@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, Select, TableClause, bindparam
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.api_errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
-from embedded.catalog.object_names import check_managed
+from embedded.catalog.object_names import check_managed, folded
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import (
     catalogs,
@@ -36,8 +36,7 @@ class Table:
     data_source_format: str = "DELTA"
     location: str = ""
     comment: str | None = None
-    columns: Json | None = None
-    column_infos: list[Json] | None = None
+    columns: Json = field(default_factory=Json)
     partition_columns: list[str] = field(default_factory=list[str])
     properties: dict[str, str] = field(default_factory=dict[str, str])
     protocol: Json | None = None
@@ -76,14 +75,17 @@ class StagingTable:
 
 
 def _joined() -> Select[Any]:
-    chosen = select(tables, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
+    own = [column for column in tables.c if column is not tables.c.name_key]
+    chosen = select(*own, schemas.c.name.label("schema_name"), catalogs.c.name.label("catalog_name"))
     return chosen.select_from(with_parents(tables))
 
 
 # Built once: constructing these statements costs more than running it.
 _ALL = _joined()
 _NAMED = _ALL.where(
-    catalogs.c.name == bindparam("catalog"), schemas.c.name == bindparam("schema"), tables.c.name == bindparam("table")
+    catalogs.c.name_key == bindparam("catalog"),
+    schemas.c.name_key == bindparam("schema"),
+    tables.c.name_key == bindparam("table"),
 )
 
 
@@ -161,9 +163,11 @@ def replace_table(tx: Connection, table: Table) -> None:
 
 def rename_table(tx: Connection, table: Table, new_name: str) -> None:
     """Raises AlreadyExistsError when the new name is taken."""
-    if new_name != table.name:
+    if folded(new_name) != folded(table.name):
         refuse_taken(tx, table.schema_id, new_name)
-        tx.execute(update(tables).where(tables.c.id == table.id).values(name=new_name, updated_at=now_ms()))
+    if new_name != table.name:
+        named = {"name": new_name, "name_key": new_name, "updated_at": now_ms()}
+        tx.execute(update(tables).where(tables.c.id == table.id).values(**named))
 
 
 def drop_table(tx: Connection, table: Table) -> None:
@@ -199,12 +203,12 @@ def purged(tx: Connection, locations: list[str]) -> None:
 
 def refuse_taken(tx: Connection, schema_id: str, name: str) -> None:
     """Raises AlreadyExistsError when the schema has a table of that name."""
-    if tx.scalar(select(exists().where(tables.c.schema_id == schema_id, tables.c.name == name))):
+    if tx.scalar(select(exists().where(tables.c.schema_id == schema_id, tables.c.name_key == name))):
         raise AlreadyExistsError(f"Table already exists: {name}", error_code="TABLE_ALREADY_EXISTS")
 
 
 def _row(item: Table | StagingTable, layout: TableClause) -> Json:
-    return {column.name: getattr(item, column.name) for column in layout.c}
+    return {column.name: getattr(item, "name" if column.name == "name_key" else column.name) for column in layout.c}
 
 
 def _note_purges(tx: Connection, condition: Any) -> None:

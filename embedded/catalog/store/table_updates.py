@@ -132,10 +132,9 @@ def _with_metadata(table: Table, plan: UpdatePlan) -> Table:
 
 def check_table(table: Table) -> None:
     """Raise InvalidParameterError unless a Delta table's metadata is sound and fulfils its contract."""
-    if table.columns is not None:
-        check_struct(table.columns)
-        clustering = table.domains.get(table_contract.CLUSTERING, {}).get("clusteringColumns", [])
-        check_column_references(table.columns, table.partition_columns, clustering)
+    check_struct(table.columns, delta=table.data_source_format == "DELTA")
+    clustering = table.domains.get(table_contract.CLUSTERING, {}).get("clusteringColumns", [])
+    check_column_references(table.columns, table.partition_columns, clustering)
     if table.protocol is None:
         return
     table_contract.check_protocol(table.protocol)

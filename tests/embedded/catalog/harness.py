@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from databricks.sdk import WorkspaceClient
 
 API = "/api/2.1/unity-catalog"
 READ = ("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA", "SELECT")
@@ -127,6 +128,17 @@ class ClientPrincipal:
         """A new OAuth secret."""
         path = f"/api/2.0/accounts/servicePrincipals/{self.client_id}/credentials/secrets"
         return self.admin.post(self.admin.base_url.join(path), json={}).raise_for_status().json()["secret"]
+
+
+def permissions(workspace: WorkspaceClient, kind: str, name: str, **change: Any) -> dict[str, list[str]]:
+    """The privileges on a securable by principal, after a change if one is given.
+
+    Not by the SDK's own `grants`: it spells them as Databricks does, and leaves out what is spelled as the published API is.
+    """
+    path, changes = f"{API}/permissions/{kind}/{name}", [{"add": [], "remove": []} | change]
+    request = {"method": "PATCH", "body": {"changes": changes}} if change else {"method": "GET"}
+    found = workspace.api_client.do(path=path, **request)["privilege_assignments"]
+    return {one["principal"]: one["privileges"] for one in found}
 
 
 def client_of(url: str, token: str) -> httpx.Client:

@@ -72,7 +72,7 @@ def test_external_use_schema_is_asked_of_engines_and_of_a_tables_owner(local: Lo
     assert _change(local, "ann", f"schema/{lake.catalog}.s", add=["EXTERNAL USE SCHEMA"]) == 200
     assert local.call("bob", "POST", f"{lake.delta}/tables", json=create_body("new", lake.mine)).status_code == 200
     assert local.call("bob", "POST", "/temporary-table-credentials", **vend).status_code == 200
-    assert _change(local, "ann", f"schema/{lake.catalog}.s", remove=["EXTERNAL_USE_SCHEMA"]) == 200
+    assert _change(local, "ann", f"schema/{lake.catalog}.s", remove=["EXTERNAL USE SCHEMA"]) == 200
     assert local.call("bob", "GET", f"{lake.delta}/tables/new").status_code == 403
     assert local.call("ann", "GET", f"{lake.delta}/tables/new").status_code == 200
 

@@ -62,10 +62,16 @@ def test_unknown_paths_and_methods(client: httpx.Client) -> None:
     assert error_of(client.get("/delta/v1/nowhere")) == (404, "NotFoundException")
     assert error_of(client.get(f"{delta('s')}/tables"))[0] == 405
     assert error_of(client.get(f"{delta('nope')}/tables/t")) == (404, "NoSuchSchemaException")
+    missing = delta("s").replace("catalogs/ratify", "catalogs/nope")
+    assert error_of(client.get(f"{missing}/tables/t")) == (404, "NoSuchCatalogException")
+    assert error_of(client.post(f"{missing}/staging-tables", json={"name": "t"})) == (404, "NoSuchCatalogException")
+    asked = {"catalog": "nope", "protocol-versions": "1.0"}
+    assert error_of(client.get("/delta/v1/config", params=asked)) == (404, "NoSuchCatalogException")
 
 
 def test_bodies_are_bounded_and_must_be_json(client: httpx.Client) -> None:
-    assert client.post("/schemas", content=b" " * (10 * 1024 * 1024 + 1)).status_code == 413
+    assert client.post("/schemas", content=b" " * (2 * 1024 * 1024 + 1)).status_code == 413
+    assert client.post("/schemas", content=b" " * (2 * 1024 * 1024)).status_code == 400
     for body in (b"", b"{", b"[]", b'{"name":"\\ud800","catalog_name":"ratify"}', b"[" * 5000):
         answer = client.post("/schemas", content=body)
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_ARGUMENT")

@@ -17,7 +17,8 @@ from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, TableClient,
 NAMES = [
     "ratify", "s", "t", "", " ", ".", "..", "...", "%", "%2e%2e", "a.b", "a/b", "..%2f..%2fetc", "a\\b", "\x00", "t\x00",
     "\n", "'", '"', "`", "--", ";", "'; DROP TABLE tables; --", '" OR 1=1', "a" * 255, "a" * 256, "ü" * 255, "t\u0430ble",
-    "\uff54", "\u202e", "\U0001f4a9", "None", "null", "0", "-1", "{table}", "$(id)", "file:///etc/passwd",
+    "\uff54", "RATIFY", "S", "T", "straße", "STRASSE", "\u202e", "\U0001f4a9", "None", "null", "0", "-1", "{table}", "$(id)",
+    "file:///etc/passwd",
 ]  # fmt: skip
 NUMBERS = [0, -1, 1, 1.5, 10**30, -(10**30), 2**63, 2**63 - 1, -(2**63)]
 LEAVES = st.sampled_from([*NAMES, *NUMBERS, None, True, False, [], {}, [[]], [None], {"": ""}, "x" * 100_000]) | st.text()
@@ -108,6 +109,8 @@ class Target:
         method, route, *_ = draw(st.sampled_from([*ROUTES, *(entry for entry in ROUTES * 3 if entry[0] == "POST")]))
         on_target = draw(st.booleans())
         right = {"catalog": "ratify", "schema": "s", "table": "t", "name": "ratify", "full_name": "ratify.s.t"}
+        if draw(st.booleans()):
+            right = {key: value.upper() for key, value in right.items()}
         path = route
         for name in ("catalog", "schema", "table", "name", "full_name", "table_id"):
             if "{" + name + "}" in route:

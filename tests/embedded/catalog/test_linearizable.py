@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sqlite3 import connect
 
@@ -86,7 +86,9 @@ def run(home: Path, *, seed: int, writers: int, commits: int, kills: int) -> Non
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         table = TableClient.create(client, "s", "t")
     total = writers * commits
-    threads = [threading.Thread(target=write, args=(chaos, table, commits)) for _ in range(writers)]
+    # Every other writer spells the names in another case: it is the same table.
+    shouted = replace(table, path="/T".join(table.path.replace("/s/", "/S/").rsplit("/t", 1)))
+    threads = [threading.Thread(target=write, args=(chaos, one, commits)) for one in [table, shouted] * (writers // 2)]
     for thread in threads:
         thread.start()
     chaos.kill_and_restart(lambda: len(chaos.acknowledged) / total)

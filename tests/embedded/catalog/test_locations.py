@@ -29,6 +29,8 @@ _MANAGED = "file:///lake/__unitystorage/catalogs/c/tables/t"
 @pytest.mark.parametrize(
     ("given_as", "normal"),
     [
+        ("/lake/x", "file:///lake/x"),
+        ("/lake/a b/é/", "file:///lake/a%20b/%C3%A9"),
         ("file:/lake/x", "file:///lake/x"),
         ("file:///lake//x/", "file:///lake/x"),
         ("file:////lake/x", "file:///lake/x"),
@@ -48,7 +50,20 @@ def test_one_spelling_each(given_as: str, normal: str) -> None:
 @pytest.mark.parametrize(
     "location",
     [
-        *("", "/lake/x", "lake/x", "file:lake/x", "file:", "file:///", "file://", "//lake/x"),
+        *(
+            "",
+            "/",
+            "/lake/../x",
+            "/lake/a%20b",
+            "/lake/x?y",
+            "/lake/\x00",
+            "lake/x",
+            "file:lake/x",
+            "file:",
+            "file:///",
+            "file://",
+            "//lake/x",
+        ),
         *("file://host/lake/x", "file://localhost/lake", "file://user@host/x", "file://%2Flake"),
         *("file:///lake/../x", "file:///lake/./x", "file:///lake/..", "file:///lake/%2e%2e/x", "file:///lake/.%2E/x"),
         *("file:///lake/%252e%252e/x", "file:///lake/%25", "file:///lake%2f..%2fx", "file:///lake%2Fx", "file:///a%5cb"),

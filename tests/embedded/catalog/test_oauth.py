@@ -4,16 +4,16 @@ import base64
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.errors import NotFound, PermissionDenied, Unauthenticated
-from databricks.sdk.service.catalog import PermissionsChange, Privilege
 from databricks.sdk.service.iam import ServicePrincipal
 
-from tests.embedded.catalog.harness import API, CatalogProcess, TableClient
+from tests.embedded.catalog.harness import API, CatalogProcess, TableClient, permissions
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,6 @@ def _client(server: CatalogProcess, client_id: str, secret: str) -> WorkspaceCli
     return WorkspaceClient(host=server.url, client_id=client_id, client_secret=secret, auth_type="oauth-m2m")
 
 
-def _grant(admin: WorkspaceClient, kind: str, name: str, principal: str, *add: Privilege) -> None:
-    admin.grants.update(kind, name, changes=[PermissionsChange(principal=principal, add=list(add))])
-
-
 def test_a_client_with_a_secret(
     server: CatalogProcess, admin: WorkspaceClient, principal: ServicePrincipal, schema: str, table: TableClient
 ) -> None:
@@ -42,14 +38,11 @@ def test_a_client_with_a_secret(
     assert list(client.catalogs.list()) == []
     with pytest.raises(PermissionDenied, match="USE CATALOG"):
         client.tables.get(f"ratify.{schema}.t")
-    _grant(admin, "catalog", "ratify", principal.display_name, Privilege.USE_CATALOG)
+    permissions(admin, "catalog", "ratify", principal=principal.display_name, add=["USE CATALOG"])
     # By the application id, which is how Databricks names a service principal.
-    _grant(admin, "schema", f"ratify.{schema}", principal.application_id, Privilege.USE_SCHEMA, Privilege.SELECT)
+    permissions(admin, "schema", f"ratify.{schema}", principal=principal.application_id, add=["USE SCHEMA", "SELECT"])
     assert client.tables.get(f"ratify.{schema}.t").table_id == table.table_id
-    shown = client.grants.get("schema", f"ratify.{schema}").privilege_assignments
-    assert [(item.principal, item.privileges) for item in shown] == [
-        (principal.display_name, [Privilege.SELECT, Privilege.USE_SCHEMA])
-    ]
+    assert permissions(client, "schema", f"ratify.{schema}") == {principal.display_name: ["SELECT", "USE SCHEMA"]}
     with pytest.raises(PermissionDenied):
         list(client.service_principals.list())
 
@@ -133,6 +126,25 @@ def test_what_the_token_endpoint_refuses(
         assert ("WWW-Authenticate" in answer.headers) == (status == 401)
 
 
+PUBLIC = ("/", "/health", "/.well-known/databricks-config", "/oidc/.well-known/oauth-authorization-server", "/oidc/v1/token")
+
+
+def _resident(server: CatalogProcess) -> int:
+    """The memory that a server holds, in bytes."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+@pytest.mark.parametrize("path", [*PUBLIC, f"{API}/schemas"])
+def test_who_has_no_token_sends_little(server: CatalogProcess, path: str) -> None:
+    before = _resident(server)
+    for content in (b"a=b&" * 2_500_000, (b"a=b&" * 1000 for _ in range(2500))):
+        with suppress(httpx.WriteError):  # It may close the connection before it has read the rest.
+            answer = httpx.post(f"{server.url}{path}", content=content)
+            assert answer.status_code in ({413} if path.endswith("token") else {401, 405})
+    assert _resident(server) - before < 8 * 2**20
+
+
 @pytest.fixture
 def short_lived(tmp_path: Path) -> Iterator[CatalogProcess]:
     started = CatalogProcess.start(
@@ -163,20 +175,29 @@ def test_principals_of_the_settings_keep_what_the_admin_changed(short_lived: Cat
     assert token_file.stat().st_mode & 0o777 == 0o600
     admin = WorkspaceClient(host=short_lived.url, token=short_lived.token, auth_type="pat")
     for kind, name, privileges in (
-        ("catalog", "ratify", [Privilege.SELECT, Privilege.USE_CATALOG]),
-        ("metastore", "any", [Privilege.CREATE_CATALOG]),
+        ("catalog", "ratify", ["SELECT", "USE CATALOG"]),
+        ("metastore", "any", ["CREATE CATALOG"]),
     ):
-        [assigned] = admin.grants.get(kind, name).privilege_assignments
-        assert (assigned.principal, assigned.privileges) == ("etl", privileges)
-    admin.grants.update("catalog", "ratify", changes=[PermissionsChange(principal="etl", remove=[Privilege.SELECT])])
+        assert permissions(admin, kind, name) == {"etl": privileges}
+    permissions(admin, "catalog", "ratify", principal="etl", remove=["SELECT"])
     assert short_lived.stop() == 0
     again = CatalogProcess.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
     etl = WorkspaceClient(host=again.url, token=token_file.read_text().strip(), auth_type="pat")
-    [assigned] = etl.grants.get("catalog", "ratify").privilege_assignments
-    assert assigned.privileges == [Privilege.USE_CATALOG]
+    assert permissions(etl, "catalog", "ratify") == {"etl": ["USE CATALOG"]}
     admin = WorkspaceClient(host=again.url, token=again.token, auth_type="pat")
     admin.service_principals.delete(next(iter(admin.service_principals.list())).id)
     with pytest.raises(Unauthenticated):
         list(etl.catalogs.list())
+    assert again.stop() == 0
+    again = CatalogProcess.start(tmp_path, principals={"etl": ["USE_CATALOG", "SELECT"]})
+    etl = WorkspaceClient(host=again.url, token=token_file.read_text().strip(), auth_type="pat")
+    admin = WorkspaceClient(host=again.url, token=again.token, auth_type="pat")
+    assert list(admin.service_principals.list()) == []
+    assert permissions(admin, "catalog", "ratify") == {}
+    with pytest.raises(Unauthenticated):
+        list(etl.catalogs.list())
+    # Only by this command, and without its grants.
+    admin.service_principals.create(display_name="etl")
+    assert list(etl.catalogs.list()) == []
     assert again.stop() == 0
     short_lived.process = CatalogProcess.start(tmp_path).process

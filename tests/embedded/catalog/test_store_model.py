@@ -38,7 +38,8 @@ def few_unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_updates, "_MAX_UNPUBLISHED_COMMITS", UNPUBLISHED)
 
 
-NAMES = st.sampled_from(["a", "b"])
+# Names that differ only in case are one name.
+NAMES = st.sampled_from(["a", "A", "straße", "STRASSE", "b"])
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Modelled:
     """What a table should be."""
 
     id: str
+    name: str = ""
     files: dict[int, str] = field(default_factory=dict[int, str])
     published: int = 0
     properties: dict[str, str] = field(default_factory=dict[str, str])
@@ -79,17 +81,24 @@ class CatalogMachine(RuleBasedStateMachine):
             shutil.rmtree(self.home)
 
     def update(self, name: str, *actions: dict[str, Any], etag: str | None = None, table_id: str | None = None) -> None:
-        known = self.model.get(name)
+        known = self.known(name)
         uuid_ = table_id or (known.id if known else str(uuid.uuid4()))
         requirements: list[dict[str, Any]] = [{"type": "assert-table-uuid", "uuid": uuid_}]
         requirements += [{"type": "assert-etag", "etag": etag}] if etag else []
         request = UpdateTable.model_validate_json(json.dumps({"requirements": requirements, "updates": actions}))
         with self.store.write() as tx:
-            table_updates.update_table(tx, ("c", "s", name), request)
+            table_updates.update_table(tx, (*self.spelled("c", "s", like=name), name), request)
+
+    def known(self, name: str) -> Modelled | None:
+        return self.model.get(name.casefold())
+
+    def spelled(self, *names: str, like: str) -> tuple[str, ...]:
+        """The names of the parents in the case in which the table's name is written."""
+        return tuple(name.upper() if like.isupper() else name for name in names)
 
     def expect(self, error: type[Exception] | None, name: str, *actions: dict[str, Any], **more: Any) -> bool:
         """Send an update; return whether it was to succeed."""
-        wanted = NoSuchTableError if name not in self.model else error
+        wanted = error if self.known(name) else NoSuchTableError
         if wanted is None:
             self.update(name, *actions, **more)
             return True
@@ -100,7 +109,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def create(self, name: str) -> None:
         try:
             with self.store.write() as tx:
-                schema = namespace_store.get_schema(tx, "c", "s")
+                schema = namespace_store.get_schema(tx, *self.spelled("c", "s", like=name))
                 staging = table_creation.create_staging_table(tx, schema, name, "admin")
                 body = {
                     "name": name,
@@ -116,10 +125,10 @@ class CatalogMachine(RuleBasedStateMachine):
                     tx, schema, CreateDeltaTable.model_validate_json(json.dumps(body)), "admin"
                 )
         except AlreadyExistsError:
-            assert name in self.model
+            assert self.known(name)
         else:
-            assert name not in self.model
-            self.model[name] = Modelled(staging.id)
+            assert not self.known(name)
+            self.model[name.casefold()] = Modelled(staging.id, name)
 
     @rule(name=NAMES)
     def create_again(self, name: str) -> None:
@@ -127,27 +136,30 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def drop(self, name: str) -> None:
-        if name in self.model:
+        if self.known(name):
             with self.store.write() as tx:
-                table_store.drop_table(tx, table_store.get_table(tx, "c", "s", name))
-            del self.model[name]
+                table_store.drop_table(tx, table_store.get_table(tx, *self.spelled("c", "s", like=name), name))
+            del self.model[name.casefold()]
 
     @rule(name=NAMES, new_name=NAMES)
     def rename(self, name: str, new_name: str) -> None:
-        if name not in self.model:
+        renamed = self.known(name)
+        if renamed is None:
             return
         try:
             with self.store.write() as tx:
                 table_store.rename_table(tx, table_store.get_table(tx, "c", "s", name), new_name)
         except AlreadyExistsError:
-            assert new_name in self.model
-            assert new_name != name
+            assert self.known(new_name)
+            assert self.known(new_name) is not renamed
         else:
-            self.model[new_name] = self.model.pop(name)
+            del self.model[name.casefold()]
+            renamed.name = new_name
+            self.model[new_name.casefold()] = renamed
 
     @rule(name=NAMES, ahead=st.sampled_from([1, 1, 1, 2, 0, -1]), value=st.none() | st.sampled_from(["x", "y"]))
     def commit(self, name: str, ahead: int, value: str | None) -> None:
-        known = self.model.get(name, Modelled(""))
+        known = self.known(name) or Modelled("")
         version = max(1, known.latest + ahead)
         full = known.latest - known.published >= UNPUBLISHED
         error = None if version == known.latest + 1 else CommitVersionConflictError
@@ -161,13 +173,14 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES, data=st.data())
     def replay(self, name: str, data: st.DataObject) -> None:
         """A commit whose answer was lost is proposed again: it succeeds, and changes nothing."""
-        if name in self.model and self.model[name].files:
-            version, file_name = data.draw(st.sampled_from(sorted(self.model[name].files.items())))
+        known = self.known(name)
+        if known and known.files:
+            version, file_name = data.draw(st.sampled_from(sorted(known.files.items())))
             self.update(name, add_commit(version, file_name))
 
     @rule(name=NAMES, version=st.integers(0, 12))
     def publish(self, name: str, version: int) -> None:
-        known = self.model.get(name, Modelled(""))
+        known = self.known(name) or Modelled("")
         if self.expect(InvalidParameterError if version > known.latest else None, name, published(version)):
             known.published = max(known.published, version)
 
@@ -176,7 +189,7 @@ class CatalogMachine(RuleBasedStateMachine):
         return name, self.etag(name)
 
     def etag(self, name: str) -> str:
-        if name not in self.model:
+        if not self.known(name):
             return "etag-none"
         with self.store.read() as tx:
             return table_store.get_table(tx, "c", "s", name).etag
@@ -186,7 +199,7 @@ class CatalogMachine(RuleBasedStateMachine):
         name, etag = seen
         wanted = None if etag == self.etag(name) else UpdateRequirementConflictError
         if self.expect(wanted, name, {"action": "set-properties", "updates": {"note": value}}, etag=etag):
-            self.model[name].properties["note"] = value
+            self.model[name.casefold()].properties["note"] = value
 
     @rule(name=NAMES)
     def write_to_a_table_that_was_recreated(self, name: str) -> None:
@@ -203,9 +216,13 @@ class CatalogMachine(RuleBasedStateMachine):
             return
         with self.store.read() as tx:
             schema = namespace_store.get_schema(tx, "c", "s")
-            assert [table.name for table in table_store.list_tables(tx, schema.id, "", 100, true())] == sorted(self.model)
-            for name, known in self.model.items():
-                body = load_response(table_updates.load(tx, table_store.get_table(tx, "c", "s", name)))
+            assert [table.name for table in table_store.list_tables(tx, schema.id, "", 100, true())] == sorted(
+                known.name for known in self.model.values()
+            )
+            for known in self.model.values():
+                shouted = table_store.get_table(tx, "C", "S", known.name.upper())
+                assert (shouted.full_name, shouted.id) == (f"c.s.{known.name}", known.id)
+                body = load_response(table_updates.load(tx, shouted))
                 assert body["metadata"]["table-uuid"] == known.id
                 assert body["latest-table-version"] == known.latest
                 waiting = {commit["version"]: commit["file-name"] for commit in body["commits"]}

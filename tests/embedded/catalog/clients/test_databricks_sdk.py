@@ -29,7 +29,7 @@ from databricks.sdk.service.catalog import (
     TableType,
 )
 
-from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive
+from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, permissions
 
 
 def workspace_of(server: CatalogProcess, token: str) -> WorkspaceClient:
@@ -170,11 +170,9 @@ def test_the_creator_of_a_schema_grants_what_is_in_it(
     assert mine.schemas.create(f"{schema}_own", "ratify").owner == owner.name
     with pytest.raises(PermissionDenied, match="USE SCHEMA"):
         others.schemas.get(theirs)
-    use = PermissionsChange(add=[Privilege.USE_SCHEMA], principal=other.name)
-    [assigned] = mine.grants.update("schema", theirs, changes=[use]).privilege_assignments
-    assert (assigned.principal, assigned.privileges) == (other.name, [Privilege.USE_SCHEMA])
+    assert permissions(mine, "schema", theirs, principal=other.name, add=["USE SCHEMA"]) == {other.name: ["USE SCHEMA"]}
     assert others.schemas.get(theirs).owner == owner.name
-    mine.grants.update("schema", theirs, changes=[PermissionsChange(remove=[Privilege.USE_SCHEMA], principal=other.name)])
+    permissions(mine, "schema", theirs, principal=other.name, remove=["USE SCHEMA"])
     with pytest.raises(PermissionDenied, match="USE SCHEMA"):
         others.schemas.get(theirs)
 
@@ -228,3 +226,20 @@ def test_what_the_server_does_not_have_it_says_and_does_not_call_missing(
     with pytest.raises(BadRequest, match="owner: Extra inputs are not permitted"):
         workspace.schemas.update(f"ratify.{schema}", owner="me")
     assert workspace.tables.get(f"ratify.{schema}.t").owner == "admin"
+
+
+def test_privileges_are_spelled_as_the_published_api_spells_them(
+    workspace: WorkspaceClient, client: httpx.Client, schema: str
+) -> None:
+    """So the SDK can grant those of one word only, and leaves the others out of what it reads."""
+    principal, name = ClientPrincipal.create(client), f"ratify.{schema}"
+    one_word = PermissionsChange(principal=principal.name, add=[Privilege.SELECT])
+    [assigned] = workspace.grants.update("schema", name, changes=[one_word]).privilege_assignments
+    assert assigned.privileges == [Privilege.SELECT]
+    two_words = PermissionsChange(principal=principal.name, add=[Privilege.USE_SCHEMA])
+    with pytest.raises(BadRequest, match="USE_SCHEMA cannot be granted on a schema"):
+        workspace.grants.update("schema", name, changes=[two_words])
+    permissions(workspace, "schema", name, principal=principal.name, add=["USE SCHEMA"])
+    assert permissions(workspace, "schema", name) == {principal.name: ["SELECT", "USE SCHEMA"]}
+    [assigned] = workspace.grants.get("schema", name).privilege_assignments
+    assert assigned.privileges == [Privilege.SELECT]

@@ -253,3 +253,14 @@ def test_what_is_not_there(
     engine.attach(server.token, schema, catalog="nope")
     with pytest.raises(duckdb.IOException, match=r"(?s)404.*Catalog not found: nope"):
         engine.rows(schema)
+
+
+def test_nobody_puts_a_schema_beside_that_of_others(engine: DuckDBClient, client: httpx.Client, schema: str) -> None:
+    """To DuckDB the two would be one schema, with the rows of whoever made the second."""
+    engine.run(f"INSERT INTO uc.{schema}.t VALUES (1, 'true')")
+    eve = ClientPrincipal.create(client, "USE CATALOG", "CREATE SCHEMA")
+    headers = {"Authorization": f"Bearer {eve.token()}"}
+    forged = {"name": schema.upper(), "catalog_name": "ratify"}
+    assert client.post("/schemas", json=forged, headers=headers).status_code == 409
+    engine.attach_again()
+    assert engine.rows(schema) == [(1, "true")]

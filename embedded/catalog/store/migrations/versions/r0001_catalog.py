@@ -11,13 +11,14 @@ down_revision = None
 _LAYOUT = (
     "metastore (id VARCHAR NOT NULL PRIMARY KEY)",
     """catalogs (
-        id VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL UNIQUE, comment TEXT, properties JSON NOT NULL,
-        storage_root VARCHAR NOT NULL, owner VARCHAR NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+        id VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL, name_key VARCHAR NOT NULL UNIQUE, comment TEXT,
+        properties JSON NOT NULL, storage_root VARCHAR NOT NULL, owner VARCHAR NOT NULL, created_at BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL
     )""",
     """schemas (
         id VARCHAR NOT NULL PRIMARY KEY, catalog_id VARCHAR NOT NULL REFERENCES catalogs (id), name VARCHAR NOT NULL,
-        comment TEXT, properties JSON NOT NULL, storage_root VARCHAR, owner VARCHAR NOT NULL,
-        created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, UNIQUE (catalog_id, name)
+        name_key VARCHAR NOT NULL, comment TEXT, properties JSON NOT NULL, storage_root VARCHAR, owner VARCHAR NOT NULL,
+        created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, UNIQUE (catalog_id, name_key)
     )""",
     """staging_tables (
         id VARCHAR NOT NULL PRIMARY KEY, schema_id VARCHAR NOT NULL, name VARCHAR NOT NULL,
@@ -26,11 +27,12 @@ _LAYOUT = (
     )""",
     """tables (
         id VARCHAR NOT NULL PRIMARY KEY, schema_id VARCHAR NOT NULL REFERENCES schemas (id), name VARCHAR NOT NULL,
-        table_type VARCHAR NOT NULL, data_source_format VARCHAR NOT NULL, location VARCHAR NOT NULL, comment TEXT,
-        columns JSON, column_infos JSON, partition_columns JSON NOT NULL, properties JSON NOT NULL, protocol JSON,
+        name_key VARCHAR NOT NULL, table_type VARCHAR NOT NULL, data_source_format VARCHAR NOT NULL,
+        location VARCHAR NOT NULL, comment TEXT,
+        columns JSON NOT NULL, partition_columns JSON NOT NULL, properties JSON NOT NULL, protocol JSON,
         domains JSON NOT NULL, etag VARCHAR NOT NULL, latest_version BIGINT, backfilled_version BIGINT,
         last_update_version BIGINT, last_commit_timestamp BIGINT, owner VARCHAR NOT NULL, created_at BIGINT NOT NULL,
-        updated_at BIGINT NOT NULL, UNIQUE (schema_id, name)
+        updated_at BIGINT NOT NULL, UNIQUE (schema_id, name_key)
     )""",
     """commits (
         table_id VARCHAR NOT NULL, version BIGINT NOT NULL, timestamp BIGINT NOT NULL, file_name VARCHAR NOT NULL,
@@ -41,6 +43,7 @@ _LAYOUT = (
     """principals (
         name VARCHAR NOT NULL PRIMARY KEY, client_id VARCHAR NOT NULL UNIQUE, created_at BIGINT NOT NULL
     )""",
+    "initial_principals (name VARCHAR NOT NULL PRIMARY KEY)",
     """credentials (
         id VARCHAR NOT NULL PRIMARY KEY, principal VARCHAR NOT NULL, kind VARCHAR NOT NULL,
         digest VARCHAR NOT NULL UNIQUE, comment TEXT, created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL,

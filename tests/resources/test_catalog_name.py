@@ -1,0 +1,54 @@
+"""A catalog whose name has to be quoted in SQL, as `my-lake`: both engines create, write and read its tables."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from embedded.stack_state import StackState
+from resources.declarations import Engine
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import table_name
+from tests.resources.lakehouse import Lakehouse, another_catalog, append, pairs
+
+NAME = "my-lake"
+
+
+def test_only_what_needs_it_is_quoted() -> None:
+    assert table_name("ratify.bronze.t") == "ratify.bronze.t"
+    assert table_name("my-lake.bronze.t") == "`my-lake`.bronze.t"
+    assert table_name("1`2.bronze.größe") == "`1``2`.bronze.`größe`"
+
+
+@pytest.fixture
+def hyphened(lake: Lakehouse, stack: StackState) -> Iterator[tuple[Spark, DuckDB]]:
+    catalog = another_catalog(stack, name=NAME)
+    if NAME not in {found.name for found in catalog.client.catalogs.list()}:
+        catalog.client.catalogs.create(NAME)
+    assert stack.spark is not None
+    spark, duckdb = Spark(catalog=catalog, remote=stack.spark.remote), DuckDB(catalog=catalog)
+    # A session of its own: Spark's builder gives every resource of this process the same one.
+    spark._session = SparkSession.builder.remote(stack.spark.remote).create()
+    token = stack.catalog.token_file.read_text().strip()
+    for key, value in (("", "io.unitycatalog.spark.UCSingleCatalog"), (".uri", stack.catalog.url), (".token", token)):
+        spark.session.conf.set(f"spark.sql.catalog.{NAME}{key}", value)
+    yield spark, duckdb
+    duckdb.close()
+    spark.close()
+
+
+@pytest.mark.stack
+def test_both_engines_write_and_read(hyphened: tuple[Spark, DuckDB]) -> None:
+    spark, duckdb = hyphened
+    appended, mirrored = pairs(), pairs(Engine.SPARK, keys=("id",))
+    assert [spark.ensure_table(table) for table in (appended, mirrored, appended)] == [True, True, False]
+    append(duckdb, appended, "SELECT 1::BIGINT AS id, 'a' AS v", "load-1")
+    assert spark.count(appended) == spark.count(appended, 1) == 1
+    written = spark.mirror(mirrored, lambda: spark.table(appended))
+    assert (written.version, written.rows) == (1, 1)
+    assert spark.history(spark.full_name(mirrored))[0].operation == "MERGE"
+    with duckdb.session() as session:
+        assert session.rows(f"SELECT id, v FROM uc.{mirrored.layer}.{mirrored.name}") == [(1, "a")]
+    assert spark.truncate(spark.full_name(mirrored)) is not None
+    assert spark.count(mirrored) == 0
