@@ -34,6 +34,6 @@ def read_input(spark: Spark, table: TableDeclaration) -> "DataFrame":
     text = Template(_SQL.read_text()).substitute(
         bronze=spark.full_name(table),
         ledger=spark.full_name(LANDED_FILES),
-        table_name=literal(f"{table.layer}.{table.name}"),
+        table_id=literal(spark.catalog.table(table.full_name(spark.catalog.connection.name)).table_id or ""),
     )
     return spark.sql(text)

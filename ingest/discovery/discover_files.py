@@ -18,7 +18,7 @@ from ingest.discovery.file_index import LAST, FileIndex, ListingProgress, Look
 from ingest.discovery.notifications import BadMessage, Message, Queue, created, keep_bad_message, landing_path
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.ledger_queries import settled
+from ingest.ledger.ledger_queries import table_entries
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import TerminalError
 from resources.landing.file_listing import is_data
@@ -123,7 +123,8 @@ def drop_settled(index: FileIndex, duckdb: DuckDB, sources: Iterable[Source]) ->
             duckdb.catalog.table(LANDED_FILES.full_name(duckdb.catalog.connection.name))
             with duckdb.session() as session:
                 for source, files in found:
-                    index.drop(settled(session, source, files))
+                    entries = table_entries(session, source, [file.path for file in files])
+                    index.drop(entries.settled(files))
     except TerminalError as error:
         # Without a ledger nothing is settled; runs report what else is wrong better than a sensor.
         _log.info("all files count as new: %s", error)
