@@ -10,7 +10,6 @@ is asked.
 
 import datetime as dt
 import logging
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from resources.duckdb.group_commit import Ratified, Staged
 from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.errors import AlreadyLoaded, BadFile, TableMissing, UnsafeTable
 from resources.landing.landing_zone import LandedFile, LandingZone
+from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     """
     now = dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
-    with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
-        batch = _Batch(session, landing, source, load, Path(folder))
+    with scratch_folder() as folder, duckdb.session() as session:
+        batch = _Batch(session, landing, source, load, folder)
         outcomes, version = batch.commit(_without_repeats([batch.parse(file) for file in files]))
         record(session, source.table_name, outcomes, now)
     return BatchOutcome(load.batch_id, tuple(outcomes), version)
@@ -104,9 +104,9 @@ def ensure_inferred(
     try:
         spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
     except TableMissing:
-        with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
+        with scratch_folder() as folder, duckdb.session() as session:
             for file in files:
-                fetched = landing.fetch(file.path, Path(folder))
+                fetched = landing.fetch(file.path, folder)
                 with suppress(BadFile):
                     columns = infer(session.con, source, file.path, fetched.local)
                     return spark.ensure_table(source.inferred_table(columns))
