@@ -22,6 +22,7 @@ from ingest.formats import inferred_columns, parse_file
 from ingest.formats.parse_file import Load, Parsed
 from resources.declarations import Column
 from resources.errors import BadFile, RatifyError, TransientError
+from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Pa
     """
     if source.format_of(file) is not Format.PARQUET:
         return inferred_columns.infer(con, source, file, local)
-    with tempfile.TemporaryDirectory(prefix="ratify-parsing-") as folder:
-        return _parser.call(con, file, folder, inferred_columns.infer, (source, file, local.absolute()))
+    with scratch_folder() as folder:
+        return _parser.call(con, file, str(folder), inferred_columns.infer, (source, file, local.absolute()))
 
 
 class _Parser:

@@ -7,7 +7,6 @@ or by however many writers at once. App ids expire, so that a commit costs the s
 """
 
 import datetime as dt
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.errors import BadFile, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
+from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     """
     now = dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
-    with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
-        batch = _Batch(session, landing, source, load, Path(folder))
+    with scratch_folder() as folder, duckdb.session() as session:
+        batch = _Batch(session, landing, source, load, folder)
         parsed = [batch.parse(file) for file in files]
         ledger = FileLedger(session, session.log(source.table), source.table_name)
         commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed)
@@ -99,9 +99,9 @@ def ensure_inferred(
     try:
         spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
     except TableMissing:
-        with tempfile.TemporaryDirectory(prefix="ratify-") as folder, duckdb.session() as session:
+        with scratch_folder() as folder, duckdb.session() as session:
             for file in files:
-                fetched = landing.fetch(file.path, Path(folder))
+                fetched = landing.fetch(file.path, folder)
                 with suppress(BadFile):
                     columns = infer(session.con, source, file.path, fetched.local)
                     return spark.ensure_table(source.inferred_table(columns))
