@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit
 
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.stack
 ANSWERS: tuple[Answer, ...] = (200, 401, 403, 404, 409, 429, 500, 502, 503, CUT, TIME_OUT)
 SENDS = ("first", "second", "all")
 PATIENCE = (1, 120)
+THREADS = 8
 Rows = list[tuple[object, ...]]
 
 
@@ -110,19 +112,18 @@ class FaultyCommit:
 class FaultyWriter:
     """A writer behind a faulty network, and a reader beside it."""
 
-    def __init__(self, lake: Lakehouse, network: FaultyNetwork, answer: Answer, patience: int) -> None:
+    def __init__(self, lake: Lakehouse, reader: DuckDB, network: FaultyNetwork, answer: Answer, patience: int) -> None:
         self._lake = lake
+        self._reader = reader
         self._network = network
         token = lake.stack.catalog.token_file.read_text().strip()
         timeout = 1.5 if answer == TIME_OUT else 30
         catalog = UnityCatalog(host=network.url, token=token, retry_seconds=60, timeout_seconds=timeout)
         self._duckdb = DuckDB(catalog=catalog, attempts=2, commit_patience=patience, threads=1)
-        self._reader = lake.another_duckdb(threads=1)
         self._client = client_of(lake.stack.catalog.url, token)
 
     def close(self) -> None:
         self._duckdb.close()
-        self._reader.close()
         self._client.close()
 
     def check(self, case: FaultyCommit) -> TableDeclaration:
@@ -170,9 +171,9 @@ class FaultyWriter:
 
 
 @contextmanager
-def writer(lake: Lakehouse, answer: Answer, patience: int) -> Generator[FaultyWriter]:
+def writer(lake: Lakehouse, reader: DuckDB, answer: Answer, patience: int) -> Generator[FaultyWriter]:
     with faulty_network(lake.stack.catalog.url) as network:
-        made = FaultyWriter(lake, network, answer, patience)
+        made = FaultyWriter(lake, reader, network, answer, patience)
         try:
             yield made
         finally:
@@ -184,19 +185,27 @@ def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) ->
 
     def group(answer: Answer, moment: Moment, patience: int) -> list[tuple[FaultyCommit, TableDeclaration | Exception]]:
         done = list[tuple[FaultyCommit, TableDeclaration | Exception]]()
-        with writer(lake, answer, patience) as one:
+        reader = readers.get()
+        with writer(lake, reader, answer, patience) as one:
             for case in cases:
                 if (case.answer, case.moment, case.patience) == (answer, moment, patience):
                     try:
                         done.append((case, one.check(case)))
                     except Exception as error:  # noqa: BLE001 all that fail are shown together
                         done.append((case, error))
+        readers.put(reader)
         return done
 
+    # One a thread, because each loads DuckDB's extensions.
+    readers = SimpleQueue[DuckDB]()
+    for _ in range(THREADS):
+        readers.put(lake.another_duckdb(threads=1))
     # Those that wait longest go first.
     groups = [*product(ANSWERS[::-1], Moment, PATIENCE)]
-    with ThreadPoolExecutor(12) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         done = [pair for pairs_ in pool.map(lambda each: group(*each), groups) for pair in pairs_]
+    for _ in range(THREADS):
+        readers.get().close()
     assert len(done) == len(cases)
     failed = [f"{case}: {type(end).__name__}: {end}" for case, end in done if isinstance(end, Exception)]
     assert not failed, "\n".join([f"{len(failed)} of {len(cases)} fail", *failed])
