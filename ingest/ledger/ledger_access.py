@@ -40,7 +40,7 @@ class FileLedger:
         self._log = log
         self._table_name = table_name
         self.table_id = log.refresh().uuid
-        self._read_to = -1
+        self._read_to = self._held_at = -1
 
     def held(self, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
         """Return what the table holds of these paths and these contents, at the latest version that its log has seen.
@@ -49,6 +49,7 @@ class FileLedger:
             As `record`.
         """
         self.record([])
+        self._held_at = self._log.version
         with LedgerIndex.opened(self._session) as index:
             return HeldContents(index.held(self.table_id, paths, sha256s))
 
@@ -63,11 +64,10 @@ class FileLedger:
         Raises:
             LedgerIncomplete: nobody has committed anything that the ledger did not know.
         """
-        before = self._log.version
         self.refresh()
         known = {load for load in refused.loads for sha256 in contents([load]) if held.holder(sha256)}
         known |= {load for load in refused.loads if any(load == path_load(entry.path) for entry in held)}
-        if self._log.version == before and not known.issuperset(refused.loads):
+        if self._log.version == self._held_at and not known.issuperset(refused.loads):
             raise LedgerIncomplete(
                 f"{refused.table} holds loads that {LANDED_FILES.layer}.{LANDED_FILES.name} does not know, and its log no "
                 f"longer says whose they are: {', '.join(refused.loads[:3])}. Restore the ledger to an earlier version, or "

@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(dir=self.home))
         self.zone = LandingZone(url=str(self.root))
         self.dialect = ","
-        self.shift = 0
+        self.shift, self.machine = 0, "machine"
         self.landed: dict[str, LandedVersion] = {}
         self.clean = [True, True]
         base = new_source("carrier", "name")
@@ -175,6 +175,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """An engine of a process that has just started, on a machine whose clock is wrong, and which forgets what it may."""
         clock = SimpleNamespace(time=lambda: time.time() + self.shift)
         duckdb = DuckDB(catalog=UnityCatalog(host=self.server.url, token=self.server.token), threads=1)
+        duckdb._home = self.home / self.machine
         forgetful = partialmethod(SnapshotState.__init__, forget_at=0)
         try:
             with (
@@ -260,11 +261,12 @@ class LedgerMachine(RuleBasedStateMachine):
                 for _ in range(passed["commits"]):
                     next(steps)
                 others, ahead = race
-                shift, self.shift = self.shift, ahead
+                self.shift, shift = ahead, self.shift
+                # On another machine: here, the writer that holds the lock would commit for both.
+                self.machine = "other machine"
                 self.clean[n] = True
                 self.load(n, others, None)
-                self.shift = shift
-                passed["stepped"] = passed["commits"]
+                self.shift, self.machine = shift, "machine"
 
             with dying_at(seam, number, source.table.name, meanwhile if race else None) as passed:
                 try:
