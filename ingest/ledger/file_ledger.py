@@ -1,7 +1,7 @@
 """The ledger of landed files: what became of each file. This package alone reads and writes `ops.landed_files`.
 
-An entry is known by its bronze table (by the table's id: one that is dropped and created again begins anew), the file's path
-and the SHA-256 of its bytes. Its state is one of `Status`. The rules:
+An entry is known by its bronze table (by its id: after a table is dropped and created again, all of its files are waiting),
+the file's path and the SHA-256 of its bytes. Its state is one of `Status`. The rules:
 
 - Order is that of the bronze table's versions. No rule reads a clock or a file's time.
 - The commit that brings rows records whose they are (`committed_files`), so rows and record are ratified together. Entries

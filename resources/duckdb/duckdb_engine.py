@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -67,7 +67,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     _con: Any = PrivateAttr(default=None)
     _extended: bool = PrivateAttr(default=False)
-    _home: Path | None = PrivateAttr(default=None)
     _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -99,12 +98,10 @@ class DuckDB(dg.ConfigurableResource[Any]):
         """Region of the object store behind the catalog."""
         return Settings().ratify_s3_region or "us-east-1"
 
-    @property
+    @cached_property
     def home(self) -> Path:
         """Folder of the state, read from the environment once: that takes longer than many a query."""
-        if self._home is None:
-            self._home = Settings().home
-        return self._home
+        return Settings().home
 
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""
@@ -119,12 +116,11 @@ class DuckDB(dg.ConfigurableResource[Any]):
         import duckdb
 
         self.catalog.default_schema()
-        settings = Settings()
         config: dict[str, str | bool | int | float | list[str]] = {
             # Landed and staged files are read once: a cache of them would only use memory.
             "enable_external_file_cache": False,
-            "extension_directory": str(settings.duckdb_extensions),
-            "temp_directory": str(settings.home / "duckdb" / "temp"),
+            "extension_directory": str(Settings().duckdb_extensions),
+            "temp_directory": str(self.home / "duckdb" / "temp"),
         }
         if self.memory_limit:
             config["memory_limit"] = self.memory_limit
@@ -150,20 +146,15 @@ class DuckDBSession:
 
     def __init__(self, con: "DuckDBPyConnection", engine: DuckDB) -> None:
         self.con = con
+        self.home = engine.home
         self._engine = engine
         self._catalog = engine.catalog
         self._attached = False
         self._token = ""
 
-    @property
-    def home(self) -> Path:
-        """Folder of the state."""
-        return self._engine.home
-
     def attach(self) -> None:
         """Attach the catalog, again if it is attached: the only way to see other writers' commits."""
         to = self._catalog.connection
-        name = to.name
         schema = literal(self._catalog.default_schema())
         self._engine.load_extensions(self.con)
         self._detach()
@@ -173,8 +164,8 @@ class DuckDBSession:
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
             f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
         )
-        with translating(f"attach the catalog {name}"):
-            self.con.execute(f"ATTACH {literal(name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
+        with translating(f"attach the catalog {to.name}"):
+            self.con.execute(f"ATTACH {literal(to.name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
         self._attached = True
 
     def close(self) -> None:
@@ -235,16 +226,13 @@ class DuckDBSession:
             log.commit(lambda snapshot: columns_added(snapshot, columns))
         return self.columns(declaration)
 
-    def append(
-        self, declaration: TableDeclaration, select: str, loads: Sequence[str], withdrawn: Sequence[str] = ()
-    ) -> Ratified:
+    def append(self, declaration: TableDeclaration, select: str, loads: Sequence[str]) -> Ratified:
         """Append the rows of a query to a table in one version, exactly once for each load.
 
         Args:
             declaration: The table. The query returns its columns in table order.
             select: The query. It reads tables of the catalog only after `attach`, or after `rows` has read some.
             loads: Ids of what is loaded, at least one; each becomes a Delta `txn` app id.
-            withdrawn: Ids of loads whose rows are no longer in the table; this commit marks them as withdrawn.
 
         Raises:
             AlreadyLoaded: the table holds one of the loads; nothing was committed.
@@ -255,7 +243,7 @@ class DuckDBSession:
         """
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
-            return self.commit_staged(declaration, replace(staged, withdrawn=tuple(withdrawn)))
+            return self.commit_staged(declaration, staged)
         finally:
             staged.parquet.unlink(missing_ok=True)
 

@@ -55,7 +55,6 @@ class Staged:
         loads: Ids of what is loaded; each becomes a Delta `txn` app id.
         columns: Types of the file's columns by name, in Spark SQL.
         stats: Delta's statistics of the file.
-        withdrawn: Ids of loads whose rows are no longer in the table; the commit marks them as withdrawn.
         load_details: What the commit records of the loads, one JSON object each.
     """
 
@@ -65,7 +64,6 @@ class Staged:
     loads: tuple[str, ...]
     columns: Mapping[str, str]
     stats: Mapping[str, Any]
-    withdrawn: tuple[str, ...] = ()
     load_details: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
@@ -79,7 +77,6 @@ class Staged:
         content |= {
             "parquet": Path(content["parquet"]),
             "loads": tuple(content["loads"]),
-            "withdrawn": tuple(content["withdrawn"]),
             "load_details": tuple(content["load_details"]),
         }
         return cls(**content)

@@ -9,7 +9,7 @@ from resources.column_types import type_of_delta
 from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequest, CommitRequests
 from resources.delta.delta_log import DeltaLog
-from resources.delta.load_ids import as_loaded, as_withdrawn, loaded_ids
+from resources.delta.load_ids import as_loaded, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import write_parquet
@@ -81,13 +81,11 @@ class PendingAppend:
         if self._table != snapshot.uuid:
             self._table, self._files = snapshot.uuid, self._write_files()
             self._requests, self._own, self.attempts = CommitRequests(self._log.storage), None, 0
-        withdrawn = [load for staged in self._group for load in staged.withdrawn]
-        self._included = self._requests_to_include(snapshot, shared=not withdrawn)
+        self._included = self._requests_to_include(snapshot)
         self.attempts += 1
         loads = [*self._loads, *(load for request in self._included for load in request.loads)]
         versions = snapshot.txn_versions(loads)
-        before = snapshot.txn_versions(withdrawn)
-        txns = as_loaded(versions, loads) | as_withdrawn(before, loaded_ids(before))
+        txns = as_loaded(versions, loads)
         files = [*self._files, *(file for request in self._included for file in request.files)]
         return Proposal(
             adds=files,
@@ -106,11 +104,11 @@ class PendingAppend:
         if self._requests:
             self._requests.remove([*self._included, *([self._own] if self._own else [])])
 
-    def _requests_to_include(self, snapshot: Snapshot, *, shared: bool) -> list[CommitRequest]:
+    def _requests_to_include(self, snapshot: Snapshot) -> list[CommitRequest]:
         """Requests of other writers, if any are to be expected. After a lost version, this also posts one of our own."""
         if self._exclusive or self._requests is None or not self._log.contended:
             return []
-        if self.attempts and shared and self._files and not self._own:
+        if self.attempts and self._files and not self._own:
             self._since = snapshot.version
             self._own = self._requests.post(snapshot, self._loads, self._files, self._load_details)
         return self._requests.waiting(snapshot, self._loads, lambda loads: loaded_ids(snapshot.txn_versions(loads)))

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from components.checks import landed_file_checks
 from components.checks.check_definitions import files_check, history_checks, landing_check
 from components.checks.check_state import FULL
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
@@ -14,6 +15,7 @@ from components.checks.table_changes import last_new_rows, position
 from components.landed_files import bronze_table
 from components.table_asset import BATCH_ROWS, VERSIONS, asset_key
 from ingest.file_source import Rewrite
+from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import load_batch
 from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDBSession
@@ -300,17 +302,25 @@ def test_loads_while_a_check_reads_are_no_fault(lake: Lakehouse, tmp_path: Path,
     landing.load()
     loading, waiting, read = list[int](), [5, 4, 3, 2], DuckDBSession.rows
 
-    def reading(session: DuckDBSession, *query: Any) -> Any:
-        """Load a file between the reading of one table and of the other, whichever is read first."""
+    def load_one() -> None:
         if waiting and not loading:
             loading.append(file := waiting.pop())
             landing.put(f"{file}.csv", HEADER + f"{file},x\n")
             files = landing.zone.look([f"{landing.folder}/{file}.csv"])
             load_batch(lake.another_duckdb(), landing.zone, landing.source, files)
             loading.clear()
+
+    def reading(session: DuckDBSession, *query: Any) -> Any:
+        """Load a file between the reading of one table and of the other, whichever is read first."""
+        load_one()
         return read(session, *query)
 
+    def reading_ledger(*given: Any) -> Any:
+        load_one()
+        return table_entries(*given)
+
     monkeypatch.setattr(DuckDBSession, "rows", reading)
+    monkeypatch.setattr(landed_file_checks, "table_entries", reading_ledger)
     found = files_loaded_once(landing.zone, lake.another_duckdb(), landing.source)
     assert found.passed, found.description
     assert not waiting

@@ -9,8 +9,8 @@ import pytest
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
 from ingest.file_source import APPEND, LOAD_COLUMNS, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_access import FileLedger
 from ingest.ledger.ledger_queries import waiting
-from ingest.load import batch_loading
 from ingest.load.batch_loading import BatchOutcome, load_batch
 from ingest.load.file_batches import batch_id
 from resources.declarations import Column, Engine, TableDeclaration
@@ -105,7 +105,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
     changed = "this name was loaded before with other content; land a correction under a new name"
     assert landing.fates(second) == {
         "1.csv": (Status.REFUSED, 0, changed),
-        "5.csv": (Status.REPEATED, 0, "its bytes were loaded before"),
+        "5.csv": (Status.REPEATED, 0, f"the same bytes as {landing.folder}/2.csv"),
         "6.csv": (Status.LOADED, 0, ""),
         "7.csv": (Status.LOADED, 1, ""),
     }
@@ -134,7 +134,7 @@ def test_a_crash_between_the_rows_and_the_ledger(landing: Landing, monkeypatch: 
 
     landing.put("1.csv", HEADER + "AA,American\nUA,United\n")
     with monkeypatch.context() as patch:
-        patch.setattr(batch_loading, "record", dies)
+        patch.setattr(FileLedger, "_append", dies)
         with pytest.raises(KeyboardInterrupt):
             landing.load()
     assert (landing.version(), landing.ledger()) == (1, [])

@@ -5,8 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partialmethod
@@ -40,6 +39,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess, TableClient
 from tests.ingest.ledger_model import LandedVersion, ModelTable
+from tests.ingest.load_seams import SEAMS, Killed, dying_at
 from tests.ingest.test_batch_loading import new_source
 
 pytestmark = pytest.mark.server
@@ -53,11 +53,6 @@ CONTENTS = {
     "semicolons": (";", 1),
 }
 DAYS_31 = 31 * 86_400
-SEAMS = ("propose", "answer", "publish", "record", "fetch")
-
-
-class Killed(BaseException):
-    """The process ends here: nothing after this line runs."""
 
 
 def text_of(content: str) -> str:
@@ -83,56 +78,6 @@ def create(client: Any, declaration: TableDeclaration) -> None:
         for column in declaration.columns
     ]
     TableClient.create_readable(client, declaration.layer, declaration.name, columns={"type": "struct", "fields": fields})
-
-
-@contextmanager
-def dying_at(seam: str, number: int, table: str, meanwhile: Callable[[], None] | None) -> Iterator[Counter[str]]:
-    """Count what a load reaches; at the `number`th pass of a seam, run `meanwhile`, or die.
-
-    `propose`: before a version of the bronze table is proposed. `answer`: after it was ratified. `publish`: before it is
-    published. `record`: before the ledger's entries are appended. `fetch`: before a file is read.
-    """
-    passed = Counter[str]()
-    ask, publish, append = UnityCatalog.update_table, DeltaLog._publish, FileLedger._append
-    fetch = LandingZone.fetch
-
-    def reached(name: str) -> None:
-        passed[name] += 1
-        if name == seam and passed[name] == number:
-            if meanwhile is None:
-                raise Killed
-            meanwhile()
-
-    def update_table(self: UnityCatalog, full_name: str, *more: Any) -> Any:
-        ours = full_name.endswith(f".{table}")
-        if ours:
-            reached("propose")
-        answer = ask(self, full_name, *more)
-        if ours:
-            passed["commits"] += 1
-            reached("answer")
-        return answer
-
-    def publishing(self: DeltaLog, commits: Any) -> None:
-        reached("publish")
-        publish(self, commits)
-
-    def appending(self: FileLedger, rows: Any, loads: Any) -> None:
-        reached("record")
-        append(self, rows, loads)
-        passed["notes"] += any(row["status"] in ("repeated", "refused") for row in rows)
-
-    def fetching(self: LandingZone, path: str, folder: Path) -> Any:
-        reached("fetch")
-        return fetch(self, path, folder)
-
-    with (
-        patch.object(UnityCatalog, "update_table", update_table),
-        patch.object(DeltaLog, "_publish", publishing),
-        patch.object(FileLedger, "_append", appending),
-        patch.object(LandingZone, "fetch", fetching),
-    ):
-        yield passed
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -175,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """An engine of a process that has just started, on a machine whose clock is wrong, and which forgets what it may."""
         clock = SimpleNamespace(time=lambda: time.time() + self.shift)
         duckdb = DuckDB(catalog=UnityCatalog(host=self.server.url, token=self.server.token), threads=1)
-        duckdb._home = self.home / self.machine
+        duckdb.__dict__["home"] = self.home / self.machine
         forgetful = partialmethod(SnapshotState.__init__, forget_at=0)
         try:
             with (

@@ -1,0 +1,69 @@
+"""The seams of a load: where a test lets it die, or lets something else happen."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from ingest.ledger.ledger_access import FileLedger
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.delta_log import DeltaLog
+from resources.landing.landing_zone import LandingZone
+
+SEAMS = ("propose", "answer", "publish", "record", "fetch")
+
+
+class Killed(BaseException):
+    """The process ends here: nothing after this line runs."""
+
+
+@contextmanager
+def dying_at(seam: str, number: int, table: str, meanwhile: Callable[[], None] | None) -> Iterator[Counter[str]]:
+    """Count what a load reaches; at the `number`th pass of a seam, run `meanwhile`, or die.
+
+    `propose`: before a version of the bronze table is proposed. `answer`: after it was ratified. `publish`: before it is
+    published. `record`: before the ledger's entries are appended. `fetch`: before a file is read.
+    """
+    passed = Counter[str]()
+    ask, publish, append = UnityCatalog.update_table, DeltaLog._publish, FileLedger._append
+    fetch = LandingZone.fetch
+
+    def reached(name: str) -> None:
+        passed[name] += 1
+        if name == seam and passed[name] == number:
+            if meanwhile is None:
+                raise Killed
+            meanwhile()
+
+    def update_table(self: UnityCatalog, full_name: str, *more: Any) -> Any:
+        ours = full_name.endswith(f".{table}")
+        if ours:
+            reached("propose")
+        answer = ask(self, full_name, *more)
+        if ours:
+            passed["commits"] += 1
+            reached("answer")
+        return answer
+
+    def publishing(self: DeltaLog, commits: Any) -> None:
+        reached("publish")
+        publish(self, commits)
+
+    def appending(self: FileLedger, rows: Any, loads: Any) -> None:
+        reached("record")
+        append(self, rows, loads)
+        passed["notes"] += any(row["status"] in ("repeated", "refused") for row in rows)
+
+    def fetching(self: LandingZone, path: str, folder: Path) -> Any:
+        reached("fetch")
+        return fetch(self, path, folder)
+
+    with (
+        patch.object(UnityCatalog, "update_table", update_table),
+        patch.object(DeltaLog, "_publish", publishing),
+        patch.object(FileLedger, "_append", appending),
+        patch.object(LandingZone, "fetch", fetching),
+    ):
+        yield passed
