@@ -30,7 +30,7 @@ class HeldContents:
         return [held for held in self.of_path(path) if held.sha256 != sha256]
 
 
-class Step(Enum):
+class FileStep(Enum):
     """What is to be done with a file next.
 
     APPEND: its rows. REPLACE: the rows of its path, by its own. REMOVE: the rows of its path, because another path holds its
@@ -45,17 +45,17 @@ class Step(Enum):
     REFUSED = "refused"
 
 
-def next_step(policy: Rewrite, path: str, sha256: str, held: HeldContents) -> Step:
+def next_step(policy: Rewrite, path: str, sha256: str, held: HeldContents) -> FileStep:
     """Return what is to be done with a readable file."""
     holder, others = held.holder(sha256), held.others_of(path, sha256)
     replaces = policy is Rewrite.REPLACE and bool(others)
     if holder is None and others and policy is Rewrite.REFUSE:
-        return Step.REFUSED
+        return FileStep.REFUSED
     if holder is None:
-        return Step.REPLACE if replaces else Step.APPEND
+        return FileStep.REPLACE if replaces else FileStep.APPEND
     if replaces:
-        return Step.REMOVE
-    return Step.KNOWN if holder.path == path else Step.REPEATED
+        return FileStep.REMOVE
+    return FileStep.KNOWN if holder.path == path else FileStep.REPEATED
 
 
 def settled_entry(

@@ -9,7 +9,7 @@ from ingest.file_source import Rewrite, Source
 from ingest.ledger.committed_files import details_of
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.file_load_ids import content_load, path_load
-from ingest.ledger.file_states import HeldContents, Step, next_step
+from ingest.ledger.file_states import FileStep, HeldContents, next_step
 from ingest.ledger.ledger_access import FileLedger, load_ids
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.group_commit import Staged
@@ -51,13 +51,13 @@ class FileCommits:
         while files := [file for file in files if file.path not in self.settled]:
             held = self.ledger.held([file.path for file in files], [file.sha256 for file in files])
             steps = {file.path: self._step(file, held) for file in files}
-            appends = {file.sha256: file for file in reversed(files) if steps[file.path] is Step.APPEND}
-            changing = (file for file in files if steps[file.path] in (Step.REPLACE, Step.REMOVE))
+            appends = {file.sha256: file for file in reversed(files) if steps[file.path] is FileStep.APPEND}
+            changing = (file for file in files if steps[file.path] in (FileStep.REPLACE, FileStep.REMOVE))
             try:
                 if appends:
                     self._append(list(reversed(appends.values())))
                 elif file := next(changing, None):
-                    self._replace(file, held, with_rows=steps[file.path] is Step.REPLACE)
+                    self._replace(file, held, with_rows=steps[file.path] is FileStep.REPLACE)
                 else:
                     self.settled |= {file.path: self._unchanged(file, steps[file.path], held) for file in files}
             except AlreadyLoaded as error:
@@ -71,10 +71,10 @@ class FileCommits:
                 if not self.columns_changed():
                     raise
 
-    def _step(self, file: FileOutcome, held: HeldContents) -> Step:
+    def _step(self, file: FileOutcome, held: HeldContents) -> FileStep:
         step = next_step(self.source.on_rewrite, file.path, file.sha256, held)
         unreadable = file.status is Status.REFUSED
-        return Step.REFUSED if unreadable and step in (Step.APPEND, Step.REPLACE) else step
+        return FileStep.REFUSED if unreadable and step in (FileStep.APPEND, FileStep.REPLACE) else step
 
     @property
     def _by_path(self) -> bool:
@@ -129,18 +129,18 @@ class FileCommits:
         else:
             self._removed[file.path] = done
 
-    def _unchanged(self, file: FileOutcome, step: Step, held: HeldContents) -> FileOutcome:
+    def _unchanged(self, file: FileOutcome, step: FileStep, held: HeldContents) -> FileOutcome:
         """What became of a file that adds nothing."""
         none = replace(self._removed.get(file.path, file), rows=0, rescued=0)
-        if file.status is Status.REFUSED and step is Step.REFUSED:
+        if file.status is Status.REFUSED and step is FileStep.REFUSED:
             return none
         if (holder := held.holder(file.sha256)) is None:
             content = held.of_path(file.path)[0].sha256
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
-        if step is Step.KNOWN and (file.path, file.sha256) in self._recovered:
+        if step is FileStep.KNOWN and (file.path, file.sha256) in self._recovered:
             return replace(file, recovered=True, rows=holder.rows, batch_id=holder.batch_id)
-        same = step is Step.KNOWN
+        same = step is FileStep.KNOWN
         reason = "its bytes were loaded before" if same else f"the same bytes as {holder.path}"
         return replace(none, status=Status.REPEATED, reason=reason, repeated_of=holder.path)
 
