@@ -67,6 +67,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.ingest
 	$(BIN)/python -m bench.ingest --growth
+	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.discovery
 	$(BIN)/python -m bench.engines
 	$(BIN)/python -m bench.kafka
