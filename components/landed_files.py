@@ -64,7 +64,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
         _observe_ledger(context, landing, duckdb, source)
-        return result(source.table, _change(source, loaded, created, spark))
+        return result(source.table, _change(source, loaded, created, spark, duckdb))
 
     return asset
 
@@ -106,8 +106,12 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
-def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark) -> TableChange:
-    version = spark.catalog.version(spark.full_name(source.table))
+def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark, duckdb: DuckDB) -> TableChange:
+    # Other runs may load meanwhile: the rows are those of this version, by the log. A check counts them.
+    log = duckdb.log(spark.full_name(source.table))
+    snapshot = log.refresh()
+    in_files = [file.rows for file in log.files(snapshot)]
+    known = [rows for rows in in_files if rows is not None]
     outcomes = [batch.outcome for batch in loaded]
     files = [file for outcome in outcomes for file in outcome.files]
     records = [
@@ -122,9 +126,8 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
     return TableChange(
-        version=version,
-        # Other runs may load meanwhile: the rows are those of this version.
-        rows=spark.count(source.table, version),
+        version=snapshot.version,
+        rows=sum(known) if len(known) == len(in_files) else spark.count(source.table, snapshot.version),
         added=sum(outcome.added for outcome in outcomes),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
         more=more,

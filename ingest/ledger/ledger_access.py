@@ -22,7 +22,11 @@ Json = dict[str, Any]
 
 
 class FileLedger:
-    """The ledger of one bronze table, within one session."""
+    """The ledger of one bronze table, within one session.
+
+    Attributes:
+        copied: Path and SHA-256 of the loaded files whose entries this session has written.
+    """
 
     def __init__(self, session: DuckDBSession, log: DeltaLog, table_name: str) -> None:
         """Read the table's log.
@@ -41,6 +45,7 @@ class FileLedger:
         self._table_name = table_name
         self.table_id = log.refresh().uuid
         self._read_to = self._held_at = -1
+        self.copied = set[tuple[str, str]]()
 
     def held(self, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
         """Return what the table holds of these paths and these contents, at the latest version that its log has seen.
@@ -48,10 +53,12 @@ class FileLedger:
         Raises:
             As `record`.
         """
-        self.record([])
-        self._held_at = self._log.version
-        with LedgerIndex.opened(self._session) as index:
-            return HeldContents(index.held(self.table_id, paths, sha256s))
+        while True:
+            with LedgerIndex.opened(self._session) as index:
+                if not self._missing(index):
+                    self._held_at = self._log.version
+                    return HeldContents(index.held(self.table_id, paths, sha256s))
+            self.record([])
 
     def refresh(self, version: int = -1) -> None:
         """Read the table's log, unless it was read up to this version."""
@@ -74,21 +81,20 @@ class FileLedger:
                 "drop the bronze table and load its files again."
             )
 
-    def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> set[tuple[str, str]]:
+    def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> None:
         """Write the entries of all versions of the table that its log has seen, and of files that were not loaded.
 
         Args:
             outcomes: Files that are repeated or refused.
             declaration: Digest of the source's declaration, by which they were refused.
 
-        Returns:
-            Path and SHA-256 of each file that was loaded, and whose entry was still missing.
-
         Raises:
             As DuckDBSession.append and DeltaLog.refresh.
         """
+        latest = False
         while True:
-            with LedgerIndex.opened(self._session) as index:
+            # The ledger's latest version is asked for only if this one is too old: then some of the entries are there.
+            with LedgerIndex.opened(self._session, latest=latest) as index:
                 commits = self._missing(index)
                 withdrawn = [sha256 for commit in commits for sha256 in commit.withdrawn]
                 held = {entry.sha256: entry for entry in index.held(self.table_id, [], withdrawn)}
@@ -101,14 +107,16 @@ class FileLedger:
             loads = [version_load(self.table_id, commit.version) for commit in commits]
             loads += [entry_load(self.table_id, outcome.path, numbers[outcome.path]) for outcome in outcomes]
             if not loads:
-                return set()
+                return
             try:
                 self._append(rows, loads)
             except AlreadyLoaded as error:
                 # Another writer has written some of them meanwhile.
                 logger.info("%s", error)
+                latest = True
             else:
-                return {(file["path"], file["sha256"]) for commit in commits for file in commit.loaded}
+                self.copied |= {(file["path"], file["sha256"]) for commit in commits for file in commit.loaded}
+                return
 
     def _missing(self, index: LedgerIndex) -> list[CommittedFiles]:
         """The table's versions with files, as far as its log has seen it, that have no entries yet; in order."""

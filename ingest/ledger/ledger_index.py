@@ -38,8 +38,8 @@ class LedgerIndex:
 
     @classmethod
     @contextmanager
-    def opened(cls, session: DuckDBSession) -> Generator["LedgerIndex"]:
-        """Open the index, as of the ledger's latest version.
+    def opened(cls, session: DuckDBSession, *, latest: bool = True) -> Generator["LedgerIndex"]:
+        """Open the index as of the ledger's latest version, or as of the latest that this engine has seen.
 
         Raises:
             As DeltaLog.refresh; QueryFailed.
@@ -48,7 +48,8 @@ class LedgerIndex:
         folder = session.home / "ledger"
         folder.mkdir(parents=True, exist_ok=True)
         # Each ledger has its own: one that is dropped and created again has another id.
-        path = folder / f"{log.refresh().uuid}.sqlite"
+        snapshot = log.refresh() if latest or log.last is None else log.last
+        path = folder / f"{snapshot.uuid}.sqlite"
         try:
             connection = _connected(path)
             _update(connection, session, log)

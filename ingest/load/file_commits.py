@@ -38,7 +38,6 @@ class FileCommits:
     settled: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
     version: int | None = None
     _removed: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
-    _recovered: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def commit(self, files: Sequence[FileOutcome]) -> None:
         """Do what the ledger's rules ask for, however many writers load the same files at the same time.
@@ -47,7 +46,6 @@ class FileCommits:
         writer has come first, the table refuses it, and the step is decided again. Appends come first, all in one commit;
         then replacements, one by one, after which a file that repeated the replaced content may be due.
         """
-        self._recovered = self.ledger.record([])
         while files := [file for file in files if file.path not in self.settled]:
             held = self.ledger.held([file.path for file in files], [file.sha256 for file in files])
             steps = {file.path: self._step(file, held) for file in files}
@@ -138,7 +136,7 @@ class FileCommits:
             content = held.of_path(file.path)[0].sha256
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
-        if step is FileStep.KNOWN and (file.path, file.sha256) in self._recovered:
+        if step is FileStep.KNOWN and (file.path, file.sha256) in self.ledger.copied:
             return replace(file, recovered=True, rows=holder.rows, batch_id=holder.batch_id)
         same = step is FileStep.KNOWN
         reason = "its bytes were loaded before" if same else f"the same bytes as {holder.path}"

@@ -77,6 +77,11 @@ class DeltaLog:
         """The latest version that this log has seen; -1 before the first look."""
         return self._state.version
 
+    @property
+    def last(self) -> Snapshot | None:
+        """The snapshot after the last look or commit; None if the next one needs a look."""
+        return self._snapshot(self._loaded) if self._loaded else None
+
     def latest_version(self) -> int:
         """Return the latest version that the catalog has ratified, without reading the log.
 

@@ -251,7 +251,7 @@ def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatc
     lake = landed.lake
     monkeypatch.setenv("TRACKER_SOURCE", "files")
     lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
-    resources = {"kafka": NO_KAFKA, "spark": lake.spark}
+    resources = {"kafka": NO_KAFKA, "spark": lake.spark, "duckdb": lake.duckdb}
     landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}\n' * 3)
     landed.put("b", b"no JSON\n")
     with dg.DagsterInstance.ephemeral() as instance:
