@@ -326,7 +326,7 @@ def run(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch, sequences
 
 
 def test_files_end_as_the_model_says(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch) -> None:
-    run(machine, monkeypatch, 40)
+    run(machine, monkeypatch, 25)
 
 
 @pytest.mark.long
