@@ -280,6 +280,13 @@ def test_every_table_is_checked_against_its_history() -> None:
     assert len(checks) == len(set(checks))
 
 
+def test_every_job_has_its_steps() -> None:
+    """Two steps of one name are found only when a job is resolved."""
+    assert {"medallion", "ingest", "events", "files", "full_checks"} <= {
+        job.name for job in defs.get_repository_def().get_all_jobs()
+    }
+
+
 def test_everything_runs_without_being_switched_on() -> None:
     repository = defs.get_repository_def()
     assert {s.name: s.default_status.value for s in repository.sensor_defs} == {

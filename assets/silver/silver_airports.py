@@ -79,7 +79,8 @@ AIRPORTS_VALIDATED = AIRPORTS_EXPECTATIONS.validated((_SQL / "airports_parsed.sq
 
 
 @dg.multi_asset(
-    name="airports",
+    # The bronze table's step has the name.
+    name="silver_airports",
     specs=[table_spec(table, [asset_key(LANDED_AIRPORTS.table)]) for table in (AIRPORTS, AIRPORTS_QUARANTINE)],
     check_specs=check_specs(AIRPORTS_EXPECTATIONS, asset_key(AIRPORTS)),
 )

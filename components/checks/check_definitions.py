@@ -54,7 +54,7 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
     descriptions = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
 
     @dg.multi_asset_check(
-        name=f"{declaration.name}_history",
+        name=f"{declaration.layer}_{declaration.name}_history",
         specs=[
             check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in descriptions.items()
         ],
@@ -149,7 +149,7 @@ def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
     key = asset_key(declaration)
 
     @dg.multi_asset_check(
-        name=f"{declaration.name}_files",
+        name=f"{declaration.layer}_{declaration.name}_files",
         specs=[
             check_spec("files_present", asset=key, blocking=True, description="Every file of the table exists in storage.")
         ],
@@ -180,7 +180,7 @@ def landing_check(
     key = asset_key(source.table)
 
     @dg.multi_asset_check(
-        name=f"{source.table.name}_{name}",
+        name=f"{source.table.layer}_{source.table.name}_{name}",
         specs=[check_spec(name, asset=key, blocking=severity is dg.AssetCheckSeverity.ERROR, description=description)],
     )
     def check(context: dg.AssetCheckExecutionContext, landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
@@ -194,7 +194,7 @@ def freshness_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
     key = asset_key(declaration)
 
     @dg.multi_asset_check(
-        name=f"{declaration.name}_fresh",
+        name=f"{declaration.layer}_{declaration.name}_fresh",
         specs=[check_spec("data_is_fresh", asset=key, description="New rows were committed within the last day.")],
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
@@ -216,7 +216,7 @@ def reconciliation_check(
     others = [asset_key(reconciliation.tables[table]) for table in ("quarantine", "bronze")]
 
     @dg.multi_asset_check(
-        name=f"{silver.name}_reconciled",
+        name=f"{silver.layer}_{silver.name}_reconciled",
         specs=[check_spec(name, asset=key, additional_deps=others, blocking=True, description=description)],
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
@@ -232,7 +232,7 @@ def offsets_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
     key = asset_key(declaration)
 
     @dg.multi_asset_check(
-        name=f"{declaration.name}_offsets",
+        name=f"{declaration.layer}_{declaration.name}_offsets",
         specs=[
             check_spec(
                 "offsets_once",
