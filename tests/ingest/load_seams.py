@@ -15,7 +15,7 @@ from resources.landing.landing_zone import LandingZone
 SEAMS = ("propose", "answer", "publish", "record", "fetch")
 
 
-class Killed(BaseException):
+class LoadKilled(BaseException):
     """The process ends here: nothing after this line runs."""
 
 
@@ -34,7 +34,7 @@ def dying_at(seam: str, number: int, table: str, meanwhile: Callable[[], None] |
         passed[name] += 1
         if name == seam and passed[name] == number:
             if meanwhile is None:
-                raise Killed
+                raise LoadKilled
             meanwhile()
 
     def update_table(self: UnityCatalog, full_name: str, *more: Any) -> Any:

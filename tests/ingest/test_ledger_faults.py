@@ -21,7 +21,7 @@ from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess
-from tests.ingest.load_seams import Killed, dying_at
+from tests.ingest.load_seams import LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
 from tests.ingest.test_ledger_model import create
 
@@ -91,7 +91,7 @@ def inbox(server: CatalogProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def killed_before_its_entry(inbox: Inbox, *names: str) -> None:
-    with dying_at("record", 1, inbox.source.table.name, None), suppress(Killed):
+    with dying_at("record", 1, inbox.source.table.name, None), suppress(LoadKilled):
         inbox.load(*names)
 
 

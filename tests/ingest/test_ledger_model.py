@@ -39,7 +39,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess, TableClient
 from tests.ingest.ledger_model import LandedVersion, ModelTable
-from tests.ingest.load_seams import SEAMS, Killed, dying_at
+from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
 
 pytestmark = pytest.mark.server
@@ -207,7 +207,7 @@ class LedgerMachine(RuleBasedStateMachine):
             with dying_at(seam, number, source.table.name, meanwhile if race else None) as passed:
                 try:
                     load_batch(duckdb, self.zone, source, files)
-                except Killed:
+                except LoadKilled:
                     self.clean[n] = False
                     for _ in range(passed["commits"]):
                         next(steps)
