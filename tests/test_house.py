@@ -178,17 +178,19 @@ def test_dg_and_workspace_name_the_same_module() -> None:
 
 def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path: Path) -> None:
     program = (
-        "import json, sys, time; start = time.perf_counter(); import orchestration.definitions as d; "
-        "d.defs.resolve_all_asset_specs(); print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
+        "import json, sys, time; start = time.process_time(); import dagster; imported = time.process_time(); "
+        "import orchestration.definitions as d; d.defs.resolve_all_asset_specs(); loaded = time.process_time(); "
+        "print(json.dumps([(loaded - start) / (imported - start), sorted(sys.modules)]))"
     )
     environ = {"PYTHONPATH": str(ROOT)} | {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
-    seconds, loaded = json.loads(run.stdout)
+    times_dagster, loaded = json.loads(run.stdout)
     engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded", "confluent_kafka"}
     assert engines & {name.partition(".")[0] for name in loaded} == set()
-    assert seconds < 5
+    # Processor time against that of importing Dagster alone: mostly 1.4 to 1.7.
+    assert times_dagster < 3
     assert list(tmp_path.iterdir()) == []
 
 
