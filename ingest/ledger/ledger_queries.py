@@ -79,16 +79,18 @@ def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[Landed
         return table_entries(session, source, [file.path for file in files]).waiting(files)
 
 
-def states(session: DuckDBSession, source: Source, paths: Collection[str]) -> dict[str, LedgerEntry]:
-    """Return what became of each of these paths: the entry whose rows are in the table, or else the latest.
+# One version may replace rows of a path by others; what came from no version was decided after the latest one.
+_WITHIN_VERSION = {Status.WITHDRAWN: 0, Status.LOADED: 1, Status.REPEATED: 2, Status.REFUSED: 2}
+
+
+def latest_entries(session: DuckDBSession, source: Source, paths: Collection[str]) -> dict[str, LedgerEntry]:
+    """Return the latest entry of each of these paths that has one.
 
     Raises:
         As LedgerIndex.opened.
     """
-    found = table_entries(session, source, paths)
-    latest = {entry.path: entry for entry in sorted(found.entries, key=lambda entry: entry.version)}
-    held = sorted((entry for entry in found.held if entry.path in latest), key=lambda entry: entry.version)
-    return latest | {entry.path: entry for entry in held}
+    entries = table_entries(session, source, paths).entries
+    return {entry.path: entry for entry in sorted(entries, key=lambda entry: (entry.version, _WITHIN_VERSION[entry.status]))}
 
 
 def refused_entries(session: DuckDBSession, source: Source) -> list[LedgerEntry]:
@@ -99,7 +101,7 @@ def refused_entries(session: DuckDBSession, source: Source) -> list[LedgerEntry]
     """
     with LedgerIndex.opened(session) as index:
         refused = index.refused_paths(session.log(source.table).refresh().uuid)
-    return [entry for entry in states(session, source, refused).values() if entry.status is Status.REFUSED]
+    return [entry for entry in latest_entries(session, source, refused).values() if entry.status is Status.REFUSED]
 
 
 def loaded_before(session: DuckDBSession, source: Source, new: Sequence[LedgerEntry]) -> set[str]:

@@ -12,7 +12,7 @@ from assets.bronze.landed_sources import FLIGHTS_RAW
 from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.ledger_queries import states
+from ingest.ledger.ledger_queries import latest_entries
 from orchestration.automation import automation_sensor
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.engine_session import Engines, engines
@@ -73,7 +73,7 @@ class Demo:
         )
         self.failed_steps += [event.step_key or what for event in run.all_events if event.is_step_failure]
         for check in run.get_asset_check_evaluations():
-            self.checks[check.asset_key.path[-1], check.check_name] = check
+            self.checks[".".join(check.asset_key.path[-2:]), check.check_name] = check
 
     def bring_up_to_date(self) -> None:
         """Load what the sensor finds, and carry it to gold by the automation conditions."""
@@ -130,7 +130,7 @@ def run_demo(days: int, more: int) -> bool:
 
 def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
     # The only check that has to fail, and does so as a warning.
-    refused = demo.checks.get((FLIGHTS_RAW.table.name, "files_accepted"))
+    refused = demo.checks.get((FLIGHTS_RAW.table_name, "files_accepted"))
     others = {key: check for key, check in demo.checks.items() if check is not refused}
     failed = [f"{table}.{name}: {check.description}" for (table, name), check in others.items() if not check.passed]
     faults = [f"step failed: {step}" for step in demo.failed_steps] + [f"check failed: {text}" for text in failed]
@@ -195,9 +195,9 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
 
 
 def _fates(opened: Engines, second: Sequence[str], repeated: str, broken: str) -> list[dict[str, Any]]:
-    """What became of each file of the second landing, in the given order."""
+    """The last ledger entry of each file of the second landing, in the given order."""
     with opened.duckdb.session() as session:
-        found = states(session, FLIGHTS_RAW, [*second, repeated, broken])
+        found = latest_entries(session, FLIGHTS_RAW, [*second, repeated, broken])
     last = {path: {"status": e.status, "rows": e.rows, "reason": e.reason} for path, e in found.items()}
     missing = {"status": "missing", "rows": 0, "reason": ""}
     return [{"file": path, **last.get(path, missing)} for path in (*second, repeated, broken)]
