@@ -91,7 +91,7 @@ class AlreadyLoaded(CatalogError, TerminalError):
 
 
 class LedgerIncomplete(TerminalError):
-    """A table holds loads that the ledger of landed files does not know."""
+    """The ledger of landed files does not know what a table holds: its entries were deleted, or commits are gone."""
 
 
 class LoadsWithdrawn(CommitConflict):

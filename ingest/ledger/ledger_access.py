@@ -89,9 +89,10 @@ class FileLedger:
             declaration: Digest of the source's declaration, by which they were refused.
 
         Raises:
+            LedgerIncomplete: entries were deleted.
             As DuckDBSession.append and DeltaLog.refresh.
         """
-        latest = False
+        latest, before = False, set[str]()
         while True:
             # The ledger's latest version is asked for only if this one is too old: then some of the entries are there.
             with LedgerIndex.opened(self._session, latest=latest) as index:
@@ -113,7 +114,12 @@ class FileLedger:
             except AlreadyLoaded as error:
                 # Another writer has written some of them meanwhile.
                 logger.info("%s", error)
-                latest = True
+                if latest and not before.isdisjoint(error.loads):
+                    raise LedgerIncomplete(
+                        f"Rows were deleted from {LANDED_FILES.layer}.{LANDED_FILES.name}, so that it does not know what "
+                        f"{self._table_name} holds. RESTORE the ledger to the version before."
+                    ) from error
+                latest, before = True, set(error.loads)
             else:
                 self.copied |= {(file["path"], file["sha256"]) for commit in commits for file in commit.loaded}
                 return

@@ -19,6 +19,9 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.snapshot import SnapshotState
 from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.group_commit import Staged
+from resources.duckdb.row_replacement import replace_rows
+from resources.errors import LedgerIncomplete
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess
 from tests.ingest.load_seams import LoadKilled, dying_at
@@ -224,3 +227,15 @@ def test_a_damaged_index_is_built_again(inbox: Inbox, tmp_path: Path) -> None:
     with inbox.engine().session() as session:
         FileLedger(session, session.log(inbox.source.table), inbox.source.table_name).record([])
     assert [entry.path for entry in inbox.held()] == [f"{inbox.folder}/1.csv"]
+
+
+def test_a_ledger_whose_rows_were_deleted_is_an_error(inbox: Inbox) -> None:
+    inbox.put("1.csv", "AA")
+    inbox.load()
+    engine, types = inbox.engine(), LANDED_FILES.column_types
+    with engine.session() as session:
+        none = Staged(inbox.root / "none.parquet", 0, 0, (), types, {})
+        replace_rows(session.con, session.log(LANDED_FILES), none, "path", f"{inbox.folder}/1.csv")
+    inbox.put("2.csv", "BB")
+    with pytest.raises(LedgerIncomplete, match="RESTORE"):
+        inbox.load("2.csv")
