@@ -79,7 +79,7 @@ def _report(table: str, tally: "Tally", seconds: float, *, interrupted: bool, as
         "loaded": tally.loaded,
         "rows": tally.rows,
         "skipped": tally.skipped,
-        "refused": len(tally.refused),
+        "files refused": len(tally.refused),
         "not begun": tally.files - tally.settled,
         "versions": len(tally.versions),
         "seconds": round(seconds, 2),

@@ -47,7 +47,7 @@ def ingested(target: LoadTarget, home: Path, *paths: object) -> tuple[int, dict[
 
 
 def numbers(report: dict[str, Any]) -> dict[str, int]:
-    return {name: report[name] for name in ("files", "loaded", "rows", "skipped", "refused", "not begun")}
+    return {name: report[name] for name in ("files", "loaded", "rows", "skipped", "files refused", "not begun")}
 
 
 def test_files_are_loaded_once_and_skipped_after_that(target: LoadTarget, files: Path, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_files_are_loaded_once_and_skipped_after_that(target: LoadTarget, files:
     code, report = ingested(target, tmp_path, files, files / "n0*.csv", f"{files}/../files/n01.csv", files.as_uri())
     assert code == 0
     # `again` and `n00` have the same bytes: which of them is loaded is a matter of who comes first.
-    assert numbers(report) == {"files": 9, "loaded": 8, "rows": 8, "skipped": 1, "refused": 0, "not begun": 0}
+    assert numbers(report) == {"files": 9, "loaded": 8, "rows": 8, "skipped": 1, "files refused": 0, "not begun": 0}
     assert target.names() == dict.fromkeys(names, 1)
     assert len(target.ledger()) == 9
     paths = target.rows("SELECT DISTINCT _source_file[:7] FROM uc.bronze.airlines")
@@ -65,7 +65,7 @@ def test_files_are_loaded_once_and_skipped_after_that(target: LoadTarget, files:
     put(files, "n08")
     code, report = ingested(target, tmp_path, files)
     assert code == 0
-    assert numbers(report) == {"files": 10, "loaded": 1, "rows": 1, "skipped": 9, "refused": 0, "not begun": 0}
+    assert numbers(report) == {"files": 10, "loaded": 1, "rows": 1, "skipped": 9, "files refused": 0, "not begun": 0}
     assert target.names() == dict.fromkeys([*names, "n08"], 1)
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_is_refused_is_reported_each_time(target: LoadTarget, files:
     (files / "cut.csv").write_text(f"{HEADER}XX,cu")
     for loaded in (1, 0):
         code, report = ingested(target, tmp_path, files)
-        assert (code, report["loaded"], report["skipped"], report["refused"]) == (1, loaded, 1 - loaded, 1)
+        assert (code, report["loaded"], report["skipped"], report["files refused"]) == (1, loaded, 1 - loaded, 1)
         (refused,) = report["refused"]
         assert refused["file"] == (files / "cut.csv").as_uri()
         assert "cut off" in refused["reason"]
