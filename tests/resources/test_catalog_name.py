@@ -41,14 +41,14 @@ def hyphened(lake: Lakehouse, stack: StackState) -> Iterator[tuple[Spark, DuckDB
 @pytest.mark.stack
 def test_both_engines_write_and_read(hyphened: tuple[Spark, DuckDB]) -> None:
     spark, duckdb = hyphened
-    appended, mirrored = pairs(), pairs(Engine.SPARK, keys=("id",))
-    assert [spark.ensure_table(table) for table in (appended, mirrored, appended)] == [True, True, False]
+    appended, merged = pairs(), pairs(Engine.SPARK, keys=("id",))
+    assert [spark.ensure_table(table) for table in (appended, merged, appended)] == [True, True, False]
     append(duckdb, appended, "SELECT 1::BIGINT AS id, 'a' AS v", "load-1")
     assert spark.count(appended) == spark.count(appended, 1) == 1
-    written = spark.mirror(mirrored, lambda: spark.table(appended))
+    written = spark.merge_to_match(merged, lambda: spark.table(appended))
     assert (written.version, written.rows) == (1, 1)
-    assert spark.history(spark.full_name(mirrored))[0].operation == "MERGE"
+    assert spark.history(spark.full_name(merged))[0].operation == "MERGE"
     with duckdb.session() as session:
-        assert session.rows(f"SELECT id, v FROM uc.{mirrored.layer}.{mirrored.name}") == [(1, "a")]
-    assert spark.truncate(spark.full_name(mirrored)) is not None
-    assert spark.count(mirrored) == 0
+        assert session.rows(f"SELECT id, v FROM uc.{merged.layer}.{merged.name}") == [(1, "a")]
+    assert spark.truncate(spark.full_name(merged)) is not None
+    assert spark.count(merged) == 0
