@@ -5,7 +5,8 @@
 For each size it fills a ledger of its own, a thousand entries a commit, and measures three look-ups of 30 files by path and
 by content, half of them known: with the index up to date (what a load batch does), with one commit of another machine to
 read, and without an index, which is built. The first two must not grow: with the most entries they may take three times as
-long as with the fewest. Baseline: the query that reads the whole ledger. Needs no Spark; it starts a catalog.
+long as with the fewest. Baseline: the query that reads the whole ledger. It starts a catalog and Spark,
+which creates the ledger.
 """
 
 import argparse

@@ -32,7 +32,7 @@ from assets.bronze.landed_tables import bronze_assets
 from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
 from assets.silver.silver_airports import AIRPORTS, AIRPORTS_QUARANTINE, AIRPORTS_VALIDATED
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_VALIDATED, FLIGHTS_WEATHER, silver_assets
-from assets.table_checks import all_checks
+from assets.table_checks import FROM_FILES, all_checks
 from bench.ratios import console, timed, within_bounds
 from components.landing_order import read_input
 from components.table_asset import asset_key
@@ -41,7 +41,7 @@ from embedded.stack_state import StackConfig, StackState
 from orchestration.cli.sample_flights import land_days, landed_days
 from orchestration.definitions import defs
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import TableDeclaration
+from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from resources.settings import LAYERS, Settings
@@ -52,16 +52,7 @@ GROWTH_AIM = 1.2
 FEW_DAYS, MANY_DAYS, NEW_FILES = 60, 355, 5
 _ASSETS = Path(__file__).parents[1] / "assets"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-_TABLES = (
-    AIRPORTS,
-    AIRPORTS_QUARANTINE,
-    FLIGHTS,
-    FLIGHTS_QUARANTINE,
-    FLIGHTS_WEATHER,
-    CARRIER_DAILY,
-    ROUTE_DELAY,
-    AIRPORT_HOURLY,
-)
+_TABLES = tuple(table for table in FROM_FILES if table.writer is Engine.SPARK)
 
 
 def script(spark: Spark) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field
 from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, table_spec
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.ledger_access import copy_commits
 from ingest.ledger.ledger_queries import totals, waiting
 from ingest.load.batch_loading import ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
@@ -63,6 +64,8 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             files = _files(config, landing, duckdb, source)
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
+        if not loaded:
+            copy_commits(duckdb, spark.full_name(source.table))
         _observe_ledger(context, landing, duckdb, source)
         return result(source.table, _change(source, loaded, created, spark, duckdb))
 

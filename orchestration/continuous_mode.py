@@ -41,7 +41,7 @@ _MAX_PAUSE_S = 60.0
 
 @dataclass
 class ContinuousMode:
-    """The streams, until `stop` is set."""
+    """The streams, until `stop` is set; `ready` is called when both have started."""
 
     kafka: Kafka
     spark: Spark
@@ -50,6 +50,7 @@ class ContinuousMode:
     options: ContinuousOptions
     stop: threading.Event
     metrics: StreamMetrics
+    ready: Callable[[], None]
 
     def run(self) -> None:
         """Run round after round.
@@ -91,6 +92,7 @@ class ContinuousMode:
             while not (over.is_set() or self.stop.wait(0.2)) and time.monotonic() < ends:
                 if ends == float("inf") and all(start.is_set() for start in started):
                     ends = time.monotonic() + self.options.round_seconds
+                    self.ready()
             over.set()
         for stream in streams:
             self._report(stream.result())

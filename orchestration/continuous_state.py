@@ -2,13 +2,14 @@
 
 import datetime as dt
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.durable_files import hold, holder
+from resources.durable_files import hold, holder, write_durably
 from resources.errors import StreamBusy
 from resources.settings import Settings
 
@@ -30,11 +31,14 @@ class ContinuousState(BaseModel):
     since: dt.datetime
     metrics: str
     every: float
+    ready: bool = Field(default=False, description="Whether both streams have started once")
 
 
 @contextmanager
-def published_state(metrics: str, every: float) -> Generator[None]:
+def published_state(metrics: str, every: float) -> Generator[Callable[[], None]]:
     """Hold the streams of this home for this process, and publish its state for the length of the block.
+
+    The value says that the streams are ready.
 
     Raises:
         StreamBusy: another process runs the streams.
@@ -43,9 +47,14 @@ def published_state(metrics: str, every: float) -> Generator[None]:
         if not held:
             raise StreamBusy(f"The streams of {Settings().home} run already: `ratify stream status`.")
         state = ContinuousState(process=os.getpid(), since=dt.datetime.now(dt.UTC), metrics=metrics, every=every)
-        _state_file().write_text(state.model_dump_json())
+
+        def publish(*, ready: bool) -> None:
+            # In one step: another process may be reading it.
+            write_durably(_state_file(), state.model_copy(update={"ready": ready}).model_dump_json().encode())
+
+        publish(ready=False)
         try:
-            yield
+            yield partial(publish, ready=True)
         finally:
             _state_file().unlink(missing_ok=True)
 

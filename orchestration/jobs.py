@@ -1,5 +1,7 @@
 """The jobs and their schedules."""
 
+from functools import partial
+
 import dagster as dg
 
 from assets.bronze.landed_sources import SOURCES
@@ -34,12 +36,14 @@ cross_engine_proof = dg.define_asset_job(
     description="Prove on TPC-H that every engine reads what the others wrote, and that one history names them all.",
 )
 
-nightly = dg.ScheduleDefinition(
+_schedule = partial(
+    dg.ScheduleDefinition, execution_timezone="America/New_York", default_status=dg.DefaultScheduleStatus.RUNNING
+)
+
+nightly = _schedule(
     name="nightly",
     job=medallion_job,
     cron_schedule="0 2 * * *",
-    execution_timezone="America/New_York",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
     description="After the last departures of the day; loads files that no sensor found.",
 )
 
@@ -56,20 +60,16 @@ full_checks_job = dg.define_asset_job(
     description="Check every table from files in full: other runs compare what is new since a check last passed.",
 )
 
-weekly = dg.ScheduleDefinition(
+weekly = _schedule(
     name="weekly",
     job=full_checks_job,
     cron_schedule="0 4 * * SUN",
-    execution_timezone="America/New_York",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Nothing is compared only once.",
 )
 
-hourly = dg.ScheduleDefinition(
+hourly = _schedule(
     name="hourly",
     job=files_job,
     cron_schedule="30 * * * *",
-    execution_timezone="America/New_York",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Finds tables that other programs made unreadable, and those that get no data, between materializations.",
 )

@@ -13,7 +13,7 @@ import dagster as dg
 from assets.bronze.landed_sources import AIRPORTS as LANDED_AIRPORTS
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validated_tables import write_validated
+from components.expectations.validated_tables import quarantine_table, write_validated
 from components.landing_order import LANDED_LAST, read_input
 from components.table_asset import asset_key, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
@@ -43,21 +43,7 @@ AIRPORTS = TableDeclaration(
     keys=("faa",),
 )
 
-AIRPORTS_QUARANTINE = TableDeclaration(
-    layer="silver",
-    name="airports_quarantine",
-    columns=(
-        Column("_source_file", "string", sources=_raw("_source_file")),
-        Column("_source_row", "bigint", sources=_raw("_source_row")),
-        Column("rule", "string", "Names of the expectations that it fails, by comma"),
-        Column("landed", "string", "The row as it landed, JSON", _raw(*LANDED_AIRPORTS.header)),
-        Column("_batch_id", "string", sources=_raw("_batch_id")),
-    ),
-    comment="Landed rows of airports that fail an expectation, with its name",
-    writer=Engine.SPARK,
-    operations=frozenset({"MERGE"}),
-    keys=("_source_file", "_source_row"),
-)
+AIRPORTS_QUARANTINE = quarantine_table(AIRPORTS, LANDED_AIRPORTS.table, LANDED_AIRPORTS.header)
 
 AIRPORTS_EXPECTATIONS = Expectations(
     rules=(

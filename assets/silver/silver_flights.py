@@ -11,7 +11,7 @@ from assets.silver.silver_airports import AIRPORTS, airports
 from components.checks.reconciliation import Reconciliation
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.validated_tables import write_validated
+from components.expectations.validated_tables import quarantine_table, write_validated
 from components.landing_order import LANDED_LAST, read_input
 from components.table_asset import asset_key, spark_table, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
@@ -61,21 +61,7 @@ FLIGHTS = TableDeclaration(
     keys=("flight_id",),
 )
 
-FLIGHTS_QUARANTINE = TableDeclaration(
-    layer="silver",
-    name="flights_quarantine",
-    columns=(
-        Column("_source_file", "string", sources=_raw("_source_file")),
-        Column("_source_row", "bigint", sources=_raw("_source_row")),
-        Column("rule", "string", "Names of the expectations that it fails, by comma"),
-        Column("landed", "string", "The row as it landed, JSON", _raw(*FLIGHTS_RAW.header[:16])),
-        Column("_batch_id", "string", sources=_raw("_batch_id")),
-    ),
-    comment="Bronze flights that fail an expectation, with its name",
-    writer=Engine.SPARK,
-    operations=MERGE,
-    keys=("_source_file", "_source_row"),
-)
+FLIGHTS_QUARANTINE = quarantine_table(FLIGHTS, FLIGHTS_RAW.table, FLIGHTS_RAW.header[:16])
 
 FLIGHTS_RECONCILIATION = Reconciliation(
     _SQL / "flights_reconciled.sql", {"bronze": FLIGHTS_RAW.table, "silver": FLIGHTS, "quarantine": FLIGHTS_QUARANTINE}

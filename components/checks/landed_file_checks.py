@@ -16,7 +16,7 @@ from pathlib import Path
 
 from components.checks.check_state import Position
 from components.checks.history_findings import Finding
-from components.checks.table_changes import appended_files, position, rows_of_files
+from components.checks.table_changes import appended_since, position
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
 from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
@@ -28,10 +28,12 @@ from ingest.ledger.ledger_queries import (
     table_entries,
     waiting,
 )
+from resources.duckdb.data_file_rows import rows_of_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import Settings
+from resources.wording import counted
 
 WAIT_LIMIT = timedelta(hours=1)
 """A file that waits longer for the sensor fails the check."""
@@ -117,7 +119,7 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, sinc
     wrong = "; ".join(f"{kind}: {', '.join(sorted(paths)[:_SHOWN])}" for kind, paths in faults.items() if paths)
     # What only a later reading had right is compared again by the next check.
     checked = {} if any(reading.faults().values()) else reading.checked
-    return Finding(not wrong, wrong or f"{len(loaded)} {_files(reading)} are in bronze, each once.", numbers, checked)
+    return Finding(not wrong, wrong or f"{_files(reading, len(loaded))} in bronze, each once.", numbers, checked)
 
 
 def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
@@ -147,10 +149,10 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
         "files missing or changed since": len(loaded) - len(read),
     }
     if wrong:
-        return Finding(False, f"Row counts differ for {', '.join(wrong[:_SHOWN])} ({len(wrong)} files).", numbers)
+        return Finding(False, f"Row counts differ for {', '.join(wrong[:_SHOWN])} ({counted(len(wrong), 'file')}).", numbers)
     if not read and (loaded or reading.rows):
         return _nothing_read(len(loaded), sum(reading.rows.values()), numbers, reading)
-    text = f"{csv_rows:,} rows in {len(read)} {_files(reading)}, {bronze_rows:,} in bronze."
+    text = f"{counted(csv_rows, 'row')} in {_files(reading, len(read))}, {bronze_rows:,} in bronze."
     return Finding(True, text, numbers, reading.checked)
 
 
@@ -183,8 +185,8 @@ def files_accepted(landing: LandingZone, duckdb: DuckDB, source: Source, _: Chec
 def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
     bronze, ledger = session.log(source.table), session.log(LANDED_FILES)
     before = {source.table_name: position(bronze), _LEDGER: position(ledger)}
-    new_rows = appended_files(bronze, since.get(source.table_name), before[source.table_name])
-    new_entries = appended_files(ledger, since.get(_LEDGER), before[_LEDGER])
+    new_rows = appended_since(bronze, since.get(source.table_name), before[source.table_name])
+    new_entries = appended_since(ledger, since.get(_LEDGER), before[_LEDGER])
     if new_rows is not None and new_entries is not None:
         read = partial(rows_of_files, session, ledger, new_entries)
         records = appended_entries(read, before[source.table_name].table)
@@ -221,8 +223,8 @@ def _nothing_read(loaded: int, rows: int, numbers: Mapping[str, int], reading: _
     return Finding(False, f"{text}{rows:,} rows of them or of others. Bring the files back.", numbers)
 
 
-def _files(reading: _Reading) -> str:
-    return "new files" if reading.partial else "files"
+def _files(reading: _Reading, number: int) -> str:
+    return counted(number, "new file" if reading.partial else "file")
 
 
 def _read_again(

@@ -8,12 +8,12 @@ from typing import Any
 
 from ingest.ledger.committed_files import CommittedFiles, committed_files, ledger_rows
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
-from ingest.ledger.file_load_ids import content_load, contents, entry_load, path_load, version_load
+from ingest.ledger.file_load_ids import contents, entry_load, path_load, version_load
 from ingest.ledger.file_states import HeldContents
 from ingest.ledger.ledger_index import LedgerIndex
 from resources.delta.delta_log import DeltaLog
-from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.errors import AlreadyLoaded, LedgerIncomplete
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.errors import AlreadyLoaded, LedgerIncomplete, LoadsWithdrawn
 from resources.sql.duckdb_sql import rows_of
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,13 @@ class FileLedger:
                     return HeldContents(index.held(self.table_id, paths, sha256s))
             self.record([])
 
+    def withdrawn(self, index: LedgerIndex) -> set[str]:
+        """Return the contents whose rows the table's commits removed, of which the ledger has no entries yet.
+
+        The run that committed them was killed. A file whose rows it added has no entry at all: its next load finds them.
+        """
+        return {sha256 for commit in self._missing(index) for sha256 in commit.withdrawn}
+
     def refresh(self, version: int = -1) -> None:
         """Read the table's log, unless it was read up to this version."""
         if version < 0 or self._log.version < version:
@@ -80,6 +87,19 @@ class FileLedger:
                 f"longer says whose they are: {', '.join(refused.loads[:3])}. Restore the ledger to an earlier version, or "
                 "drop the bronze table and load its files again."
             )
+
+    def look_again_after_withdrawal(self, error: LoadsWithdrawn) -> None:
+        """See what others have committed, after a replacement found that the rows were removed already.
+
+        Raises:
+            LedgerIncomplete: nobody has committed anything that the ledger did not know.
+        """
+        self.refresh()
+        if self._log.version == self._held_at:
+            raise LedgerIncomplete(
+                f"{LANDED_FILES.layer}.{LANDED_FILES.name} says that {self._table_name} holds rows that were removed: "
+                f"{error} RESTORE the ledger to the version before its entries were deleted."
+            ) from error
 
     def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> None:
         """Write the entries of all versions of the table that its log has seen, and of files that were not loaded.
@@ -147,9 +167,14 @@ class FileLedger:
         self._session.append(LANDED_FILES, rows_of(LANDED_FILES.column_names, complete), loads)
 
 
-def load_ids(outcome: FileOutcome, *, by_path: bool) -> tuple[str, ...]:
-    """Return the load ids that the commit of a file's rows sets; `by_path`: its name may have only one content."""
-    return (content_load(outcome.sha256), *([path_load(outcome.path)] if by_path else []))
+def copy_commits(duckdb: DuckDB, full_name: str) -> None:
+    """Write the entries of a bronze table's commits that have none yet, such as those of a killed run.
+
+    Raises:
+        As FileLedger and its `record`.
+    """
+    with duckdb.session() as session:
+        FileLedger(session, duckdb.log(full_name), full_name.partition(".")[2]).record([])
 
 
 def _same(entry: LedgerEntry, outcome: FileOutcome, declaration: str) -> bool:

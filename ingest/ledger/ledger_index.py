@@ -13,12 +13,13 @@ from typing import Any
 
 from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
 from resources.delta.delta_log import DeltaLog
-from resources.delta.snapshot import LiveFile
+from resources.delta.row_changes import appended_files
+from resources.duckdb.data_file_rows import rows_of_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
-from resources.sql.duckdb_sql import literal
 
 _SCHEMA = Path(__file__).with_suffix(".sql")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PARAMETERS = 500
 # More new versions than these are read faster by a scan of the table.
 _VERSIONS_READ_SINGLY = 50
 LEDGER_COLUMNS = (
@@ -65,13 +66,11 @@ class LedgerIndex:
 
     def held(self, table_id: str, paths: Iterable[str], contents: Iterable[str]) -> list[LedgerEntry]:
         """Return the entries whose rows are in a bronze table, among those with these paths or these SHA-256."""
-        found = dict[str, LedgerEntry]()
-        for column, values in (("path", paths), ("sha256", contents)):
-            for some in _chunks(values):
-                which = f"SELECT seq FROM held WHERE table_id = ? AND {column} IN ({', '.join('?' * len(some))})"
-                entries = self._entries(f"seq IN ({which})", [table_id, *some])
-                found |= {entry.sha256: entry for entry in entries}
-        return list(found.values())
+        held = "seq IN (SELECT seq FROM held%s WHERE table_id = ? AND {among})"
+        # Left to itself, SQLite reads all rows of the table in the primary key's order.
+        found = self._among(held % " INDEXED BY held_by_path", table_id, "path", paths)
+        found += self._among(held % "", table_id, "sha256", contents)
+        return list({entry.sha256: entry for entry in found}.values())
 
     def all_held(self, table_id: str) -> list[LedgerEntry]:
         """Return all entries whose rows are in a bronze table."""
@@ -79,17 +78,11 @@ class LedgerIndex:
 
     def entries(self, table_id: str, paths: Iterable[str]) -> list[LedgerEntry]:
         """Return all entries of paths."""
-        found = list[LedgerEntry]()
-        for some in _chunks(paths):
-            found += self._entries(f"table_id = ? AND path IN ({', '.join('?' * len(some))})", [table_id, *some])
-        return found
+        return self._among("table_id = ? AND {among}", table_id, "path", paths)
 
     def entries_of_contents(self, table_id: str, sha256s: Iterable[str]) -> list[LedgerEntry]:
         """Return all entries of contents."""
-        found = list[LedgerEntry]()
-        for some in _chunks(sha256s):
-            found += self._entries(f"table_id = ? AND sha256 IN ({', '.join('?' * len(some))})", [table_id, *some])
-        return found
+        return self._among("table_id = ? AND {among}", table_id, "sha256", sha256s)
 
     def refused_paths(self, table_id: str) -> list[str]:
         """Return the paths with a file that was ever refused."""
@@ -109,6 +102,15 @@ class LedgerIndex:
         """Return, for each status, the numbers of entries, of their rows and of their bytes."""
         return self._con.execute("SELECT status, files, rows, size FROM totals").fetchall()
 
+    def _among(self, condition: str, table_id: str, column: str, values: Iterable[str]) -> list[LedgerEntry]:
+        """The entries of a condition in which `{among}` says that a column has one of these values."""
+        found, distinct = list[LedgerEntry](), list(dict.fromkeys(values))
+        for at in range(0, len(distinct), _PARAMETERS):
+            some = distinct[at : at + _PARAMETERS]
+            among = f"{column} IN ({', '.join('?' * len(some))})"
+            found += self._entries(condition.format(among=among), [table_id, *some])
+        return found
+
     def _entries(self, condition: str, parameters: Sequence[object]) -> list[LedgerEntry]:
         return [entry_of(row) for row in self._con.execute(f"SELECT {_ENTRY} FROM entries WHERE {condition}", parameters)]
 
@@ -123,13 +125,19 @@ def _connected(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=60, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("BEGIN IMMEDIATE")
-    if connection.execute("PRAGMA user_version").fetchone() != (1,):
-        for statement in _SCHEMA.read_text().split(";\n"):
-            connection.execute(statement)
-        connection.execute("PRAGMA user_version = 1")
-    connection.execute("COMMIT")
+    if not _has_schema(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        # Another process may have been faster.
+        if not _has_schema(connection):
+            for statement in _SCHEMA.read_text().split(";\n"):
+                connection.execute(statement)
+            connection.execute("PRAGMA user_version = 1")
+        connection.execute("COMMIT")
     return connection
+
+
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    return connection.execute("PRAGMA user_version").fetchone() == (1,)
 
 
 def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLog) -> None:
@@ -163,20 +171,11 @@ def _added_rows(session: DuckDBSession, log: DeltaLog, indexed: int) -> list[tup
     many of them, the log has lost one, or one has changed rows."""
     if log.version - indexed > _VERSIONS_READ_SINGLY:
         return None
-    rows = list[tuple[Any, ...]]()
+    files = appended_files(log, indexed, log.version)
+    if files is None:
+        return None
     with suppress(FileNotFoundError):
-        for version in range(indexed + 1, log.version + 1):
-            actions = log.actions(version)
-            if any(action.get("remove", {}).get("dataChange") for action in actions):
-                return None
-            # A file that was only rewritten has no new rows.
-            added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
-            for add in added:
-                with log.storage.downloaded(LiveFile(add, version).path) as local:
-                    rows += session.con.execute(
-                        f"SELECT {LEDGER_COLUMNS} FROM read_parquet({literal(str(local))})"
-                    ).fetchall()
-        return rows
+        return rows_of_files(session, log, files, f"SELECT {LEDGER_COLUMNS} FROM {{rows}}")
     return None
 
 
@@ -204,8 +203,3 @@ def _insert(connection: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> 
             (status, count, size),
         )
     connection.executemany("INSERT OR REPLACE INTO copied VALUES (?, ?)", newest.items())
-
-
-def _chunks(values: Iterable[str]) -> Generator[list[str]]:
-    distinct = list(dict.fromkeys(values))
-    yield from (distinct[at : at + 500] for at in range(0, len(distinct), 500))

@@ -8,6 +8,7 @@ from typing import Any
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LedgerEntry, Status
 from ingest.ledger.file_states import HeldContents, settled_entry
+from ingest.ledger.ledger_access import FileLedger
 from ingest.ledger.ledger_index import LEDGER_COLUMNS, LedgerIndex, entry_of
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.errors import TableMissing
@@ -60,16 +61,19 @@ def table_entries(session: DuckDBSession, source: Source, paths: Collection[str]
     Raises:
         As LedgerIndex.opened.
     """
+    try:
+        ledger = FileLedger(session, session.log(source.table), source.table_name)
+    except TableMissing:
+        return TableEntries(source, [], HeldContents([]))
     with LedgerIndex.opened(session) as index:
-        try:
-            table_id = session.log(source.table).refresh().uuid
-        except TableMissing:
-            return TableEntries(source, [], HeldContents([]))
         if paths is None:
-            return TableEntries(source, index.all_entries(table_id), HeldContents(index.all_held(table_id)))
-        entries = index.entries(table_id, paths)
-        contents = [sha256 for entry in entries for sha256 in (entry.sha256, entry.conflicts_with)]
-        return TableEntries(source, entries, HeldContents(index.held(table_id, paths, contents)))
+            entries, held = index.all_entries(ledger.table_id), index.all_held(ledger.table_id)
+        else:
+            entries = index.entries(ledger.table_id, paths)
+            contents = [sha256 for entry in entries for sha256 in (entry.sha256, entry.conflicts_with)]
+            held = index.held(ledger.table_id, paths, contents)
+        withdrawn = ledger.withdrawn(index)
+    return TableEntries(source, entries, HeldContents(entry for entry in held if entry.sha256 not in withdrawn))
 
 
 def waiting(duckdb: DuckDB, landing: LandingZone, source: Source) -> list[LandedFile]:

@@ -10,7 +10,7 @@ from ingest.ledger.committed_files import details_of
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.file_load_ids import content_load, path_load
 from ingest.ledger.file_states import FileStep, HeldContents, next_step
-from ingest.ledger.ledger_access import FileLedger, load_ids
+from ingest.ledger.ledger_access import FileLedger
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.row_replacement import replace_rows
@@ -63,7 +63,7 @@ class FileCommits:
                 self.ledger.look_again(error, held)
             except LoadsWithdrawn as error:
                 logger.info("%s", error)
-                self.ledger.refresh()
+                self.ledger.look_again_after_withdrawal(error)
             except UnsafeTable:
                 # Another writer's file may have added a column meanwhile: our files have NULL in it.
                 if not self.columns_changed():
@@ -74,13 +74,14 @@ class FileCommits:
         unreadable = file.status is Status.REFUSED
         return FileStep.REFUSED if unreadable and step in (FileStep.APPEND, FileStep.REPLACE) else step
 
-    @property
-    def _by_path(self) -> bool:
-        return self.source.on_rewrite is not Rewrite.APPEND
+    def _load_ids(self, file: FileOutcome) -> list[str]:
+        # Where new content is appended, a name may have several.
+        by_path = [] if self.source.on_rewrite is Rewrite.APPEND else [path_load(file.path)]
+        return [content_load(file.sha256), *by_path]
 
     def _append(self, files: Sequence[FileOutcome]) -> None:
         began = time.monotonic()
-        loads = tuple(load for file in files for load in load_ids(file, by_path=self._by_path))
+        loads = tuple(load for file in files for load in self._load_ids(file))
         details = tuple(details_of(file) for file in files)
         staged = replace(self.staged(files), loads=loads, load_details=details)
         ratified = self.session.commit_staged(self.source.table, staged)
@@ -137,7 +138,9 @@ class FileCommits:
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
         if step is FileStep.KNOWN and (file.path, file.sha256) in self.ledger.copied:
-            return replace(file, recovered=True, rows=holder.rows, batch_id=holder.batch_id)
+            # Its rows are there, though it could not be read by the present declaration.
+            loaded = replace(file, status=Status.LOADED, reason="", recovered=True)
+            return replace(loaded, rows=holder.rows, batch_id=holder.batch_id)
         same = step is FileStep.KNOWN
         reason = "its bytes were loaded before" if same else f"the same bytes as {holder.path}"
         return replace(none, status=Status.REPEATED, reason=reason, repeated_of=holder.path)

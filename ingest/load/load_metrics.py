@@ -9,6 +9,7 @@ from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.ledger_queries import Total
 from ingest.load.batch_loading import BatchOutcome
 from resources.landing.landing_zone import LandedFile
+from resources.wording import counted
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class LoadedBatch:
         outcome = self.outcome
         statuses = ", ".join(f"{count} {status}" for status in Status if (count := outcome.count(status)))
         return (
-            f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {statuses or 'no files'}, {outcome.rows:,} rows; "
-            f"{done:,} of {total:,} files are done"
+            f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {statuses or 'no files'}, "
+            f"{counted(outcome.rows, 'row')}; {done:,} of {counted(total, 'file')} are done"
         )
 
 

@@ -27,6 +27,7 @@ from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import RECORDS, StreamOptions, StreamRun, failure
 from resources.sql.spark_sql import literal
+from resources.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +78,7 @@ class FileSource(RecordSource):
             return SourceStatus(False, f"No files in {self._folder}.")
         if reported.get(LISTED) == listing.digest:
             return SourceStatus(False, f"Nothing new in {self._folder}.")
-        return SourceStatus(True, f"{listing.files} files in {self._folder}, not the same as at the last run")
+        return SourceStatus(True, f"{counted(listing.files, 'file')} in {self._folder}, not the same as at the last run")
 
     def look(self) -> None:
         self._seen = self._listing()

@@ -27,6 +27,7 @@ from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, StreamRun, failure, offsets
 from resources.sql.spark_sql import literal
+from resources.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,7 +63,7 @@ class KafkaSource(RecordSource):
         behind = self._kafka.offset_range(self._topics).behind(offsets(reported.get(OFFSETS)))
         topics = ", ".join(self._topics)
         return (
-            SourceStatus(True, f"{behind} records behind in {topics}")
+            SourceStatus(True, f"{counted(behind, 'record')} behind in {topics}")
             if behind
             else SourceStatus(False, f"Nothing new in {topics}.")
         )

@@ -19,6 +19,7 @@ from resources.kafka.kafka_client import Kafka
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, StreamRun, follow
+from resources.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,5 +139,5 @@ def _refresh(
 def _others(spark: Spark, table: TableDeclaration, name: str) -> str:
     query = f"SELECT {SOURCE} AS source, count(*) AS rows FROM {{raw}} GROUP BY ALL ORDER BY ALL"
     others = [row for row in spark.rows(spark.sql(query, raw=spark.table(table))) if row["source"] != name]
-    shown = ", ".join(f"{row['source']} ({row['rows']:,} rows)" for row in others)
+    shown = ", ".join(f"{row['source']} ({counted(row['rows'], 'row')})" for row in others)
     return f" The table also has records of other sources, which this one cannot give: {shown}." if others else ""

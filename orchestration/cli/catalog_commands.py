@@ -8,6 +8,7 @@ import typer
 from orchestration.cli.terminal_output import out
 from resources.catalog.catalog_export import Export, ExportPart
 from resources.errors import TerminalError
+from resources.wording import counted
 
 catalog_app = typer.Typer(no_args_is_help=True, help="The catalog as a whole.")
 
@@ -41,7 +42,7 @@ def export(
         out.print(text, end="", highlight=False, soft_wrap=True, markup=False)
         return
     output.write_text(text, encoding="utf-8")
-    out.print(f"{len(statements)} statements in {output}", highlight=False, soft_wrap=True, markup=False)
+    out.print(f"{counted(len(statements), 'statement')} in {output}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _pair(text: str) -> tuple[str, str]:

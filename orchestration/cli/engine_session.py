@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
 
 
@@ -18,8 +19,18 @@ class Engines:
     duckdb: DuckDB
 
     def full_name(self, table: str) -> str:
-        """Return the three-part name of a table given as schema.table or catalog.schema.table."""
-        return table if table.count(".") == 2 else f"{self.catalog.connection.name}.{table}"
+        """Return the three-part name of a table given as schema.table or catalog.schema.table.
+
+        Raises:
+            TableMissing: it is given otherwise.
+        """
+        match table.count("."):
+            case 1:
+                return f"{self.catalog.connection.name}.{table}"
+            case 2:
+                return table
+            case _:
+                raise TableMissing(f"{table} names no table: give it as schema.table or catalog.schema.table.")
 
     def close(self) -> None:
         """Close the engines that were opened."""

@@ -20,6 +20,8 @@ def history(
 
     with engines() as opened:
         full_name = opened.full_name(table)
+        # The catalog says in one line that it has no such table; Spark says so with its stack.
+        opened.catalog.version(full_name)
         commits = opened.spark.history(full_name, limit)
     show(f"History of {full_name}", [_row(commit) for commit in commits], as_json=as_json)
 

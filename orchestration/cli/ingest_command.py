@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.terminal_output import Json, err, out, progress, show
+from resources.wording import counted
 
 if TYPE_CHECKING:
     from orchestration.cli.parallel_ingest import Tally
@@ -62,7 +63,7 @@ def _until_interrupted() -> Generator[threading.Event]:
 def _progress(tally: "Tally") -> Generator[Callable[[], None]]:
     """Show how many files are done: a bar on a terminal, otherwise a line for each batch."""
     if not err.is_terminal:
-        yield lambda: progress(f"{tally.settled:,} of {tally.files:,} files, {tally.rows:,} rows")
+        yield lambda: progress(f"{tally.settled:,} of {counted(tally.files, 'file')}, {counted(tally.rows, 'row')}")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

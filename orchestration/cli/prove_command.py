@@ -12,8 +12,8 @@ def prove(
     spark: Annotated[bool, typer.Option("-s", "--spark", help="Spark, batch and streaming.")] = False,
     flink: Annotated[bool, typer.Option("-f", "--flink", help="Flink.")] = False,
     duckdb: Annotated[bool, typer.Option("-d", "--duckdb", help="DuckDB.")] = False,
-    setup: Annotated[bool, typer.Option(" /--no-setup", help="Use the existing tables.")] = True,
-    cleanup: Annotated[bool, typer.Option(" /--no-cleanup", help="Leave the tables.")] = True,
+    no_setup: Annotated[bool, typer.Option("--no-setup", help="Use the existing tables.")] = False,
+    no_cleanup: Annotated[bool, typer.Option("--no-cleanup", help="Leave the tables.")] = False,
     scale_factor: Annotated[float, typer.Option(min=0.0001, help="Of TPC-H: 1 is about 1 GB.")] = 0.01,
 ) -> None:
     """Prove on TPC-H that every engine reads what the others wrote, and that one history names them all."""
@@ -22,5 +22,5 @@ def prove(
         raise typer.BadParameter(_NO_ENGINE)
     from orchestration.cli.proof_run import run_proof
 
-    passed = run_proof(engines, setup=setup, cleanup=cleanup, scale_factor=scale_factor)
+    passed = run_proof(engines, setup=not no_setup, cleanup=not no_cleanup, scale_factor=scale_factor)
     raise typer.Exit(0 if passed else 1)

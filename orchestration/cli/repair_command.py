@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from orchestration.cli.terminal_output import Json, out, show
+from resources.wording import counted
 
 
 def repair(
@@ -14,7 +15,7 @@ def repair(
 ) -> None:
     """Remove the lost files from a table, in one version. docs/repair.md explains what can be loaded again."""
     from ingest.ledger.file_load_ids import contents
-    from ingest.ledger.ledger_access import FileLedger
+    from ingest.ledger.ledger_access import copy_commits
     from orchestration.cli.engine_session import engines
     from resources.delta.table_repair import planned_repair
     from resources.delta.table_repair import repair as repair_table
@@ -25,8 +26,7 @@ def repair(
         repaired = planned_repair(log) if dry_run else repair_table(log)
         if repaired and not dry_run and contents(repaired.loads):
             # The commit says which files it withdrew: whoever loads next would write the ledger's entries as well.
-            with opened.duckdb.session() as duckdb:
-                FileLedger(duckdb, log, full_name.partition(".")[2]).record([])
+            copy_commits(opened.duckdb, full_name)
     missing = repaired.missing if repaired else ()
     rows = [
         {
@@ -42,7 +42,7 @@ def repair(
     if repaired is None or as_json:
         return
     done = "would be taken out" if repaired.version is None else f"taken out in version {repaired.version}"
-    out.print(f"{len(repaired.removed)} files {done}.", highlight=False)
+    out.print(f"{counted(len(repaired.removed), 'file')} {done}.", highlight=False)
     if repaired.loads:
         out.print("Load again:", *repaired.loads, sep="\n  ", highlight=False, soft_wrap=True, markup=False)
     if repaired.lost:

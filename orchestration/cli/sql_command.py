@@ -5,16 +5,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from orchestration.cli.terminal_output import Json, show
+from resources.wording import counted
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="One statement. DuckDB knows the catalog as `uc`.")],
+    query: Annotated[str, typer.Argument(help="One statement; tables are named schema.table.")],
     engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
     as_json: Json = False,
 ) -> None:
     """Run a SQL statement through either engine."""
     rows = _spark_rows(query) if engine == "spark" else _duckdb_rows(query)
-    show(f"{len(rows)} rows", rows, as_json=as_json)
+    show(counted(len(rows), "row"), rows, as_json=as_json, counts=())
 
 
 def _spark_rows(query: str) -> list[dict[str, Any]]:
@@ -40,13 +41,19 @@ def _duckdb_rows(query: str) -> list[dict[str, Any]]:
     import duckdb
 
     from resources.catalog.unity_catalog import UnityCatalog
-    from resources.duckdb.duckdb_engine import DuckDB
+    from resources.duckdb.duckdb_engine import ALIAS, DuckDB
     from resources.errors import QueryFailed
 
     engine = DuckDB(catalog=UnityCatalog())
     try:
         with engine.session() as session:
-            return session.records(query)
+            session.attach()
+            # So that `schema.table` is a table of the catalog, as it is in Spark.
+            session.con.execute(f"USE {ALIAS}")
+            try:
+                return session.records(query)
+            finally:
+                session.con.execute("USE memory")
     except duckdb.Error as error:
         raise QueryFailed(str(error).strip()) from error
     finally:

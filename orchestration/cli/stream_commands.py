@@ -8,15 +8,19 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.terminal_output import Json, out, progress, show
 
+if TYPE_CHECKING:
+    from orchestration.continuous_state import ContinuousState
+
 stream_app = typer.Typer(no_args_is_help=True, help="The continuous streams from Kafka to silver.")
 
-_UP_S = 60
+# The first start creates the tables.
+_UP_S = 180
 _DOWN_S = 60
 _PACKAGE_ROOT = Path(__file__).parents[2]
 
@@ -52,16 +56,16 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     spark, metrics = Spark(catalog=UnityCatalog()), StreamMetrics()
-    with dagster_instance() as instance, published_state(metrics.serve(given.metrics_port), given.every):
+    with dagster_instance() as instance, published_state(metrics.serve(given.metrics_port), given.every) as ready:
         try:
-            ContinuousMode(Kafka(), spark, instance, SourceOptions(), given, stop, metrics).run()
+            ContinuousMode(Kafka(), spark, instance, SourceOptions(), given, stop, metrics, ready).run()
         finally:
             spark.close()
 
 
 @stream_app.command()
 def start(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -> None:
-    """Start the streams as a background process; `ratify stream stop` ends it."""
+    """Start the streams as a background process, and wait until they run; `ratify stream stop` ends it."""
     from embedded.embedded_errors import tail
     from orchestration.continuous_state import ContinuousOptions, continuous_state, streams_folder
     from resources.errors import StreamFailed
@@ -86,14 +90,32 @@ def start(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0)
             cwd=_PACKAGE_ROOT,
             env=os.environ | {"RATIFY_HOME": str(Settings().home)},
         )
-    deadline = time.monotonic() + _UP_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if (running := continuous_state()) and running.process == process.pid:
-            out.print(f"The streams run as process {process.pid}; metrics: {running.metrics}; log: {log}", highlight=False)
-            return
-        time.sleep(0.1)
-    process.terminate()
+    progress("waiting for both streams to start")
+    if running := _ready(process):
+        out.print(f"The streams run as process {process.pid}; metrics: {running.metrics}; log: {log}", highlight=False)
+        return
     raise StreamFailed(f"The streams did not start. The end of their log, {log}:\n{tail(log)}")
+
+
+def _ready(process: subprocess.Popen[bytes]) -> "ContinuousState | None":
+    """Wait until the streams of a process have started; end it if they have not in time, or if the wait is interrupted."""
+    from orchestration.continuous_state import continuous_state
+
+    deadline = time.monotonic() + _UP_S
+    try:
+        while time.monotonic() < deadline and process.poll() is None:
+            if (running := continuous_state()) and running.process == process.pid and running.ready:
+                return running
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    process.terminate()
+    try:
+        process.wait(_DOWN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return None
 
 
 @stream_app.command()

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Container
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,11 @@ from rich.table import Table
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
 err = Console(stderr=True)
 
+_COUNTS = frozenset(
+    {"files", "loaded", "rows", "skipped", "files refused", "not begun", "rows added", "records", "behind", "failed"}
+    | {"commits", "rows read", "batches", "rows/s in", "rows/s processed", "offsets behind", "bytes outstanding"}
+)
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -21,8 +27,15 @@ def progress(message: str) -> None:
     err.print(f"[dim]{message}[/dim]", highlight=False)
 
 
-def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False) -> None:
-    """Print rows as a table, or as JSON."""
+def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False, counts: Container[str] = _COUNTS) -> None:
+    """Print rows as a table, or as JSON.
+
+    Args:
+        title: Above the table.
+        rows: With the same columns each.
+        as_json: Print the rows alone, as JSON.
+        counts: The columns whose integers get thousands separators. Others are ids, versions and the like.
+    """
     if as_json:
         out.print_json(json.dumps(rows, default=str))
         return
@@ -31,5 +44,5 @@ def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False) -> No
         numeric = all(isinstance(row[name], int | float) for row in rows)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else str(v) for v in row.values()))
+        table.add_row(*(f"{v:,}" if name in counts and isinstance(v, int) else str(v) for name, v in row.items()))
     out.print(table if rows else f"[bold]{title}[/bold]\n(no rows)")

@@ -19,6 +19,7 @@ from resources.errors import BrokerUnavailable, RatifyError, StreamError, TopicM
 from resources.kafka.kafka_errors import CHECK_BROKER, DENIED, is_unsettled, translated
 from resources.redaction import redacted
 from resources.settings import KafkaConnection, Settings
+from resources.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -155,7 +156,9 @@ class Kafka(dg.ConfigurableResource[Any]):
         if lost := failed or [error for error in client_errors if left and error.name() in DENIED]:
             raise self._translated(lost[0])
         if left:
-            raise BrokerUnavailable(f"{left} records did not reach Kafka at {self.connection.bootstrap}. {CHECK_BROKER}")
+            raise BrokerUnavailable(
+                f"{counted(left, 'record')} did not reach Kafka at {self.connection.bootstrap}. {CHECK_BROKER}"
+            )
 
     def show_progress(self, group: str, offsets: Offsets) -> None:
         """Commit offsets to a consumer group, so that Kafka's own tools show a stream's progress; we never read them."""

@@ -49,6 +49,7 @@ def open_session(remote: str, catalog: UnityCatalog, conf: Mapping[str, str], re
         CatalogDenied, CatalogUnavailable: the catalog gives a classic session no token.
     """
     from dagster_pyspark import LazyPySparkResource
+    from pyspark.logger import PySparkLogger
 
     connect = is_connect(remote)
     where = {"spark.remote": remote} if connect else {"spark.master": remote, **classic_conf(catalog)}
@@ -56,6 +57,9 @@ def open_session(remote: str, catalog: UnityCatalog, conf: Mapping[str, str], re
         _await_port(remote, retry_seconds)
     # The server itself releases what a closed session leaves behind; the client warns of it at each end.
     logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # PySpark prints each error as JSON with the server's stack, ten kilobytes of it, and raises it as well.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     with translating(lambda error: translated(error, remote)):
         session = LazyPySparkResource(spark_config={**where, **SESSION_CONF, **conf}).spark_session
         register_delta_exceptions(connect=connect)

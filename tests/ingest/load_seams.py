@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.ledger_access import FileLedger
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.delta_log import DeltaLog
@@ -30,21 +31,22 @@ def dying_at(seam: str, number: int, table: str, meanwhile: Callable[[], None] |
     ask, publish, append = UnityCatalog.update_table, DeltaLog._publish, FileLedger._append
     fetch = LandingZone.fetch
 
-    def reached(name: str) -> None:
-        passed[name] += 1
-        if name == seam and passed[name] == number:
+    def reached(name: str, *, ours: bool = True) -> None:
+        passed[name] += ours
+        if ours and name == seam and passed[name] == number:
             if meanwhile is None:
                 raise LoadKilled
             meanwhile()
 
     def update_table(self: UnityCatalog, full_name: str, *more: Any) -> Any:
         ours = full_name.endswith(f".{table}")
-        if ours:
-            reached("propose")
+        reached("propose", ours=ours)
         answer = ask(self, full_name, *more)
-        if ours:
-            passed["commits"] += 1
-            reached("answer")
+        passed["commits"] += ours
+        reached("answer", ours=ours)
+        if full_name.endswith(f".{LANDED_FILES.name}"):
+            # They are in the ledger now, even if the process dies before it hears of it.
+            passed["notes"] += passed.pop("notes proposed", 0)
         return answer
 
     def publishing(self: DeltaLog, commits: Any) -> None:
@@ -53,8 +55,8 @@ def dying_at(seam: str, number: int, table: str, meanwhile: Callable[[], None] |
 
     def appending(self: FileLedger, rows: Any, loads: Any) -> None:
         reached("record")
+        passed["notes proposed"] = any(row["status"] in ("repeated", "refused") for row in rows)
         append(self, rows, loads)
-        passed["notes"] += any(row["status"] in ("repeated", "refused") for row in rows)
 
     def fetching(self: LandingZone, path: str, folder: Path) -> Any:
         reached("fetch")

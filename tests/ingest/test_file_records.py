@@ -237,7 +237,7 @@ def test_one_table_of_several_sources_is_not_read_again_from_one_of_them(
     assert validation_result(counted).rows == 1500
     assert set(validation_result(counted).failed.values()) == {0}
     (landed.folder / "a").unlink()
-    lost = rf"1 of the 3 files that it holds are no longer in {landed.folder}: a\..*kafka \(1 rows\), rate \(1,500 rows\)"
+    lost = rf"1 of the 3 files that it holds are no longer in {landed.folder}: a\..*kafka \(1 row\), rate \(1,500 rows\)"
     with pytest.raises(ResetRefused, match=lost):
         landed.ingest(full_refresh=True)
     with pytest.raises(ResetRefused, match=r"0 offsets.*topic begins at 0.*files \(4 rows\), rate \(1,500 rows\)"):

@@ -17,19 +17,17 @@ from uuid import uuid4
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from ingest.file_source import CsvDialect, Rewrite, Source
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.file_load_ids import contents as contents_of
-from ingest.ledger.ledger_access import FileLedger
+from ingest.ledger.ledger_access import copy_commits
 from ingest.ledger.ledger_queries import table_entries, waiting
 from ingest.load.batch_loading import load_batch
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.column_types import delta_field, sql_type
-from resources.declarations import TableDeclaration
 from resources.delta import commit_actions, commit_requests
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
@@ -37,10 +35,11 @@ from resources.delta.snapshot import SnapshotState
 from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
-from tests.embedded.catalog.harness import CatalogProcess, TableClient
+from tests.embedded.catalog.harness import CatalogProcess
 from tests.ingest.ledger_model import LandedVersion, ModelTable
 from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
+from tests.resources.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 
@@ -65,12 +64,6 @@ def digest(content: str) -> str:
     return hashlib.sha256(text_of(content).encode()).hexdigest()
 
 
-def create(client: Any, declaration: TableDeclaration) -> None:
-    """A table through the catalog's API: Spark is not the subject."""
-    fields = [delta_field(column.name, sql_type(column.type)) for column in declaration.columns]
-    TableClient.create_readable(client, declaration.layer, declaration.name, columns={"type": "struct", "fields": fields})
-
-
 class LedgerMachine(RuleBasedStateMachine):
     """Drives two bronze tables and their models alike."""
 
@@ -93,13 +86,18 @@ class LedgerMachine(RuleBasedStateMachine):
         with self.server.client() as client:
             for policy in policies:
                 table = replace(base.table, name=f"t_{uuid4().hex[:10]}")
-                create(client, table)
+                create_declared(client, table)
                 self.sources.append(replace(base, table=table, on_rewrite=policy))
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
             for n in range(2):
                 self.load(n, list(PATHS), None)
+                with self.engine() as duckdb:
+                    # Files whose rows a killed run took away may be gone, so that nothing is left to be loaded.
+                    copy_commits(duckdb, self.source(n).table.full_name("ratify"))
+                self.clean[n] = True
+                self.compare(n)
             self.ledger_holds_each_once()
             shutil.rmtree(self.root)
 
@@ -240,9 +238,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert repair(log)
             by_sha = {digest(content): content for content in CONTENTS}
             model.lose(by_sha[sha256] for sha256 in brought)
-            self.clean[n] = not dies
             if not dies:
-                FileLedger(session, log, source.table_name).record([])
+                copy_commits(duckdb, source.table.full_name("ratify"))
         self.compare(n)
 
     def compare(self, n: int) -> None:
@@ -300,24 +297,23 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[LedgerMac
     home = tmp_path_factory.mktemp("ledger-model")
     server = CatalogProcess.start(home / "catalog")
     with server.client() as client:
-        for schema in ("bronze", "ops"):
-            client.post("/schemas", json={"name": schema, "catalog_name": "ratify"})
-        create(client, LANDED_FILES)
+        create_declared(client, LANDED_FILES)
     yield type("Machine", (LedgerMachine,), {"server": server, "home": home})
     server.stop()
 
 
-def run(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch, sequences: int) -> None:
+def run(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch, sequences: int, number: int = 0) -> None:
+    """Run sequences, always the same ones for a number."""
     for name in ("UNITY_HOST", "UNITY_TOKEN", "UNITY_CATALOG", "LANDING_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RATIFY_HOME", str(machine.home / "ratify"))
     run_state_machine_as_test(
-        machine,
+        seed(number)(machine),
         settings=settings(
             max_examples=sequences,
             stateful_step_count=8,
             deadline=None,
-            derandomize=True,
+            database=None,
             # A failing sequence is short enough to be read, and each costs a second.
             phases=[Phase.generate],
             suppress_health_check=[HealthCheck.too_slow],
@@ -330,5 +326,8 @@ def test_files_end_as_the_model_says(machine: type[LedgerMachine], monkeypatch: 
 
 
 @pytest.mark.long
-def test_files_end_as_the_model_says_at_length(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch) -> None:
-    run(machine, monkeypatch, 2_000)
+@pytest.mark.parametrize("number", range(1, 5))
+def test_files_end_as_the_model_says_at_length(
+    number: int, machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(machine, monkeypatch, 500, number)

@@ -11,11 +11,10 @@ import pytest
 from assets.bronze.landed_sources import AIRLINES
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.column_types import delta_field, sql_type
-from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
-from tests.embedded.catalog.harness import CatalogProcess, TableClient
+from tests.embedded.catalog.harness import CatalogProcess
 from tests.orchestration.ratify_command import invoke
+from tests.resources.declared_tables import create_declared
 
 
 @dataclass(frozen=True)
@@ -44,19 +43,11 @@ class LoadTarget:
         return {name: (status, rows) for name, status, rows in found}
 
 
-def _columns(declaration: TableDeclaration) -> dict[str, Any]:
-    fields = [delta_field(column.name, sql_type(column.type)) for column in declaration.columns]
-    return {"type": "struct", "fields": fields}
-
-
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[LoadTarget]:
     server = CatalogProcess.start(tmp_path)
     with server.client() as admin:
-        for declaration in (AIRLINES.table, LANDED_FILES):
-            schema = {"name": declaration.layer, "catalog_name": "ratify"}
-            admin.post("/schemas", json=schema).raise_for_status()
-            TableClient.create_readable(admin, declaration.layer, declaration.name, columns=_columns(declaration))
+        create_declared(admin, AIRLINES.table, LANDED_FILES)
     yield LoadTarget(server)
     if server.process.poll() is None:
         server.stop()

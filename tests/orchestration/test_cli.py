@@ -100,13 +100,27 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
         assert invoke(new_home, "sql", statement).returncode == 0, statement
     assert invoke(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
-    asked = invoke(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json")
-    assert json.loads(asked.stdout) == [{"total": 6}]
+    for engine in ("spark", "duckdb"):
+        asked = invoke(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json", "--engine", engine)
+        assert json.loads(asked.stdout) == [{"total": 6}], engine
     wrong = invoke(new_home, "sql", "SELECT [id] FROM bronze.t")
     assert wrong.returncode == 1
     assert "QueryFailed: [PARSE_SYNTAX_ERROR]" in wrong.stderr
     assert "SELECT [id]" in wrong.stderr
     assert "org.apache.spark" not in wrong.stderr
+    # A process: PySpark logs to the standard error stream that it has found at its start.
+    wrong = ratify(new_home, "sql", "SELECT idd FROM bronze.t")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("QueryFailed: [UNRESOLVED_COLUMN"), wrong.stderr
+    assert len(wrong.stderr.splitlines()) < 10, wrong.stderr
+    for missing in ("bronze.tt", "t"):
+        unknown = invoke(new_home, "history", missing)
+        assert unknown.returncode == 1
+        # A sentence, however wide the terminal is that pytest was started in.
+        assert unknown.stderr.startswith("TableMissing: "), unknown.stderr
+        assert len(unknown.stderr) < 300, unknown.stderr
+    assert invoke(new_home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
+    assert "12345" in invoke(new_home, "sql", "SELECT 12345 AS id", "--engine", "duckdb").stdout
     commits = json.loads(invoke(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
     ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -31,7 +30,6 @@ from resources.errors import TableMissing
 from resources.kafka.kafka_client import Kafka
 from resources.spark.streaming_query import offsets
 from tests.conftest import TestBroker
-from tests.orchestration.ratify_command import RATIFY
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
@@ -160,8 +158,10 @@ def test_it_is_started_watched_killed_and_stopped(
 
     # What does not pass by itself ends it with the reason.
     monkeypatch.setenv("KAFKA_TOPICS", "nope")
-    ended = subprocess.run([RATIFY, "stream", "run"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert ended.returncode == 1
-    assert "TopicMissing: Kafka at" in ended.stderr
-    assert "nope" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    refused = stream("start")
+    assert refused.exit_code == 1
+    assert "The streams did not start" in refused.stderr
+    assert "TopicMissing: Kafka at" in refused.stderr
+    assert "nope" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not stream.running
