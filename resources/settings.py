@@ -132,6 +132,12 @@ class Settings(BaseSettings):
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
 
+    @field_validator("ratify_home", mode="before")
+    @classmethod
+    def _not_here(cls, home: Any) -> Any:
+        # An empty variable, as of a shell's unset one, would be the current folder, and fill it with state.
+        return home or ".ratify"
+
     @property
     def home(self) -> Path:
         """RATIFY_HOME as an absolute path."""

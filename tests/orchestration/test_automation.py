@@ -90,6 +90,16 @@ def test_an_input_that_changed_while_the_table_was_made_is_not_forgotten(world: 
     assert "down" in world.tick()
 
 
+def test_a_table_that_is_missing_though_its_inputs_are_there_is_asked_for_once(world: World) -> None:
+    """A run was killed before it made the table, and its input may not change for a year."""
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    assert world.tick() == set()
+    world.make("down", "further")
+    world.cursor = None
+    assert world.tick() == set()
+
+
 def test_every_check_of_a_table_is_asked_for_with_it() -> None:
     """Also where the table brings some of its own: Dagster runs no others then, and what they block would wait for ever."""
     checks = defs.resolve_asset_graph().get_check_keys_for_assets

@@ -51,6 +51,11 @@ def test_nothing_set_and_nothing_running() -> None:
         UnityCatalog().default_schema()
 
 
+def test_an_empty_home_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIFY_HOME", "")
+    assert Settings().home == Path.cwd() / ".ratify"
+
+
 def test_the_running_stack_answers_where_nothing_is_set(running: Path) -> None:
     found = Settings().catalog_connection()
     assert (found.host, found.name, found.token) == ("http://127.0.0.1:1", "local", SecretStr("from-stack"))
