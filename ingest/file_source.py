@@ -1,11 +1,12 @@
 """A kind of landed file: its format, and the bronze table that takes its rows as they came."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 
+from ingest.formats.column_names import snake_case
 from resources.declarations import Column, TableDeclaration
 from resources.delta.snapshot import RETENTION
 from resources.distribution import distribution_version
@@ -115,6 +116,9 @@ class Source:
         encoding: Of text, by Python's names (`utf-8`, `utf-16`, `latin-1`, …).
         schema: Where the table's columns come from.
         on_rewrite: What to do with new content under a name that was loaded before.
+        rename: Columns of fields that have another name in the file, by that name; it ignores case. Where the schema is
+            inferred or evolving, all other fields fill the column of their name in snake_case.
+        last_line_open: Accept a CSV file whose last line has no line end. Nothing shows then that a file was cut off.
         new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
 
     Raises:
@@ -130,6 +134,8 @@ class Source:
     schema: SchemaMode = SchemaMode.DECLARED
     new_columns: NewColumns = NewColumns.FAIL
     on_rewrite: Rewrite = Rewrite.REFUSE
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    last_line_open: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -146,6 +152,9 @@ class Source:
             raise UnsafeDeclaration(
                 f"{self.pattern}: to rescue new columns, {self.table_name} needs the column {RESCUED.name}."
             )
+        folded = [name.lower() for name in self.rename]
+        if doubled := sorted({name for name in folded if folded.count(name) > 1}):
+            raise UnsafeDeclaration(f"{self.pattern}: {doubled[0]!r} is renamed twice (names ignore case).")
         if not self.csv.header and not self.header:
             raise UnsafeDeclaration(f"{self.pattern}: CSV files without a header line need a declared header.")
 
@@ -155,7 +164,13 @@ class Source:
         is tried again once it differs."""
         columns = [(column.name, column.type, column.nullable) for column in self.table.columns]
         rules = (self.header, columns, self.format, self.csv, self.encoding, self.schema, self.new_columns, self.on_rewrite)
+        rules += (sorted(self.rename.items()), self.last_line_open)
         return hashlib.sha256(repr((rules, distribution_version())).encode()).hexdigest()[:16]
+
+    def column_of(self, field: str) -> str:
+        """Return the name of the column that a field of a file fills; empty where no column can be named after it."""
+        renamed = {name.lower(): column for name, column in self.rename.items()}.get(field.lower())
+        return renamed or (field if self.schema is SchemaMode.DECLARED else snake_case(field))
 
     @property
     def table_name(self) -> str:

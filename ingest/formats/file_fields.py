@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ingest.file_source import Source
 from ingest.formats.fitting_values import from_json, from_number, from_text
 from resources.column_types import SqlType, is_numeric
 from resources.errors import BadFile
@@ -20,12 +21,13 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a file: its name there, SQL of its value in `Raw.relation`, and that value's own type."""
+    """A field of a file: its name there, SQL of its value in `Raw.relation`, that value's own type, and its column."""
 
     name: str
     sql: str
     kind: FieldKind = FieldKind.TEXT
     type: str = "VARCHAR"
+    column: str = ""
 
     @property
     def text(self) -> str:
@@ -82,7 +84,7 @@ class Raw:
     Attributes:
         relation: What follows FROM.
         row: SQL of the record's number, from 1.
-        fields: The wanted fields, by their names in lower case, in the file's order.
+        fields: The wanted fields, by their columns' names in lower case, in the file's order.
         others: Names of the fields that are not wanted.
         rest: SQL of the other fields' values that are not NULL, as `"name":value` with commas between; empty for none.
     """
@@ -95,10 +97,10 @@ class Raw:
 
 
 def raw(relation: str, row: str, fields: Iterable[Field], wanted: Collection[str] | None) -> Raw:
-    """Return an opened file of which some fields are wanted: those of these names in lower case, or all."""
+    """Return an opened file of which some fields are wanted: those of these columns, in lower case, or all."""
     fields = list(fields)
-    picked = {field.name.lower(): field for field in fields if wanted is None or field.name.lower() in wanted}
-    others = [field for field in fields if field.name.lower() not in picked]
+    picked = {field.column.lower(): field for field in fields if wanted is None or field.column.lower() in wanted}
+    others = [field for field in fields if field.column.lower() not in picked]
     pairs = ", ".join(pair(field, f"{field.sql} IS NOT NULL") for field in others)
     return Raw(relation, row, picked, tuple(field.name for field in others), f"concat_ws(',', {pairs})" if pairs else "''")
 
@@ -108,14 +110,18 @@ def pair(field: Field, condition: str) -> str:
     return f"CASE WHEN {condition} THEN to_json({literal(field.name)})::VARCHAR || ':' || {field.json} END"
 
 
-def check_names(file: str, names: Iterable[str]) -> None:
-    """Check that no two fields of a file have one name, ignoring case as tables do.
+def check_names(source: Source, file: str, names: Iterable[str]) -> None:
+    """Check that no two fields of a file fill one column; names ignore case, as tables do.
 
     Raises:
-        BadFile: two fields have one name.
+        BadFile: two fields fill one column.
     """
     seen = dict[str, str]()
     for name in names:
-        if name.lower() in seen:
-            raise BadFile(file, f"two columns are called {seen[name.lower()]!r} and {name!r}; names ignore case: rename one")
-        seen[name.lower()] = name
+        column = source.column_of(name).lower()
+        if column and column in seen:
+            first = seen[column]
+            if first.lower() == name.lower():
+                raise BadFile(file, f"two columns are called {first!r} and {name!r}; names ignore case: rename one")
+            raise BadFile(file, f"its columns {first!r} and {name!r} are both the table's column {column}: rename one")
+        seen[column] = name

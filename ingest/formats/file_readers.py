@@ -50,7 +50,7 @@ def reading(
         file: Its name in the landing zone.
         local: Where its bytes are.
         scratch: Folder for temporary files; None: that of the system.
-        wanted: Names of the fields that are wanted, in lower case; None: all of them.
+        wanted: Columns whose fields are wanted, in lower case; None: all fields.
         sample: How many records are read at most, of text; None: all.
 
     Raises:
@@ -65,9 +65,9 @@ def reading(
                 case Format.CSV:
                     yield _csv(con, source, file, path, wanted, limit)
                 case Format.JSONL:
-                    yield _jsonl(con, file, path, wanted, limit)
+                    yield _jsonl(con, source, file, path, wanted, limit)
                 case Format.PARQUET:
-                    yield _parquet(con, file, path, wanted)
+                    yield _parquet(con, source, file, path, wanted)
         except duckdb.Error as error:
             if _is_ours(error):
                 raise
@@ -90,7 +90,7 @@ def _csv(
         f"escape = {literal(source.csv.escape)}, nullstr = [{', '.join(map(literal, source.csv.nulls))}], "
         f"max_line_size = {LINE_LIMIT}, null_padding = false, compression = 'none', hive_partitioning = false){limit}"
     )
-    fields = [Field(name, f"c{number}") for number, name in enumerate(names)]
+    fields = [Field(name, f"c{number}", column=source.column_of(name)) for number, name in enumerate(names)]
     threads = con.execute("SELECT current_setting('threads')").fetchone()
     if threads == (1,) or path.stat().st_size < _MANY_THREADS_BYTES:
         return raw(f"(SELECT *, row_number() OVER () AS record {scan})", "record", fields, wanted)
@@ -117,7 +117,7 @@ def _header(source: Source, file: str, path: Path) -> tuple[str, ...]:
     found = tuple(name.strip() for name in line)
     if source.header and found != source.header:
         raise BadFile(file, _header_error(source.header, found))
-    check_names(file, found)
+    check_names(source, file, found)
     return found
 
 
@@ -142,7 +142,9 @@ def _header_error(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
     return f"the header's columns are in another order: expected {','.join(expected)}"
 
 
-def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Collection[str] | None, limit: str) -> Raw:
+def _jsonl(
+    con: "duckdb.DuckDBPyConnection", source: Source, file: str, path: Path, wanted: Collection[str] | None, limit: str
+) -> Raw:
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE {RECORDS} AS SELECT json FROM read_json_objects({literal(str(path))}, "
         f"format = 'newline_delimited', compression = 'uncompressed', maximum_object_size = {LINE_LIMIT}, "
@@ -157,26 +159,31 @@ def _jsonl(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Coll
     keys = [str(key) for (key,) in found]
     if len(keys) > _KEYS_LIMIT:
         raise BadFile(file, f"its objects have more than {_KEYS_LIMIT:,} different keys: keep data in values, not in keys")
+    # One key in several cases is one field.
+    check_names(source, file, {key.lower(): key for key in keys}.values())
     # DuckDB drops all names of a struct with an empty one.
-    picked = [key for key in keys if key and (wanted is None or key.lower() in wanted)]
-    record, fields = _json_fields(picked)
+    picked = [key for key in keys if key and (wanted is None or source.column_of(key).lower() in wanted)]
+    record, fields = _json_fields(source, picked)
     relation = f"(SELECT rowid, json, {record} AS j FROM {RECORDS})"
-    others = tuple(key for key in keys if key.lower() not in fields)
+    others = tuple(key for key in keys if source.column_of(key).lower() not in fields)
     return Raw(relation, "rowid + 1", fields, others, _rest(picked))
 
 
-def _json_fields(keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
-    """SQL of a record `j` with these keys, and the fields in it."""
+def _json_fields(source: Source, keys: Sequence[str]) -> tuple[str, dict[str, Field]]:
+    """SQL of a record `j` with these keys, and the fields in it, by their columns."""
+
+    def field(key: str, sql: str) -> Field:
+        return Field(key, sql, FieldKind.JSON, column=source.column_of(key))
+
     spellings = dict[str, list[str]]()
     for key in keys:
         spellings.setdefault(key.lower(), []).append(key)
     if len(spellings) == len(keys):
-        fields = {key.lower(): Field(key, f"j.{identifier(key)}", FieldKind.JSON) for key in keys}
-        return (opened("json", keys) if keys else "NULL"), fields
+        found = [field(key, f"j.{identifier(key)}") for key in keys]
+        return (opened("json", keys) if keys else "NULL"), {field.column.lower(): field for field in found}
     # Objects that spell a key in different cases: a struct would merge them into one field.
-    found = {folded: ", ".join(f"j[{literal(key)}]" for key in same) for folded, same in spellings.items()}
-    fields = {folded: Field(spellings[folded][0], f"coalesce({sql})", FieldKind.JSON) for folded, sql in found.items()}
-    return "CAST(json AS MAP(VARCHAR, JSON))", fields
+    found = [field(same[0], f"coalesce({', '.join(f'j[{literal(key)}]' for key in same)})") for same in spellings.values()]
+    return "CAST(json AS MAP(VARCHAR, JSON))", {field.column.lower(): field for field in found}
 
 
 def _check_objects(con: "duckdb.DuckDBPyConnection", file: str) -> None:
@@ -201,14 +208,16 @@ def _rest(picked: list[str]) -> str:
     return f"array_to_string(list_transform({others}, lambda e: to_json(e.key)::VARCHAR || ':' || {entry.json}), ',')"
 
 
-def _parquet(con: "duckdb.DuckDBPyConnection", file: str, path: Path, wanted: Collection[str] | None) -> Raw:
+def _parquet(con: "duckdb.DuckDBPyConnection", source: Source, file: str, path: Path, wanted: Collection[str] | None) -> Raw:
     options = f"{literal(str(path))}, hive_partitioning = false"
     described = con.execute(f"DESCRIBE FROM read_parquet({options})").fetchall()
     names = [str(name) for name, *_ in described]
     if "file_row_number" in (name.lower() for name in names):
         raise BadFile(file, "it has a column file_row_number, which is DuckDB's own name for a row's place; rename it")
-    check_names(file, names)
-    fields = (Field(name, identifier(name), FieldKind.TYPED, str(held)) for name, held, *_ in described)
+    check_names(source, file, names)
+    fields = (
+        Field(name, identifier(name), FieldKind.TYPED, str(held), source.column_of(name)) for name, held, *_ in described
+    )
     return raw(f"read_parquet({options}, file_row_number = true)", "file_row_number + 1", fields, wanted)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingest.file_source import RESERVED, Source
+from ingest.file_source import RESCUED, RESERVED, Source
 from ingest.formats.file_fields import Field, FieldKind, Raw
 from ingest.formats.file_readers import reading
 from resources.column_types import spark_type_of_duckdb, sql_type
@@ -26,7 +26,7 @@ _EXACT_IN_DOUBLE = 2**53
 
 
 def is_plain(name: str) -> bool:
-    """Whether a field can be a column by its own name."""
+    """Whether a file's field can fill a column of this name."""
     return IDENTIFIER.fullmatch(name) is not None and name.lower() not in RESERVED
 
 
@@ -36,26 +36,31 @@ def infer(
     """Return columns for a file's fields, with types that `resources.declarations` accepts.
 
     A field that never has a value becomes a string, and so does one of nested JSON unless all its objects have the same
-    keys with the same types. Fields whose names are no plain identifiers, or are reserved, get no column.
+    keys with the same types. Fields whose names are reserved, or have no Latin letter and no digit, get no column; without
+    the column RESCUED for their values, the latter are an error.
 
     Args:
         con: A DuckDB connection.
         source: What the file must look like.
         file: The file's name in the landing zone.
         local: Where its bytes are.
-        only: Names of the fields that are wanted, in lower case, by all of the file; None: all, by its first 20,480 records.
+        only: Columns that are wanted, in lower case, by all of the file; None: all, by its first 20,480 records.
 
     Raises:
         BadFile: the file cannot be read, or has no field that can be a column.
     """
     sample = None if only else _SAMPLE_ROWS
     with reading(con, source, file, local, None, only, sample) as raw:
-        fields = [field for field in raw.fields.values() if is_plain(field.name)]
+        fields = [field for field in raw.fields.values() if is_plain(field.column)]
         if not fields:
             raise BadFile(file, "it has no field whose name can be a column's; name them by letters, digits and _")
+        nameless = [field.name for field in raw.fields.values() if not field.column]
+        if nameless and RESCUED.name not in source.table.column_names:
+            shown = ", ".join(map(repr, nameless))[:200]
+            raise BadFile(file, f"no column can be named after {shown}: name one for it in the source's declaration")
         candidates = [_candidates(con, raw, field) for field in fields]
         return tuple(
-            Column(field.name, type_text)
+            Column(field.column, type_text)
             for field, type_text in zip(fields, _first_that_fit(con, raw, fields, candidates), strict=True)
         )
 

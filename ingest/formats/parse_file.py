@@ -113,7 +113,7 @@ def _settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> Non
     """Decide what to do with a file's fields that are no columns of the table."""
     shown = ", ".join(raw.others)[:200]
     if source.new_columns is NewColumns.ADD:
-        new = [name.lower() for name in raw.others if is_plain(name)]
+        new = [column.lower() for column in map(source.column_of, raw.others) if is_plain(column)]
         if len(new) > _NEW_COLUMNS_LIMIT:
             raise BadFile(file, f"it has {len(new):,} columns that the table lacks: keep data in values, not in names")
         if new:

@@ -153,7 +153,7 @@ def _text(source: Source, form: Format, file: str, plain: Path, written: Callabl
     if encoding:
         plain = written(_as_utf8(file, plain, encoding))
     _check_lines(file, plain)
-    if form is Format.CSV:
+    if form is Format.CSV and not source.last_line_open:
         _check_end(file, plain)
     return plain
 

@@ -26,6 +26,8 @@ RESCUING = Source("*", (), _table(*DATA, *LOAD_COLUMNS, RESCUED), new_columns=Ne
 FAILING = Source("*", (), _table(*DATA, *LOAD_COLUMNS))
 """Refuses a file with a value that does not fit."""
 ADDING = Source("*", (), _table(*DATA, *LOAD_COLUMNS, RESCUED), schema=SchemaMode.EVOLVING, new_columns=NewColumns.ADD)
+RENAMING = with_(RESCUING, rename={"order id": "id", "顧客": "name", "Amount (EUR)": "amount"})
+"""Takes fields with other names than the columns."""
 REQUIRING = with_(FAILING, table=_table(Column("id", "bigint", nullable=False), *DATA[1:], *LOAD_COLUMNS))
 NESTED = Source(
     "*",

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, SchemaMode
+from ingest.formats.column_names import snake_case
 from ingest.formats.inferred_columns import infer
 from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
@@ -38,6 +39,41 @@ def test_what_can_be_read_can_be_made_a_table(con: duckdb.DuckDBPyConnection, tm
 
 
 EMPTY = replace(RESCUING.table, columns=(*LOAD_COLUMNS, RESCUED))
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        ("Order ID", "order_id"),
+        ("orderId", "order_id"),
+        ("HTTPStatus", "http_status"),
+        ("Größe (cm)", "grosse_cm"),
+        ("  # of items ", "of_items"),
+        ("2nd price", "_2nd_price"),
+        ("_id", "_id"),
+        ("_ID", "_id"),
+        ("a__b", "a__b"),
+        ("Betrag %", "betrag"),
+        ("名前", ""),
+        ("-", ""),
+    ],
+)
+def test_a_column_is_named_in_snake_case(field: str, column: str) -> None:
+    assert snake_case(field) == column
+
+
+def test_names_of_an_inferred_table(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """Neither a name with a space nor one in another script disappears without a word."""
+    inferred = replace(RESCUING, table=EMPTY, schema=SchemaMode.INFERRED, rename={"顧客": "customer"})
+    (tmp_path / "f").write_text("Order ID,Betrag (EUR),顧客\n7,1.5,a\n")
+    columns = infer(con, inferred, "f.csv", tmp_path / "f")
+    assert columns == (Column("order_id", "bigint"), Column("betrag_eur", "double"), Column("customer", "string"))
+    table = inferred.inferred_table(columns)
+    parsed(con, inferred, table.columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet")
+    assert con.execute(f"SELECT * EXCLUDE (_loaded_at) FROM '{tmp_path}/out.parquet'").fetchall()[0][:3] == (7, 1.5, "a")
+    refusing = replace(inferred, rename={}, new_columns=NewColumns.FAIL, table=replace(EMPTY, columns=LOAD_COLUMNS))
+    with pytest.raises(BadFile, match="no column can be named after '顧客'"):
+        infer(con, refusing, "f.csv", tmp_path / "f")
 
 
 def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
