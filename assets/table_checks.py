@@ -13,11 +13,10 @@ from components.checks.check_definitions import (
     files_check,
     freshness_check,
     history_checks,
-    landing_check,
+    landed_file_check_definitions,
     offsets_check,
     reconciliation_check,
 )
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.reconciliation import records_reconciled, rows_reconciled
 from components.stream.stream_ledger import STREAM_BATCHES
 from ingest.file_source import Rewrite
@@ -69,24 +68,7 @@ all_checks: list[dg.AssetChecksDefinition] = [
     *files_checks,
     *freshness_checks,
     *(history_checks(declaration, _REPLACEABLE.get(declaration.name, "")) for declaration in DECLARATIONS),
-    *(
-        landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once.")
-        for source in SOURCES
-    ),
-    *(
-        landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze.")
-        for source in SOURCES
-    ),
-    *(
-        landing_check(
-            source,
-            "files_accepted",
-            files_accepted,
-            "No refused file waits for its correction.",
-            dg.AssetCheckSeverity.WARN,
-        )
-        for source in SOURCES
-    ),
+    *(check for source in SOURCES for check in landed_file_check_definitions(source)),
     flights_reconciled,
     offsets_once,
     events_reconciled,

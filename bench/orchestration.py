@@ -35,7 +35,7 @@ from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_VA
 from assets.table_checks import FROM_FILES, all_checks
 from bench.ratios import console, timed, within_bounds
 from components.landing_order import read_input
-from components.table_asset import asset_key
+from components.table_asset import asset_key, step_name
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig, StackState
 from orchestration.cli.sample_flights import land_days, landed_days
@@ -161,7 +161,7 @@ def _ingests(stack: _Stack, days: int, rounds: int) -> list[float]:
     """The seconds of runs that load five files each, once so many days are loaded, five in each batch."""
     missing = days - len(landed_days(stack.landing))
     land_days(stack.landing, missing)
-    config = {"ops": {FLIGHTS_RAW.table.name: {"config": {"max_files": NEW_FILES}}}}
+    config = {"ops": {step_name(FLIGHTS_RAW.table): {"config": {"max_files": NEW_FILES}}}}
     # A run without new files warms Spark, and lets each check pass once, as every run before has.
     for _ in range(2):
         _ingest(stack, config)

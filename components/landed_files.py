@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, table_spec
+from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, step_name, table_spec
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
 from ingest.ledger.ledger_access import copy_commits
@@ -16,6 +16,7 @@ from ingest.load.batch_loading import ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
+from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import Settings
@@ -32,7 +33,7 @@ class LoadConfig(dg.Config):
 
 def landing_key(source: Source) -> dg.AssetKey:
     """Return the key of the landed files that a bronze table is loaded from."""
-    return dg.AssetKey(["landing", source.table.name])
+    return dg.AssetKey(["landing", source.table.layer, source.table.name])
 
 
 def landing_spec(source: Source) -> dg.AssetSpec:
@@ -48,7 +49,7 @@ def landing_spec(source: Source) -> dg.AssetSpec:
 def bronze_table(source: Source) -> dg.AssetsDefinition:
     """Return the asset that loads a source's files into its bronze table."""
 
-    @dg.multi_asset(name=source.table.name, specs=[table_spec(source.table, [landing_key(source)])])
+    @dg.multi_asset(name=step_name(source.table), specs=[table_spec(source.table, [landing_key(source)])])
     def asset(
         context: dg.AssetExecutionContext,
         config: LoadConfig,
@@ -67,9 +68,18 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         if not loaded:
             copy_commits(duckdb, spark.full_name(source.table))
         _observe_ledger(context, landing, duckdb, source)
-        return result(source.table, _change(source, loaded, created, spark, duckdb))
+        change = _change(source, loaded, created, spark, duckdb)
+        return result(_present(source, duckdb), change)
 
     return asset
+
+
+def _present(source: Source, duckdb: DuckDB) -> TableDeclaration:
+    """The table with the columns that it has, where they come from its files."""
+    if source.schema is SchemaMode.DECLARED:
+        return source.table
+    with duckdb.session() as session:
+        return source.inferred_table(session.columns(source.table))
 
 
 def _files(config: LoadConfig, landing: LandingZone, duckdb: DuckDB, source: Source) -> list[LandedFile]:

@@ -8,7 +8,7 @@ from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import TableDeclaration
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import literal, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,9 +31,17 @@ def read_input(spark: Spark, table: TableDeclaration) -> "DataFrame":
     """
     if not set(LOAD_COLUMNS) <= set(table.columns):
         return spark.table(table)
-    text = Template(_SQL.read_text()).substitute(
-        bronze=spark.full_name(table),
-        ledger=spark.full_name(LANDED_FILES),
-        table_id=literal(spark.catalog.table(table.full_name(spark.catalog.connection.name)).table_id or ""),
+    return spark.sql(landed_rows(spark, spark.full_name(table)))
+
+
+def landed_rows(spark: Spark, full_name: str) -> str:
+    """Return the query of a table of landed files that gives its rows with `LANDING`.
+
+    Raises:
+        TableMissing: the table does not exist.
+    """
+    return Template(_SQL.read_text()).substitute(
+        bronze=table_name(full_name),
+        ledger=spark.sql_name(LANDED_FILES),
+        table_id=literal(spark.catalog.table(full_name).table_id or ""),
     )
-    return spark.sql(text)

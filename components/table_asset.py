@@ -25,6 +25,11 @@ def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
     return dg.AssetKey(declaration.key_path(Settings().unity_catalog))
 
 
+def step_name(declaration: TableDeclaration) -> str:
+    """Return the name of the step that materializes a table: tables of different schemas may have one name."""
+    return f"{declaration.layer}__{declaration.name}"
+
+
 def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetSpec:
     """Return the spec of a table's asset; orchestration adds the policies."""
     return dg.AssetSpec(
@@ -34,6 +39,7 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
         group_name=declaration.layer,
         kinds={declaration.writer.lower(), "delta", declaration.layer},
         owners=[f"team:{declaration.owner}"],
+        tags=dict(declaration.tags),
         metadata={
             "dagster/table_name": declaration.full_name(Settings().unity_catalog),
             "dagster/column_schema": column_schema(declaration),
@@ -44,7 +50,15 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
 def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
     """Return the columns as the UI shows them."""
     return dg.TableSchema(
-        columns=[dg.TableColumn(column.name, column.type, description=_described(column)) for column in declaration.columns]
+        columns=[
+            dg.TableColumn(
+                column.name,
+                column.type or "not known yet",
+                description=_described(column),
+                tags={"pii": ""} if column.pii else None,
+            )
+            for column in declaration.columns
+        ]
     )
 
 
@@ -130,7 +144,9 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         inputs: Tables by the names that the query uses.
     """
 
-    @dg.multi_asset(name=declaration.name, specs=[table_spec(declaration, [asset_key(table) for table in inputs.values()])])
+    deps = [asset_key(table) for table in inputs.values()]
+
+    @dg.multi_asset(name=step_name(declaration), specs=[table_spec(declaration, deps)])
     def asset(spark: Spark) -> dg.MaterializeResult[Any]:
         created = spark.ensure_table(declaration)
 

@@ -185,8 +185,13 @@ class Source:
         return self.format or (_SUFFIXES.get(suffixes[-1]) if suffixes else None)
 
     def inferred_table(self, columns: Sequence[Column]) -> TableDeclaration:
-        """Return the bronze table with the columns of its first file (see `infer`) before its declared ones."""
-        return replace(self.table, columns=(*columns, *self.table.columns))
+        """Return the bronze table with the columns of its first file (see `infer`), and then its other declared ones.
+
+        A column of the file that is declared, too, is as declared.
+        """
+        declared = {column.name.lower(): column for column in self.table.columns}
+        from_file = [declared.pop(column.name.lower(), column) for column in columns]
+        return replace(self.table, columns=(*from_file, *declared.values()))
 
 
 _SUFFIXES = {

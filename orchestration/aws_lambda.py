@@ -16,13 +16,13 @@ from functools import cache
 from math import ceil
 from typing import Any, Protocol
 
-from assets.bronze.landed_sources import SOURCES
 from ingest.discovery.notifications import BadMessage, Created, created, landing_path
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.load.batch_loading import load_batch
 from ingest.load.file_batches import batches
 from ingest.load.post_load_actions import apply_post_load_actions
+from orchestration.project_tables import sources
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError, TerminalError, TransientError
@@ -171,7 +171,8 @@ def _by_source(objects: Iterable[Created], outcomes: _Outcomes) -> Iterator[tupl
     """Yield objects by path, for each landing zone and source; objects of no source are recorded as ignored."""
     settings = Settings()
     chosen = matcher(settings.discovery.glob)
-    patterns = {source.table_name: matcher(source.pattern) for source in SOURCES}
+    by_table = {source.table_name: source for source in sources()}
+    patterns = {table: matcher(source.pattern) for table, source in by_table.items()}
     groups = defaultdict[tuple[str, str], dict[str, Created]](dict)
     for what in objects:
         zone = settings.landing_url or f"s3://{what.bucket}"
@@ -185,9 +186,8 @@ def _by_source(objects: Iterable[Created], outcomes: _Outcomes) -> Iterator[tupl
             groups[zone, table][path] = what
         else:
             outcomes.record(what, what.key, _IGNORED, reason="no source takes it")
-    sources = {source.table_name: source for source in SOURCES}
     for (zone, table), named in groups.items():
-        yield LandingZone(url=zone), sources[table], named
+        yield LandingZone(url=zone), by_table[table], named
 
 
 def _load(

@@ -4,15 +4,15 @@ from functools import partial
 
 import dagster as dg
 
-from assets.bronze.landed_sources import SOURCES
 from assets.cross_engine.proof_steps import GROUP
 from assets.table_checks import FROM_KAFKA, all_checks, files_checks, freshness_checks
 from components.checks.check_state import FULL
 from components.table_asset import asset_key
+from orchestration.project_tables import declared_tables, sources
 
 ingest_job = dg.define_asset_job(
     "ingest",
-    selection=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
+    selection=dg.AssetSelection.assets(*(asset_key(source.table) for source in sources())),
     description="Load all waiting files into bronze.",
 )
 
@@ -25,7 +25,8 @@ events_job = dg.define_asset_job(
 medallion_job = dg.define_asset_job(
     "medallion",
     # Without Kafka's tables, because Kafka is optional.
-    selection=dg.AssetSelection.groups("bronze", "silver", "gold") - _from_kafka,
+    selection=(dg.AssetSelection.groups("bronze", "silver", "gold") | dg.AssetSelection.assets(*declared_tables().keys))
+    - _from_kafka,
     description="Update every table that depends on files, bronze to gold.",
 )
 
@@ -49,13 +50,16 @@ nightly = _schedule(
 
 files_job = dg.define_asset_job(
     "files",
-    selection=dg.AssetSelection.checks(*files_checks, *freshness_checks),
+    selection=dg.AssetSelection.checks(
+        *files_checks, *freshness_checks, *(key for key in declared_tables().checks if key.name == "files_present")
+    ),
     description="Check that every data file of every table exists in storage, and that daily tables have new data.",
 )
 
 full_checks_job = dg.define_asset_job(
     "full_checks",
-    selection=dg.AssetSelection.checks(*all_checks) - dg.AssetSelection.checks_for_assets(*map(asset_key, FROM_KAFKA)),
+    selection=dg.AssetSelection.checks(*all_checks, *declared_tables().checks)
+    - dg.AssetSelection.checks_for_assets(*map(asset_key, FROM_KAFKA)),
     tags={FULL: "full"},
     description="Check every table from files in full: other runs compare what is new since a check last passed.",
 )

@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
-from resources.settings import LAYERS, TPCH
 from resources.sql.spark_sql import literal, table_name
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
@@ -44,7 +43,8 @@ class Engine(StrEnum):
 class Column:
     """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
 
-    `sources` names the columns that it is computed from, as `layer.table.column`, for the column lineage.
+    Without a type, its type is that of the query or file that it comes from. `sources` names the columns that it is computed
+    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which previews leave out.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Column:
     comment: str = ""
     sources: tuple[str, ...] = ()
     nullable: bool = True
+    pii: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,13 @@ class TableDeclaration:
     """A table of the lakehouse.
 
     Attributes:
-        layer: Schema that holds it: bronze, silver, gold, ops, or tpch for the cross-engine proof.
+        layer: Schema that holds it, such as bronze, silver or gold.
         keys: Columns that identify a row, for MERGE; empty for a table that is only appended to.
         writer: Engine that commits rows to it.
         operations: Delta operations that `writer` may leave in the history (DuckDB's appends are `WRITE`).
         owner: Team that is responsible for it, shown in the UI and set as a table property.
+        tags: For the UI.
+        inferred: Columns without a type, and others than those declared here, come from its files or its query.
 
     Raises:
         UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
@@ -78,18 +81,23 @@ class TableDeclaration:
     owner: str = "data-platform"
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    inferred: bool = False
 
     def __post_init__(self) -> None:
         self._check_names()
         for column in self.columns:
-            _check_type(self._where(column.name), column.type)
+            if column.type:
+                _check_type(self._where(column.name), column.type)
+            elif not self.inferred:
+                raise UnsafeDeclaration(f"{self._where(column.name)}: declare its type.")
         for key, value in self.properties.items():
             self._check_property(key, value)
 
     @property
     def column_types(self) -> dict[str, str]:
         """Types of the columns by name, as `sql_type` spells them."""
-        return {column.name: sql_type(column.type).spark for column in self.columns}
+        return {column.name: sql_type(column.type).spark for column in self.columns if column.type}
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -129,21 +137,21 @@ class TableDeclaration:
 
     def _check_names(self) -> None:
         where = f"{self.layer}.{self.name}"
-        if self.layer not in (*LAYERS, TPCH):
-            raise UnsafeDeclaration(f"{where}: there is no layer {self.layer!r}; use one of {', '.join((*LAYERS, TPCH))}.")
-        for name in (self.name, *self.column_names):
+        if self.layer.lower() == "information_schema":
+            raise UnsafeDeclaration(f"{where}: that schema is the catalog's own; choose another name.")
+        for name in (self.layer, self.name, *self.column_names):
             if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
                     f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
                     "wrong; use letters, digits and _."
                 )
         folded = [name.lower() for name in self.column_names]
-        if not folded:
+        if not folded and not self.inferred:
             raise UnsafeDeclaration(f"{where}: a table without columns cannot be read by DuckDB; declare them.")
         if doubled := sorted({name for name in folded if folded.count(name) > 1}):
             raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).")
         for name in self.keys:
-            if name not in self.column_names:
+            if name not in self.column_names and not self.inferred:
                 raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.")
 
     def _check_property(self, key: str, value: str) -> None:

@@ -118,6 +118,10 @@ class UnsafeDeclaration(TableError, TerminalError):
     """A declaration of a table that another engine cannot read, or reads wrong."""
 
 
+class QueryMismatch(TableError, TerminalError):
+    """A query gives other columns than its table declares, or several rows with the keys of one; nothing was written."""
+
+
 class UnsafeTable(TableError, TerminalError):
     """An existing table that an engine would write wrong, such as one with column mapping."""
 

@@ -22,18 +22,18 @@ CLI = "orchestration/cli/"
 BIN = Path(sys.executable).parent
 
 GRAPH = {
-    "landing/airlines": [],
-    "landing/airports": [],
-    "landing/flights_raw": [],
-    "landing/planes": [],
-    "landing/weather": [],
-    "ratify/bronze/airlines": ["landing/airlines"],
-    "ratify/bronze/airports": ["landing/airports"],
-    "ratify/bronze/flights_raw": ["landing/flights_raw"],
+    "landing/bronze/airlines": [],
+    "landing/bronze/airports": [],
+    "landing/bronze/flights_raw": [],
+    "landing/bronze/planes": [],
+    "landing/bronze/weather": [],
+    "ratify/bronze/airlines": ["landing/bronze/airlines"],
+    "ratify/bronze/airports": ["landing/bronze/airports"],
+    "ratify/bronze/flights_raw": ["landing/bronze/flights_raw"],
     "kafka/tracker_events": [],
     "ratify/bronze/tracker_events_raw": ["kafka/tracker_events"],
-    "ratify/bronze/planes": ["landing/planes"],
-    "ratify/bronze/weather": ["landing/weather"],
+    "ratify/bronze/planes": ["landing/bronze/planes"],
+    "ratify/bronze/weather": ["landing/bronze/weather"],
     "ratify/ops/landed_files": [
         "ratify/bronze/airlines",
         "ratify/bronze/airports",

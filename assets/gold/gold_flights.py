@@ -9,7 +9,7 @@ import dagster as dg
 from assets.bronze.landed_sources import AIRLINES
 from assets.silver.silver_airports import AIRPORTS
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_WEATHER, MERGE
-from components.table_asset import TableChange, asset_key, result, spark_table, table_spec
+from components.table_asset import TableChange, asset_key, result, spark_table, step_name, table_spec
 from ingest.file_source import APPEND
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
@@ -111,7 +111,7 @@ CARRIER_DAILY_SNAPSHOT = TableDeclaration(
 )
 
 
-@dg.multi_asset(name=CARRIER_DAILY_SNAPSHOT.name, specs=[table_spec(CARRIER_DAILY_SNAPSHOT, [asset_key(FLIGHTS)])])
+@dg.multi_asset(name=step_name(CARRIER_DAILY_SNAPSHOT), specs=[table_spec(CARRIER_DAILY_SNAPSHOT, [asset_key(FLIGHTS)])])
 def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) -> dg.MaterializeResult[Any]:
     """Append each missing day, one day a commit."""
     created = spark.ensure_table(CARRIER_DAILY_SNAPSHOT)

@@ -15,7 +15,7 @@ from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validated_tables import quarantine_table, write_validated
 from components.landing_order import LANDED_LAST, read_input
-from components.table_asset import asset_key, table_spec
+from components.table_asset import asset_key, step_name, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
 
@@ -65,8 +65,7 @@ AIRPORTS_VALIDATED = AIRPORTS_EXPECTATIONS.validated((_SQL / "airports_parsed.sq
 
 
 @dg.multi_asset(
-    # The bronze table's step has the name.
-    name="silver_airports",
+    name=step_name(AIRPORTS),
     specs=[table_spec(table, [asset_key(LANDED_AIRPORTS.table)]) for table in (AIRPORTS, AIRPORTS_QUARANTINE)],
     check_specs=check_specs(AIRPORTS_EXPECTATIONS, asset_key(AIRPORTS)),
 )

@@ -13,7 +13,7 @@ from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.validated_tables import quarantine_table, write_validated
 from components.landing_order import LANDED_LAST, read_input
-from components.table_asset import asset_key, spark_table, table_spec
+from components.table_asset import asset_key, spark_table, step_name, table_spec
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.spark.spark_engine import Spark
 
@@ -126,7 +126,7 @@ FLIGHTS_WEATHER = TableDeclaration(
 
 
 @dg.multi_asset(
-    name="flights",
+    name=step_name(FLIGHTS),
     specs=[
         table_spec(table, [asset_key(FLIGHTS_RAW.table), asset_key(AIRPORTS)]) for table in (FLIGHTS, FLIGHTS_QUARANTINE)
     ],

@@ -15,7 +15,7 @@ from components.expectations.validation import validation_result
 from components.stream.quarantine_corrections import read_corrections, write_corrections
 from components.stream.stream_ledger import STREAM_BATCHES, Account
 from components.stream.validated_stream import MAX_FILES
-from components.table_asset import TableChange, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, step_name, table_spec
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark.spark_engine import COMMITTED, Spark
@@ -32,7 +32,7 @@ class TrackerConfig(dg.Config):
 
 
 @dg.multi_asset(
-    name=TRACKER_EVENTS.name,
+    name=step_name(TRACKER_EVENTS),
     specs=[table_spec(table, [asset_key(TRACKER_EVENTS_RAW)]) for table in (TRACKER_EVENTS, QUARANTINE)],
     check_specs=check_specs(EXPECTATIONS, asset_key(TRACKER_EVENTS)),
 )

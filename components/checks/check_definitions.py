@@ -12,7 +12,7 @@ from components.checks import history_findings
 from components.checks.check_state import checked_to, recorded
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding, first_version
-from components.checks.landed_file_checks import Checked
+from components.checks.landed_file_checks import Checked, csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.checks.reconciliation import Reconciliation
 from components.checks.table_changes import last_new_rows, position, removed_files
@@ -187,6 +187,21 @@ def landing_check(
         yield check_result(key, name, found(landing, duckdb, source, checked_to(context, key, name)), severity)
 
     return check
+
+
+def landed_file_check_definitions(source: Source) -> list[dg.AssetChecksDefinition]:
+    """Return every check that compares a bronze table with the landing zone."""
+    return [
+        landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once."),
+        landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze."),
+        landing_check(
+            source,
+            "files_accepted",
+            files_accepted,
+            "No refused file waits for its correction.",
+            dg.AssetCheckSeverity.WARN,
+        ),
+    ]
 
 
 def freshness_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:

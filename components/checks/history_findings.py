@@ -193,16 +193,25 @@ def _declared(declaration: TableDeclaration, commit: Commit, replaceable: str) -
 
 
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
-    """Check that a table's columns (name, Spark type) are the declared ones, in order."""
-    declared = [(column.name, sql_type(column.type).spark) for column in declaration.columns]
+    """Check that a table's columns (name, Spark type) are the declared ones, in order.
+
+    Where columns are inferred, others may be there, and those that are declared without a type may have any.
+    """
     found = [(name, sql_type(type_).spark) for name, type_ in actual]
+    types = dict(found)
+    declared = [
+        (column.name, sql_type(column.type).spark if column.type else types.get(column.name, ""))
+        for column in declaration.columns
+    ]
+    if declaration.inferred:
+        found = [column for column in found if column[0] in declaration.column_names]
     missing = [f"{name} {type_}" for name, type_ in declared if (name, type_) not in found]
     extra = [f"{name} {type_}" for name, type_ in found if (name, type_) not in declared]
     numbers = {"columns": len(found), "missing or changed": len(missing), "not declared": len(extra)}
     if missing or extra:
         text = f"missing or changed: {', '.join(missing) or 'none'}; not declared: {', '.join(extra) or 'none'}"
         return Finding(False, f"The columns are not as declared: {text}.", numbers)
-    same_order = found == declared
+    same_order = declaration.inferred or found == declared
     return Finding(same_order, "As declared." if same_order else "The columns are in another order.", numbers)
 
 

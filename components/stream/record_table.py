@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from components.stream.stream_config import StreamConfig
-from components.table_asset import TableChange, asset_key, result, table_spec
+from components.table_asset import TableChange, asset_key, result, step_name, table_spec
 from ingest.records.record_source import OFFSETS
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import TableDeclaration
@@ -24,7 +24,7 @@ def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> 
         deps: What the records come from.
     """
 
-    @dg.multi_asset(name=declaration.name, specs=[table_spec(declaration, deps)])
+    @dg.multi_asset(name=step_name(declaration), specs=[table_spec(declaration, deps)])
     def asset(
         context: dg.AssetExecutionContext, config: StreamConfig, kafka: Kafka, spark: Spark
     ) -> dg.MaterializeResult[Any]:

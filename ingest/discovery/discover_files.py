@@ -117,7 +117,7 @@ def drop_settled(index: FileIndex, duckdb: DuckDB, sources: Iterable[Source]) ->
     Raises:
         TransientError: the ledger cannot be read now.
     """
-    found = [(source, files) for source in sources if (files := index.not_requested(source.table.name))]
+    found = [(source, files) for source in sources if (files := index.not_requested(source.table_name))]
     try:
         if found:
             duckdb.catalog.table(LANDED_FILES.full_name(duckdb.catalog.connection.name))

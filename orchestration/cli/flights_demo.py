@@ -14,7 +14,7 @@ from assets.silver.silver_flights import FLIGHTS
 from assets.table_checks import FROM_FILES
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.ledger_queries import latest_entries
-from orchestration.automation import automation_sensor
+from orchestration.automation_sensor import automation_sensor
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write

@@ -18,7 +18,6 @@ from multiprocessing import connection
 
 import psutil
 
-from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ingest.ledger.ledger_queries import table_entries
@@ -88,10 +87,14 @@ def find_source(table: str) -> Source:
     Raises:
         NoSuchSource: there is none.
     """
-    names = {source.table_name: source for source in SOURCES}
+    from orchestration.project_tables import sources
+
+    names = {source.table_name: source for source in sources()}
     if table not in names:
+        schema, _, name = table.partition(".")
         raise NoSuchSource(
-            f"No source is declared for {table}; there are {', '.join(names)} (assets/bronze/landed_sources.py)."
+            f"No source is declared for {table}; there are {', '.join(names)}. Declare one of type "
+            f"components.LandedFiles in assets/{schema}/{name}/defs.yaml."
         )
     return names[table]
 

@@ -7,7 +7,7 @@ import dagster as dg
 import typer
 
 from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS
-from components.table_asset import asset_key
+from components.table_asset import asset_key, step_name
 from orchestration.cli.dagster_session import QUIET, dagster_instance, process_tag
 from orchestration.definitions import defs
 from orchestration.jobs import events_job
@@ -39,7 +39,7 @@ def run_replay(table: str, corrections: Path | None) -> dict[str, Any]:
         run = defs.resolve_job_def(events_job.name).execute_in_process(
             instance=instance,
             asset_selection=[key, asset_key(QUARANTINE)],
-            run_config={"ops": {declaration.name: {"config": config}}, **QUIET},
+            run_config={"ops": {step_name(declaration): {"config": config}}, **QUIET},
             tags=process_tag(),
             raise_on_error=False,
         )

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.bronze.landed_sources import SOURCES
-from components.table_asset import asset_key
+from components.table_asset import asset_key, step_name
 from ingest.discovery.discover_files import discover, drop_settled
 from ingest.discovery.file_index import Counts, FileIndex, IndexLost, LoadRequest
 from ingest.discovery.notifications import queue_of
 from ingest.discovery.run_planning import Cursor, Limits, RunOutcome, plan
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES
+from orchestration.project_tables import sources
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import TransientError
 from resources.landing.landing_zone import LandingZone
@@ -27,11 +27,11 @@ LOOK_SECONDS = 25.0
 LOST_AFTER_SECONDS = 3600.0
 """A request without a run by then never gets one: the daemon died in between, or the run was deleted."""
 
-_SOURCES = {source.table.name: source for source in SOURCES}
+_SOURCES = {source.table_name: source for source in sources()}
 
 
 @dg.sensor(
-    target=dg.AssetSelection.assets(*(asset_key(source.table) for source in SOURCES)),
+    target=dg.AssetSelection.assets(*(asset_key(source.table) for source in _SOURCES.values())),
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Finds files that landed or changed, and requests load batches of bounded size.",
@@ -60,7 +60,7 @@ def _tick(
     try:
         queue = queue_of(settings.queue) if options.mode == "notification" else None
         discover(index, landing, options, patterns, queue, home / "bad_messages", cursor.started_at or now, LOOK_SECONDS)
-        if cursor.compared != index.name and drop_settled(index, duckdb, SOURCES):
+        if cursor.compared != index.name and drop_settled(index, duckdb, list(_SOURCES.values())):
             cursor = cursor.model_copy(update={"compared": index.name})
     except IndexLost:
         raise
@@ -92,7 +92,9 @@ def _run_request(index: str, request: LoadRequest) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=":".join(tags.values()),
         asset_selection=[asset_key(_SOURCES[name].table) for name in request.files],
-        run_config={"ops": {name: {"config": {"files": files}} for name, files in request.files.items()}},
+        run_config={
+            "ops": {step_name(_SOURCES[name].table): {"config": {"files": files}} for name, files in request.files.items()}
+        },
         tags=tags,
     )
 

@@ -13,7 +13,7 @@ from components.checks.check_state import FULL
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.table_changes import last_new_rows, position
 from components.landed_files import bronze_table
-from components.table_asset import BATCH_ROWS, VERSIONS, asset_key
+from components.table_asset import BATCH_ROWS, VERSIONS, asset_key, step_name
 from ingest.file_source import Rewrite
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import load_batch
@@ -53,7 +53,7 @@ class CheckedTable:
             "spark": self.lake.spark,
             "duckdb": self.lake.another_duckdb(),
         }
-        run_config = {"ops": {self.source.table.name: {"config": config}}} if config else None
+        run_config = {"ops": {step_name(self.source.table): {"config": config}}} if config else None
         return dg.materialize(
             [self.asset, *self.checks],
             selection=selection,
@@ -67,7 +67,7 @@ class CheckedTable:
     def materialize(self, **config: Any) -> tuple[dict[str, Any], dict[str, bool]]:
         done = self.run(dg.AssetSelection.all(), **config)
         assert done.success
-        (event,) = done.asset_materializations_for_node(self.source.table.name)
+        (event,) = done.asset_materializations_for_node(step_name(self.source.table))
         return {name: value.value for name, value in event.metadata.items()}, self.verdicts(done)
 
     def validate(self) -> dict[str, bool]:

@@ -261,7 +261,7 @@ def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatc
         tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": NO_KAFKA}))
     assert isinstance(tick, dg.SkipReason)
     assert tick.skip_message == f"Nothing new in {landed.folder}."
-    (event,) = done.asset_materializations_for_node("tracker_events_raw")
+    (event,) = done.asset_materializations_for_node("bronze__tracker_events_raw")
     reported = {name: value.value for name, value in event.metadata.items()}
     assert (reported["records read"], reported["rows added"], reported["files"], "offsets" in reported) == (4, 4, 2, False)
     checks = {check.check_name: check for check in done.get_asset_check_evaluations()}

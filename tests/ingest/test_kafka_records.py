@@ -166,7 +166,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
         checks = [history_checks(TRACKER_EVENTS_RAW), offsets_once]
         resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark, "duckdb": bronze.lake.duckdb}
         done = dg.materialize([tracker_events_raw, *checks], instance=instance, resources=resources, run_config=config)
-        (event,) = done.asset_materializations_for_node("tracker_events_raw")
+        (event,) = done.asset_materializations_for_node("bronze__tracker_events_raw")
         passed = {check.check_name: check.passed for check in done.get_asset_check_evaluations()}
         return {name: value.value for name, value in event.metadata.items()}, passed
 

@@ -196,7 +196,7 @@ def test_a_tick_asks_for_runs_that_the_job_understands(tmp_path: Path, instance:
         dg.AssetKey(["ratify", "bronze", "airlines"]),
     ]
     assert dg.validate_run_config(defs.resolve_job_def("ingest"), request.run_config)
-    assert request.run_config["ops"]["flights_raw"]["config"]["files"] == ["trips/2013-01-01.csv"]
+    assert request.run_config["ops"]["bronze__flights_raw"]["config"]["files"] == ["trips/2013-01-01.csv"]
 
 
 def test_the_cursor_stays_small(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -260,8 +260,7 @@ def test_a_new_index_asks_only_for_files_that_wait(
     """As after `ratify demo`, whose sensor has an index of its own."""
     (tmp_path / "zone").mkdir()
     landing = Landing(lake, tmp_path / "zone", source := new_source("carrier", "name"))
-    monkeypatch.setattr(landed_files_sensor_module, "SOURCES", (source,))
-    monkeypatch.setattr(landed_files_sensor_module, "_SOURCES", {source.table.name: source})
+    monkeypatch.setattr(landed_files_sensor_module, "_SOURCES", {source.table_name: source})
     for name in ("loaded.csv", "refused.csv"):
         landing.put(name, HEADER + name)
     assert len(landing.load().files) == 2

@@ -9,7 +9,7 @@ import pytest
 from assets.bronze.landed_sources import SOURCES
 from assets.silver.silver_flights import FLIGHTS
 from components.table_asset import asset_key
-from orchestration.automation import downstream_of_checked
+from components.table_policies import downstream_of_checked
 from orchestration.definitions import defs
 
 

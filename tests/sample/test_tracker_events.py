@@ -172,7 +172,7 @@ def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp
     assert '\\"kcal\\": -1' in str(kcal["examples"].value)
     others = [found for found in done.get_asset_check_evaluations() if found.check_name not in _NAMES]
     assert [found.check_name for found in others if not found.passed] == []
-    (event,) = done.asset_materializations_for_node("tracker_events")[:1]
+    (event,) = done.asset_materializations_for_node("silver__tracker_events")[:1]
     assert {name: event.metadata[name].value for name in NUMBERS} == {
         "records": 8,
         "accepted": 1,

@@ -1,4 +1,4 @@
-"""When a table is updated: policies by layer, mapped once over all assets."""
+"""When a table is materialized, and how old its data may be."""
 
 from typing import Any
 
@@ -25,20 +25,24 @@ def downstream_of_checked() -> dg.AutomationCondition[Any]:
     return (changed & idle & inputs_passed).with_label("inputs are new and passed their blocking checks")
 
 
+def with_freshness(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Add to a table's spec how old its last materialization may be."""
+    return spec.replace_attributes(
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=FAIL_AFTER, warn_window=WARN_AFTER)
+    )
+
+
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Add to a table's spec the policies of its layer."""
-    if spec.group_name in {"silver", "gold"}:
-        spec = spec.replace_attributes(automation_condition=downstream_of_checked())
-    if spec.group_name in {"bronze", "silver", "gold"}:
-        policy = dg.FreshnessPolicy.time_window(fail_window=FAIL_AFTER, warn_window=WARN_AFTER)
-        spec = spec.replace_attributes(freshness_policy=policy)
-    return spec
+    """Add to the spec of a table that is made of other tables when it is materialized, and `with_freshness`."""
+    return with_freshness(spec).replace_attributes(automation_condition=downstream_of_checked())
 
 
-automation_sensor = dg.AutomationConditionSensorDefinition(
-    "automation",
-    target=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),
-    # The default is STOPPED, which nothing would report.
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=15,
-)
+def with_layer_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Add to a table's spec the policies of its layer; bronze is loaded by sensors."""
+    match spec.group_name:
+        case "silver" | "gold":
+            return with_policies(spec)
+        case "bronze":
+            return with_freshness(spec)
+        case _:
+            return spec

@@ -1,0 +1,146 @@
+"""The component `SqlTable`: a table whose rows are those of one query, which stands in a `.sql` file beside the YAML."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from components.expectations.expectation_checks import check_specs
+from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.sql_table import ValidatedQuery, materialize, read_query
+from components.table_asset import asset_key, step_name, table_spec
+from components.table_component import TableColumn, TableComponent, column, table_definitions
+from components.table_policies import with_policies
+from resources.declarations import Engine
+from resources.settings import Settings
+from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableName, TableQuery
+
+
+class QueriedColumn(TableColumn):
+    """A column of the query."""
+
+    type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
+
+
+class ExpectedRow(dg.Model, dg.Resolvable):
+    """An expectation: what has to be true of each row."""
+
+    name: str
+    expect: str = Field(description="Predicate in Spark SQL over the query's columns; NULL fails")
+    action: Action = Field(
+        default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
+    )
+    description: str = ""
+
+
+class UniqueRow(dg.Model, dg.Resolvable):
+    """Which of several rows with the same keys is accepted; the others are dropped."""
+
+    latest: list[str] = Field(
+        description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
+    )
+
+
+class SqlTableParameters(BaseModel):
+    """Options of `dg scaffold defs components.SqlTable`."""
+
+    source: str = Field(description="Table that the query reads, such as bronze.orders")
+    key: str = Field(description="Column that identifies a row; more of them are added to defs.yaml")
+    description: str = Field(default="Rows of the query beside it", description="What a row is")
+
+
+class SqlTableScaffolder(dg.Scaffolder[SqlTableParameters]):
+    """Writes the `defs.yaml` of a table and its query."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[SqlTableParameters]:
+        """Return the command's options."""
+        return SqlTableParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[SqlTableParameters]) -> None:
+        """Write them."""
+        given = request.params
+        dg.scaffold_component(request, {"description": given.description, "keys": [given.key]})
+        query = request.target_path / f"{request.target_path.name}.sql"
+        query.write_text(f"SELECT *\nFROM {given.source}\n")
+
+
+@dg.scaffold_with(SqlTableScaffolder)
+class SqlTable(TableComponent):
+    """A table whose rows are those of a query, computed by Spark whenever one of its inputs has changed.
+
+    Its inputs and its column lineage are read from the query, which names each table with its schema.
+    """
+
+    sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
+    keys: list[str] = Field(min_length=1, description="Columns that identify a row")
+    columns: list[QueriedColumn] = Field(
+        default=[], description="What is to be said of the query's columns; others may be there"
+    )
+    expectations: list[ExpectedRow] = Field(default=[], description="What has to be true of each row")
+    helpers: list[str] = Field(
+        default=[], description="Columns of the query that only expectations and `unique` use; the table does not have them"
+    )
+    unique: UniqueRow | None = Field(
+        default=None, description="Which of several rows with the same keys is accepted; without it they are an error"
+    )
+
+    @cached_property
+    def query(self) -> TableQuery:
+        """The query.
+
+        Raises:
+            UnsafeDeclaration: its file is missing, or is not one query that names its tables with their schemas.
+        """
+        return read_query(self.folder / (self.sql or f"{self.folder.name}.sql"))
+
+    @cached_property
+    def table(self) -> ValidatedQuery:
+        """The table, its query, and its expectations.
+
+        Raises:
+            UnsafeDeclaration: the attributes contradict each other or the query.
+        """
+        keys = tuple(self.keys)
+        return ValidatedQuery(
+            self.declared(
+                columns=tuple(column(each, each.type) for each in self.columns),
+                writer=Engine.SPARK,
+                operations=frozenset({"MERGE"}),
+                keys=keys,
+                inferred=True,
+            ),
+            self.query,
+            Expectations(
+                rules=tuple(
+                    Expectation(each.name, each.expect, each.action, each.description) for each in self.expectations
+                ),
+                identity=keys,
+                example="to_json(struct(*))",
+                unique=Unique("one_row_for_each_key", keys, tuple(self.unique.latest)) if self.unique else None,
+            ),
+            tuple(self.helpers),
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the table, its quarantine if it has one, and their checks."""
+        table = self.table
+        deps = [_input_key(name) for name in table.query.inputs]
+        shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
+
+        @dg.multi_asset(
+            name=step_name(table.declaration),
+            specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
+            check_specs=check_specs(table.expectations, asset_key(table.declaration)),
+        )
+        def asset(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from materialize(spark, table)
+
+        return table_definitions([asset], [], with_policies, table.written)
+
+
+def _input_key(name: TableName) -> dg.AssetKey:
+    return dg.AssetKey([name.catalog or Settings().unity_catalog, name.schema, name.table])

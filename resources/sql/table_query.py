@@ -1,0 +1,151 @@
+"""A query that makes a table: which tables it reads, and from which of their columns it computes each of its own.
+
+sqlglot parses it, in the dialect of the engine that will run it; the text that the engine gets is the author's own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from resources.errors import UnsafeDeclaration
+
+Dialect = Literal["databricks", "duckdb"]
+"""sqlglot's name of an engine's SQL; that of Databricks is a superset of Spark's."""
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table as a query names it: `schema.table`, or `catalog.schema.table` where it is of another catalog."""
+
+    schema: str
+    table: str
+    catalog: str = ""
+
+    def __str__(self) -> str:
+        return ".".join(filter(None, (self.catalog, self.schema, self.table)))
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Where a query names a table: the first and the last character of its name in the text, and whether it has an alias."""
+
+    name: TableName
+    start: int
+    end: int
+    aliased: bool
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """A query over tables of the catalog.
+
+    Attributes:
+        text: As its author wrote it.
+        dialect: The SQL that it is written in.
+        inputs: The tables that it reads, in the order of the text.
+        columns: Names of its columns; one is `*` where it selects all columns of something.
+    """
+
+    text: str
+    dialect: Dialect
+    inputs: tuple[TableName, ...]
+    columns: tuple[str, ...]
+    _references: tuple[_Reference, ...]
+
+    @classmethod
+    def parsed(cls, text: str, dialect: Dialect, where: str) -> "TableQuery":
+        """Parse a query.
+
+        Args:
+            text: One SELECT statement, which names each table with its schema.
+            dialect: The SQL that it is written in.
+            where: Names the query in errors, such as its file.
+
+        Raises:
+            UnsafeDeclaration: it is no query, cannot be parsed, or names a table without its schema.
+        """
+        import sqlglot
+        from sqlglot import exp
+        from sqlglot.errors import ParseError, SqlglotError
+
+        try:
+            statements = [statement for statement in sqlglot.parse(text, dialect=dialect) if statement]
+        except ParseError as error:
+            fault = error.errors[0]
+            found = f"{fault['start_context'][-40:]}{fault['highlight']}".strip()
+            raise UnsafeDeclaration(
+                f"{where}, line {fault['line']}, column {fault['col']}: this is not SQL that can be parsed, "
+                f"after {found!r}: {fault['description']}."
+            ) from error
+        except SqlglotError as error:
+            raise UnsafeDeclaration(f"{where}: this is not SQL that can be parsed: {error}.") from error
+        if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+            raise UnsafeDeclaration(f"{where}: it has to be one SELECT statement; its rows become those of the table.")
+        query = statements[0]
+        references = sorted(_references(query, where), key=lambda reference: reference.start)
+        inputs = tuple(dict.fromkeys(reference.name for reference in references))
+        return cls(text, dialect, inputs, tuple(query.named_selects), tuple(references))
+
+    def lineage(self, known: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        """Return, for each column, the columns that it is computed from, as `schema.table.column`.
+
+        Args:
+            known: Columns of the tables that are known, by `schema.table`. Of others, the query itself has to say to which
+                table a column belongs.
+        """
+        from sqlglot import exp
+        from sqlglot.errors import SqlglotError
+        from sqlglot.lineage import lineage  # pyright: ignore[reportUnknownVariableType]
+
+        schema = dict[str, dict[str, dict[str, str]]]()
+        for name, columns in known.items():
+            schema_name, _, table = name.partition(".")
+            schema.setdefault(schema_name, {})[table] = dict.fromkeys(columns, "string")
+        try:
+            nodes = lineage(None, self.text, schema, dialect=self.dialect, trim_selects=False)
+        except SqlglotError:
+            # It tells people where columns come from; a query that sqlglot cannot follow still runs.
+            return {}
+        found = dict[str, tuple[str, ...]]()
+        for column, node in nodes.items():
+            leaves = (
+                f"{leaf.source.db}.{leaf.source.name}.{exp.to_column(leaf.name).name}"
+                for leaf in node.walk()
+                if isinstance(leaf.source, exp.Table) and leaf.source.db
+            )
+            found[column] = tuple(sorted({leaf for leaf in leaves if not leaf.endswith(".*")}))
+        return found
+
+    def resolved(self, relation: Callable[[TableName], str]) -> str:
+        """Return the text with each table replaced by a relation, which has the table's alias if the query gives it none."""
+        parts, at = list[str](), 0
+        for reference in self._references:
+            parts += [self.text[at : reference.start], relation(reference.name)]
+            if not reference.aliased:
+                parts.append(f" AS {reference.name.table}")
+            at = reference.end + 1
+        return "".join([*parts, self.text[at:]])
+
+
+def _references(query: object, where: str) -> list[_Reference]:
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    if not isinstance(query, exp.Query):
+        return []
+    # A name without a schema may be that of a WITH, which hides no table: tables have their schema.
+    named = {cte.alias for cte in query.find_all(exp.CTE)}
+    found = dict[int, _Reference]()
+    for scope in traverse_scope(query):
+        for table in scope.tables:
+            if not table.db and (table.name in named or not isinstance(table.this, exp.Identifier)):
+                continue
+            place = table.parts[0].meta
+            if not table.db:
+                raise UnsafeDeclaration(
+                    f"{where}, line {place.get('line')}: name the table {table.name!r} with its schema, such as "
+                    f"silver.{table.name}."
+                )
+            name = TableName(table.db, table.name, table.catalog)
+            found[place["start"]] = _Reference(name, place["start"], table.parts[-1].meta["end"], bool(table.alias))
+    return list(found.values())
