@@ -11,7 +11,7 @@ from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, s
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
 from ingest.ledger.ledger_access import copy_commits
-from ingest.ledger.ledger_queries import totals, waiting
+from ingest.ledger.ledger_queries import repeats, totals, waiting
 from ingest.load.batch_loading import ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
@@ -119,6 +119,11 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
+def _repeats(source: Source, duckdb: DuckDB) -> int:
+    with duckdb.session() as session:
+        return repeats(session, source)
+
+
 def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark, duckdb: DuckDB) -> TableChange:
     # Other runs may load meanwhile: the rows are those of this version, by the log. A check counts them.
     log = duckdb.log(spark.full_name(source.table))
@@ -142,6 +147,7 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
         version=snapshot.version,
         rows=sum(known) if len(known) == len(in_files) else spark.count(source.table, snapshot.version),
         added=sum(outcome.added for outcome in outcomes),
+        landings=_repeats(source, duckdb),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
         more=more,
     )

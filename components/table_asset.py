@@ -91,6 +91,7 @@ class TableChange:
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
         committed_at: When the last of them was committed; None if nothing was.
+        landings: How often content landed that the table had already: it adds no rows, but is the latest again.
     """
 
     version: int
@@ -99,6 +100,12 @@ class TableChange:
     versions: Sequence[int]
     committed_at: dt.datetime | None = None
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    landings: int = 0
+
+    @property
+    def data_version(self) -> str:
+        """What changes if and only if tables that are made of this one have to be computed again."""
+        return f"{self.version}.{self.landings}" if self.landings else str(self.version)
 
 
 def result(declaration: TableDeclaration, change: TableChange) -> dg.MaterializeResult[Any]:
@@ -116,7 +123,7 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
     if change.committed_at:
         metadata["committed at"] = dg.MetadataValue.timestamp(change.committed_at)
     return dg.MaterializeResult(
-        asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(str(change.version))
+        asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(change.data_version)
     )
 
 

@@ -10,15 +10,19 @@ from components.checks.history_findings import FAIL_AFTER, WARN_AFTER
 def downstream_of_checked() -> dg.AutomationCondition[Any]:
     """Materialize when an input has a new version, no input is missing, and none failed a blocking check.
 
-    It differs from `eager()` in three ways. An input whose blocking check failed in an earlier run holds its dependents
-    back, because a blocking check stops only the steps of its own run; an input that is requested in the same tick is
-    materialized in the same run, where the check does block. A table's own materialization does not clear inputs that
-    changed while it ran: `eager()` forgets them, and rows that landed meanwhile would wait for the next file. And a table
-    that is missing when it is first looked at is materialized as soon as its inputs are there: `eager()` waits until one of
-    them changes, which a table that a killed run left behind, or that was declared after its inputs, may never see.
+    It differs from `eager()` in four ways. A run that committed nothing to an input starts nothing: the data version of a
+    table is its Delta version. An input whose blocking check failed in an earlier run holds its dependents back, because a
+    blocking check stops only the steps of its own run; an input that is requested in the same tick is materialized in the
+    same run, where the check does block. A table's own materialization does not clear inputs that changed while it ran:
+    `eager()` forgets them, and rows that landed meanwhile would wait for the next file. And a table that is missing when it
+    is first looked at is materialized as soon as its inputs are there: `eager()` waits until one of them changes, which a
+    table that a killed run left behind, or that was declared after its inputs, may never see.
     """
     condition = dg.AutomationCondition
-    changed = (condition.newly_missing() | condition.any_deps_updated()).since(condition.newly_requested())
+    # As `any_deps_updated` has it, which goes by materializations.
+    new_version = condition.data_version_changed() & ~condition.executed_with_root_target()
+    deps_changed = condition.any_deps_match(new_version | condition.will_be_requested())
+    changed = (condition.newly_missing() | deps_changed).since(condition.newly_requested())
     idle = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
     passed = condition.all_checks_match(condition.check_passed(), blocking_only=True)
     inputs_passed = condition.all_deps_match(passed | condition.will_be_requested())

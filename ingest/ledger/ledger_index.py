@@ -89,6 +89,11 @@ class LedgerIndex:
         rows = self._con.execute("SELECT DISTINCT path FROM entries WHERE table_id = ? AND status = 'refused'", [table_id])
         return [path for (path,) in rows]
 
+    def repeats(self, table_id: str) -> int:
+        """Return the number of a table's entries REPEATED."""
+        counted = "SELECT count(*) FROM entries WHERE table_id = ? AND status = 'repeated'"
+        return int(self._con.execute(counted, [table_id]).fetchone()[0])
+
     def all_entries(self, table_id: str) -> list[LedgerEntry]:
         """Return all entries of a bronze table."""
         return self._entries("table_id = ?", [table_id])

@@ -108,6 +108,16 @@ def refused_entries(session: DuckDBSession, source: Source) -> list[LedgerEntry]
     return [entry for entry in latest_entries(session, source, refused).values() if entry.status is Status.REFUSED]
 
 
+def repeats(session: DuckDBSession, source: Source) -> int:
+    """Return how often a file landed whose bytes were loaded before.
+
+    Raises:
+        As LedgerIndex.opened.
+    """
+    with LedgerIndex.opened(session) as index:
+        return index.repeats(session.log(source.table).refresh().uuid)
+
+
 def loaded_before(session: DuckDBSession, source: Source, new: Sequence[LedgerEntry]) -> set[str]:
     """Return the paths of those of the loaded files whose content has another entry LOADED: its rows are there twice.
 

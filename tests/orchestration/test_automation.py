@@ -19,10 +19,12 @@ class World:
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
         self.passes = True
+        self.version = 0
         self.cursor: Any = None
 
         @dg.asset
-        def up() -> None: ...
+        def up() -> dg.MaterializeResult[Any]:
+            return dg.MaterializeResult(data_version=dg.DataVersion(str(self.version)))
 
         @dg.asset_check(asset=up, blocking=True)
         def good() -> dg.AssetCheckResult:
@@ -43,7 +45,8 @@ class World:
         self.cursor = asked.cursor
         return {name for name in ("down", "further") if asked.get_num_requested(dg.AssetKey(name))}
 
-    def make(self, *names: str) -> None:
+    def make(self, *names: str, commits: bool = True) -> None:
+        self.version += commits
         dg.materialize(self.all, selection=list(names), instance=self.instance, raise_on_error=False)
 
 
@@ -63,6 +66,18 @@ def test_a_new_input_is_carried_down_in_one_run(world: World) -> None:
     world.make("up")
     assert world.tick() == {"down", "further"}
     world.make("down", "further")
+    assert world.tick() == set()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+
+
+def test_a_run_that_committed_nothing_starts_nothing(world: World) -> None:
+    world.tick()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further", commits=False)
+    world.tick()
+    world.make("up", commits=False)
     assert world.tick() == set()
     world.make("up")
     assert world.tick() == {"down", "further"}
