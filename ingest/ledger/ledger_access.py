@@ -25,7 +25,7 @@ class FileLedger:
     """The ledger of one bronze table, within one session.
 
     Attributes:
-        copied: Path and SHA-256 of the loaded files whose entries this session has written.
+        copied: Path, fingerprint and SHA-256 of the loaded files whose entries this session has written.
     """
 
     def __init__(self, session: DuckDBSession, log: DeltaLog, table_name: str) -> None:
@@ -45,7 +45,7 @@ class FileLedger:
         self._table_name = table_name
         self.table_id = log.refresh().uuid
         self._read_to = self._held_at = -1
-        self.copied = set[tuple[str, str]]()
+        self.copied = set[tuple[str, str, str]]()
 
     def held(self, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
         """Return what the table holds of these paths and these contents, at the latest version that its log has seen.
@@ -141,7 +141,8 @@ class FileLedger:
                     ) from error
                 latest, before = True, set(error.loads)
             else:
-                self.copied |= {(file["path"], file["sha256"]) for commit in commits for file in commit.loaded}
+                loaded = (file for commit in commits for file in commit.loaded)
+                self.copied |= {(file["path"], file["fingerprint"], file["sha256"]) for file in loaded}
                 return
 
     def _missing(self, index: LedgerIndex) -> list[CommittedFiles]:

@@ -137,7 +137,7 @@ class FileCommits:
             content = held.of_path(file.path)[0].sha256
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
-        if step is FileStep.KNOWN and (file.path, file.sha256) in self.ledger.copied:
+        if step is FileStep.KNOWN and (file.path, file.fingerprint, file.sha256) in self.ledger.copied:
             # Its rows are there, though it could not be read by the present declaration.
             loaded = replace(file, status=Status.LOADED, reason="", recovered=True)
             return replace(loaded, rows=holder.rows, batch_id=holder.batch_id)

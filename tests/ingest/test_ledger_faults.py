@@ -219,6 +219,17 @@ def test_a_killed_load_is_loaded_though_it_could_not_be_read_any_more(inbox: Inb
     assert inbox.waiting() == []
 
 
+def test_a_file_that_lands_again_after_a_killed_load_is_settled(inbox: Inbox) -> None:
+    """The same bytes under a new modification time: the entry that is copied is that of the earlier version of the file."""
+    inbox.put("1.csv", "AA")
+    with suppress(LoadKilled), dying_at("answer", 1, inbox.source.table.name, None):
+        inbox.load()
+    inbox.put("1.csv", "AA", stamp=1)
+    assert inbox.load() == {"1.csv": Status.REPEATED}
+    assert inbox.rows() == [("AA", "1.csv")]
+    assert inbox.waiting() == []
+
+
 def test_a_table_that_is_created_again_gets_its_files_again(inbox: Inbox) -> None:
     inbox.put("1.csv", "AA")
     inbox.load()
