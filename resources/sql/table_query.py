@@ -117,11 +117,12 @@ class TableQuery:
         return found
 
     def resolved(self, relation: Callable[[TableName], str]) -> str:
-        """Return the text with each table replaced by a relation, which has the table's alias if the query gives it none."""
+        """Return the text with each table replaced by a relation: a name, or a query, which keeps the table's name."""
         parts, at = list[str](), 0
         for reference in self._references:
-            parts += [self.text[at : reference.start], relation(reference.name)]
-            if not reference.aliased:
+            replaced = relation(reference.name)
+            parts += [self.text[at : reference.start], replaced]
+            if replaced.startswith("(") and not reference.aliased:
                 parts.append(f" AS {reference.name.table}")
             at = reference.end + 1
         return "".join([*parts, self.text[at:]])

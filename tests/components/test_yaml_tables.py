@@ -3,6 +3,8 @@
 import importlib
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
+import yaml
 from dagster.components.core.component_tree import ComponentTreeException
 
 from components.table_asset import VERSIONS
@@ -262,3 +265,31 @@ def test_a_mistake_is_named_with_its_table(project: Project, declaration: str, s
         error = error.__cause__
     assert any(reason in text for text in said), said
     assert any(folder.name in text for text in said)
+
+
+@pytest.mark.server
+def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None:
+    """`dg scaffold defs` in a project of its own; `dg check yaml` names the line and the field of a mistake."""
+    root = Path(__file__).parents[2]
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "__init__.py").touch()
+    commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith(".venv/bin/dg scaffold")]
+    assert len(commands) == 2
+    for command in commands:
+        dg_command(tmp_path, *(word.strip("'") for word in command))
+    written = {path.relative_to(tmp_path / "assets").as_posix(): path for path in tmp_path.glob("assets/*/*/*")}
+    assert set(written) == {"bronze/orders/defs.yaml", "silver/orders/defs.yaml", "silver/orders/orders.sql"}
+    assert yaml.safe_load(written["bronze/orders/defs.yaml"].read_text())["attributes"]["pattern"] == "shop/*.csv"
+    assert "validated successfully" in dg_command(tmp_path, "check", "yaml")
+    bronze = written["bronze/orders/defs.yaml"]
+    bronze.write_text(bronze.read_text().replace("pattern", "patern"))
+    found = dg_command(tmp_path, "check", "yaml", succeeds=False)
+    assert re.search(r"assets/bronze/orders/defs.yaml:\d+ - components.LandedFiles.*'patern' was unexpected", found), found
+
+
+def dg_command(folder: Path, *arguments: str, succeeds: bool = True) -> str:
+    program = str(Path(sys.executable).with_name("dg"))
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode == 0) == succeeds, done.stdout + done.stderr
+    return done.stdout + done.stderr

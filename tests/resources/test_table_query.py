@@ -25,12 +25,20 @@ def test_tables_and_columns() -> None:
 
 
 def test_only_the_tables_are_replaced() -> None:
-    shown = parsed(QUERY).resolved(lambda name: f"<{name}>")
-    assert shown == (
+    named = parsed(QUERY).resolved(lambda name: f"<{name}>")
+    assert named == (
         QUERY.replace("silver.flights AS f", "<silver.flights> AS f")
-        .replace("FROM gold.bounds", "FROM <gold.bounds> AS bounds")
+        .replace("FROM gold.bounds", "FROM <gold.bounds>")
         .replace("`bronze`.`airports`", "<bronze.airports>")
-        .replace("other.gold.ids", "<other.gold.ids> AS ids")
+        .replace("other.gold.ids", "<other.gold.ids>")
+    )
+    # A query in its place has the name by which the text knows the table's columns.
+    nested = parsed(QUERY).resolved(lambda name: f"(SELECT * FROM {name})")
+    assert nested == (
+        QUERY.replace("silver.flights AS f", "(SELECT * FROM silver.flights) AS f")
+        .replace("FROM gold.bounds", "FROM (SELECT * FROM gold.bounds) AS bounds")
+        .replace("`bronze`.`airports`", "(SELECT * FROM bronze.airports)")
+        .replace("other.gold.ids", "(SELECT * FROM other.gold.ids) AS ids")
     )
 
 
