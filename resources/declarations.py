@@ -87,10 +87,8 @@ class TableDeclaration:
     def __post_init__(self) -> None:
         self._check_names()
         for column in self.columns:
-            if column.type:
+            if column.type or not self.inferred:
                 _check_type(self._where(column.name), column.type)
-            elif not self.inferred:
-                raise UnsafeDeclaration(f"{self._where(column.name)}: declare its type.")
         for key, value in self.properties.items():
             self._check_property(key, value)
 

@@ -18,6 +18,7 @@ from multiprocessing import connection
 
 import psutil
 
+from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ingest.ledger.ledger_queries import table_entries
@@ -87,6 +88,9 @@ def find_source(table: str) -> Source:
     Raises:
         NoSuchSource: there is none.
     """
+    if source := next((source for source in SOURCES if source.table_name == table), None):
+        # Looking for tables that are declared in YAML imports most of Dagster.
+        return source
     from orchestration.project_tables import sources
 
     names = {source.table_name: source for source in sources()}

@@ -131,24 +131,6 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         assert lake.version(table.source.table) == 5
 
 
-def test_the_data_version_changes_when_something_landed(lake: Lakehouse, tmp_path: Path) -> None:
-    """What is downstream runs when it changes: a run that found nothing starts nothing, and old bytes that land again do."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        table = CheckedTable(lake, tmp_path, instance)
-
-        def version() -> str:
-            done = table.run(dg.AssetSelection.assets(table.key))
-            (event,) = done.get_asset_materialization_events()
-            return event.step_materialization_data.materialization.tags["dagster/data_version"]
-
-        table.landing.put("1.csv", HEADER + "A,x\n")
-        assert [version(), version()] == ["1", "1"]
-        table.landing.put("2.csv", HEADER + "A,x\n")
-        assert [version(), version()] == ["1.1", "1.1"]
-        table.landing.put("3.csv", HEADER + "B,x\n")
-        assert [version(), version()] == ["2.1", "2.1"]
-
-
 def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         table = CheckedTable(lake, tmp_path, instance)

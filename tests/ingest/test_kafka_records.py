@@ -162,7 +162,7 @@ def instance(lake: Lakehouse) -> Generator[dg.DagsterInstance]:
 @pytest.mark.stack
 def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instance: dg.DagsterInstance) -> None:
     def materialized() -> tuple[dict[str, Any], dict[str, bool]]:
-        config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic], "max_records": 200}}}}
+        config = {"ops": {"bronze__tracker_events_raw": {"config": {"topics": [bronze.topic], "max_records": 200}}}}
         checks = [history_checks(TRACKER_EVENTS_RAW), offsets_once]
         resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark, "duckdb": bronze.lake.duckdb}
         done = dg.materialize([tracker_events_raw, *checks], instance=instance, resources=resources, run_config=config)
@@ -226,7 +226,7 @@ def test_what_kafka_refuses_is_said_without_the_password(
         bronze.ingest()
     # Nor does Dagster keep it, in a run, its log, or its metadata.
     resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
-    config = {"ops": {"tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
+    config = {"ops": {"bronze__tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
     failed = dg.materialize(
         [tracker_events_raw], instance=instance, resources=resources, run_config=config, raise_on_error=False
     )

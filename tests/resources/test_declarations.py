@@ -100,7 +100,8 @@ def test_names_that_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layer": "platinum"}, "no layer 'platinum'"),
+        ({"layer": "information_schema"}, "that schema is the catalog's own"),
+        ({"layer": "my schema"}, "'my schema' is not a plain identifier"),
         ({"columns": ()}, "without columns"),
         ({"columns": (Column("a", "int"), Column("A", "string"))}, "'a' is declared twice"),
         ({"keys": ("nope",)}, "'nope' is a key"),
