@@ -10,9 +10,9 @@ import dagster as dg
 
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action, Expectations
-from components.expectations.validation import ValidationResult, validation_result
+from components.expectations.validation import validation_result
 from components.landing_order import LANDING, landed_rows
-from components.table_asset import asset_key, merge_change, result
+from components.table_asset import asset_key, materialize_to_match
 from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
@@ -102,8 +102,8 @@ class ValidatedQuery:
     def _typed(self, column: Column, found: str) -> Column:
         if column.type and sql_type(column.type).spark != sql_type(found).spark:
             raise QueryMismatch(
-                f"{self._name}, column {column.name}: its declared type is {column.type}, but the query gives {found}; "
-                f"write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
+                f"{self.declaration.table_name}, column {column.name}: its declared type is {column.type}, but the query "
+                f"gives {found}; write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
             )
         return replace(column, type=found)
 
@@ -116,12 +116,9 @@ class ValidatedQuery:
         if missing := [(name, what) for name, what in wanted.items() if name not in found]:
             name, what = missing[0]
             raise UnsafeDeclaration(
-                f"{self._name}: {name!r} is {what}, but no column of the query, which gives {', '.join(found)}."
+                f"{self.declaration.table_name}: {name!r} is {what}, but no column of the query, which gives "
+                f"{', '.join(found)}."
             )
-
-    @property
-    def _name(self) -> str:
-        return f"{self.declaration.layer}.{self.declaration.name}"
 
 
 def read_query(file: Path) -> TableQuery:
@@ -147,7 +144,8 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
         TableMissing: an input does not exist.
         CommitConflict: other writers won every attempt.
     """
-    inputs = {name: spark.catalog.table(_full_name(spark, name)).columns or [] for name in table.query.inputs}
+    catalog = spark.catalog.connection.name
+    inputs = {name: spark.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
     known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
     text = table.query.resolved(lambda name: _relation(spark, table.query, name, known[name]))
     types = dict(spark.sql(text).dtypes)
@@ -165,18 +163,16 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
         columns = ", ".join(map(identifier, declaration.column_names))
         accepted = spark.sql(f"SELECT {columns} FROM {{rows}} WHERE {table.expectations.accepted()}", rows=rows)
         _check_keys(spark, declaration, accepted)
-        yield _merged(spark, declaration, accepted, found)
+        given = {"rows of the query": found.rows}
+        yield materialize_to_match(spark, declaration, lambda: accepted, **given)
         if table.quarantine:
-            yield _merged(spark, table.quarantine, _quarantined(spark, table.expectations, types, rows), found)
+            quarantined = _quarantined(spark, table.expectations, types, rows)
+            yield materialize_to_match(spark, table.quarantine, lambda: quarantined, **given)
     yield from check_results(table.expectations, key, found)
 
 
-def _full_name(spark: Spark, name: TableName) -> str:
-    return f"{name.catalog or spark.catalog.connection.name}.{name.schema}.{name.table}"
-
-
 def _relation(spark: Spark, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
-    full_name = _full_name(spark, name)
+    full_name = name.full_name(spark.catalog.connection.name)
     if LANDING in query.text and set(columns) >= _LOADED:
         return f"(\n{landed_rows(spark, full_name)}\n)"
     return table_name(full_name)
@@ -189,7 +185,7 @@ def _check_keys(spark: Spark, declaration: TableDeclaration, accepted: "DataFram
         shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in declaration.keys) for row in found)
         keys = ", ".join(declaration.keys)
         raise QueryMismatch(
-            f"{declaration.layer}.{declaration.name}: several rows of the query have the same {keys}: {shown}. "
+            f"{declaration.table_name}: several rows of the query have the same {keys}: {shown}. "
             "Name the keys that identify a row, or declare under `unique` which of them is the latest."
         )
 
@@ -199,11 +195,3 @@ def _quarantined(spark: Spark, expectations: Expectations, types: Mapping[str, s
     row = f"SELECT to_json(struct({given})) AS row, failed FROM {{rows}} WHERE {expectations.quarantined()}"
     columns = "sha2(row, 256) AS row_hash, array_join(failed, ', ') AS rule, row, count(*) AS rows"
     return spark.sql(f"SELECT {columns} FROM ({row}) GROUP BY ALL", rows=rows)
-
-
-def _merged(
-    spark: Spark, declaration: TableDeclaration, rows: "DataFrame", found: ValidationResult
-) -> dg.MaterializeResult[Any]:
-    created = spark.ensure_table(declaration)
-    change = merge_change(created, spark.merge_to_match(declaration, lambda: rows))
-    return result(declaration, replace(change, more={**change.more, "rows of the query": found.rows}))

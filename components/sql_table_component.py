@@ -16,7 +16,7 @@ from components.table_policies import with_policies
 from resources.declarations import Engine
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableName, TableQuery
+from resources.sql.table_query import TableQuery
 
 
 class QueriedColumn(TableColumn):
@@ -128,7 +128,7 @@ class SqlTable(TableComponent):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the table, its quarantine if it has one, and their checks."""
         table = self.table
-        deps = [_input_key(name) for name in table.query.inputs]
+        deps = [dg.AssetKey(name.key_path(Settings().unity_catalog)) for name in table.query.inputs]
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
         @dg.multi_asset(
@@ -140,7 +140,3 @@ class SqlTable(TableComponent):
             yield from materialize(spark, table)
 
         return table_definitions([asset], [], with_policies, table.written)
-
-
-def _input_key(name: TableName) -> dg.AssetKey:
-    return dg.AssetKey([name.catalog or Settings().unity_catalog, name.schema, name.table])

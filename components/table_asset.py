@@ -1,10 +1,10 @@
 """What all table assets share: their spec and their result; and the asset of a table that is one Spark query."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -12,6 +12,9 @@ from components.landing_order import read_input
 from resources.declarations import Column, TableDeclaration
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 VERSIONS = "ratify/versions"
 """Metadata key: the Delta versions that a materialization committed; all others are external commits."""
@@ -127,7 +130,26 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
     )
 
 
-def merge_change(created: bool, wrote: WriteResult) -> TableChange:
+def materialize_to_match(
+    spark: Spark, declaration: TableDeclaration, read: Callable[[], "DataFrame"], **more: Any
+) -> dg.MaterializeResult[Any]:
+    """Create a table where it is missing, make it equal to a DataFrame by a MERGE, and return its materialization.
+
+    Args:
+        spark: The session.
+        declaration: The table, with keys.
+        read: See `Spark.merge_to_match`.
+        more: Further metadata.
+
+    Raises:
+        As Spark.merge_to_match.
+    """
+    created = spark.ensure_table(declaration)
+    change = _merge_change(created, spark.merge_to_match(declaration, read))
+    return result(declaration, replace(change, more={**change.more, **more}))
+
+
+def _merge_change(created: bool, wrote: WriteResult) -> TableChange:
     """Return the change that a MERGE made."""
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
@@ -150,16 +172,13 @@ def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, T
         sql: The query, in which `{name}` stands for an input (see `read_input`).
         inputs: Tables by the names that the query uses.
     """
-
     deps = [asset_key(table) for table in inputs.values()]
 
     @dg.multi_asset(name=step_name(declaration), specs=[table_spec(declaration, deps)])
     def asset(spark: Spark) -> dg.MaterializeResult[Any]:
-        created = spark.ensure_table(declaration)
-
-        def read() -> Any:
+        def read() -> "DataFrame":
             return spark.sql(sql.read_text(), **{name: read_input(spark, table) for name, table in inputs.items()})
 
-        return result(declaration, merge_change(created, spark.merge_to_match(declaration, read)))
+        return materialize_to_match(spark, declaration, read)
 
     return asset

@@ -175,7 +175,7 @@ class Source:
     @property
     def table_name(self) -> str:
         """The bronze table as `schema.table`."""
-        return f"{self.table.layer}.{self.table.name}"
+        return self.table.table_name
 
     def format_of(self, file: str) -> Format | None:
         """Return the format of a file by its declaration, or else by its name; None if neither gives one."""

@@ -47,7 +47,7 @@ class StreamMetrics:
 
     def batch_recorder(self, table: TableDeclaration) -> Callable[[Batch], None]:
         """Return a function that records each batch of the stream into a table."""
-        name = f"{table.layer}.{table.name}"
+        name = table.table_name
 
         def record(batch: Batch) -> None:
             self._rows.labels(name).inc(batch.rows)
@@ -66,14 +66,14 @@ class StreamMetrics:
 
     def record_outstanding(self, table: TableDeclaration, size: int) -> None:
         """Record how many bytes the stream into a table has not read yet."""
-        self._bytes.labels(f"{table.layer}.{table.name}").set(size)
+        self._bytes.labels(table.table_name).set(size)
 
     def record_check(self, table: TableDeclaration, check: dg.AssetCheckResult) -> None:
         """Record how many rows of a round fail an expectation."""
         value = (check.metadata or {}).get("failed")
         if check.check_name and isinstance(value, dg.IntMetadataValue | int):
             failed = value if isinstance(value, int) else value.value or 0
-            self.failed.labels(f"{table.layer}.{table.name}", check.check_name).set(failed)
+            self.failed.labels(table.table_name, check.check_name).set(failed)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"ratify_stream_{name}", text, ["table"], registry=self.registry)

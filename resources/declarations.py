@@ -102,9 +102,14 @@ class TableDeclaration:
         """Names of the columns, in table order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def table_name(self) -> str:
+        """The table as `schema.table`."""
+        return f"{self.layer}.{self.name}"
+
     def full_name(self, catalog: str) -> str:
         """Return the three-part name, `catalog.schema.table`."""
-        return f"{catalog}.{self.layer}.{self.name}"
+        return f"{catalog}.{self.table_name}"
 
     def key_path(self, catalog: str) -> list[str]:
         """Return the asset key's path, which is the table's full name."""
@@ -131,10 +136,10 @@ class TableDeclaration:
         return f"ALTER TABLE {table_name(self.full_name(catalog))} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
     def _where(self, column: str) -> str:
-        return f"{self.layer}.{self.name}, column {column!r}"
+        return f"{self.table_name}, column {column!r}"
 
     def _check_names(self) -> None:
-        where = f"{self.layer}.{self.name}"
+        where = self.table_name
         if self.layer.lower() == "information_schema":
             raise UnsafeDeclaration(f"{where}: that schema is the catalog's own; choose another name.")
         for name in (self.layer, self.name, *self.column_names):
@@ -153,7 +158,7 @@ class TableDeclaration:
                 raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.")
 
     def _check_property(self, key: str, value: str) -> None:
-        where = f"{self.layer}.{self.name}"
+        where = self.table_name
         if key == "delta.columnMapping.mode" and value != "none":
             raise UnsafeDeclaration(
                 f"{where}: column mapping {value!r} makes DuckDB write columns that every engine reads as NULL; "

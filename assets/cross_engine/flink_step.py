@@ -180,7 +180,7 @@ def _found(spark: Spark, insert: Insert, before: int, run: FlinkRun) -> Found:
     generated = f"(SELECT {columns} FROM (SELECT id AS seq FROM range(1, {insert.rows + 1})))"
     expected, digest = by_spark(spark, [DigestPart.of(table, source, block) for source in (generated, name)])
     commits = [c for c in spark.history(spark.full_name(table)) if c.version > before and c.engine is Engine.FLINK]
-    job = next((job for job in run.jobs if job.name == f"{table.layer}.{table.name}"), None)
+    job = next((job for job in run.jobs if job.name == table.table_name), None)
     return Found(
         insert,
         expected,

@@ -75,7 +75,7 @@ TRACKER_RECONCILIATION = Reconciliation(
     {"bronze": TRACKER_EVENTS_RAW, "silver": TRACKER_EVENTS, "quarantine": QUARANTINE, "ledger": STREAM_BATCHES},
 )
 
-STREAM = f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}"
+STREAM = TRACKER_EVENTS.table_name
 REPLAY = f"{STREAM}.replay"
 ON_TIME, UNIQUE = "on_time", "one_event_for_user_and_time"
 

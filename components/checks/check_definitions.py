@@ -166,7 +166,7 @@ def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
         files = log.files(log.refresh())
     except TableMissing:
         return Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
-    return files_present(f"{declaration.layer}.{declaration.name}", files, missing_files(log, files))
+    return files_present(declaration.table_name, files, missing_files(log, files))
 
 
 def landing_check(

@@ -200,7 +200,7 @@ def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
     return _Reading(all_rows, records, False, before if before == after else {})
 
 
-_LEDGER = f"{LANDED_FILES.layer}.{LANDED_FILES.name}"
+_LEDGER = LANDED_FILES.table_name
 _BY_FILE = "SELECT _source_file, count(*) FROM {rows} GROUP BY ALL"
 
 

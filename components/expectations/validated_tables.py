@@ -9,7 +9,7 @@ import dagster as dg
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Expectations
 from components.expectations.validation import validation_result
-from components.table_asset import asset_key, merge_change, result
+from components.table_asset import asset_key, materialize_to_match
 from resources.declarations import Column, TableDeclaration
 from resources.spark.spark_engine import Spark
 
@@ -27,7 +27,7 @@ def quarantine_table(validated: TableDeclaration, landed: TableDeclaration, colu
     """
 
     def raw(*names: str) -> tuple[str, ...]:
-        return tuple(f"{landed.layer}.{landed.name}.{name}" for name in names)
+        return tuple(f"{landed.table_name}.{name}" for name in names)
 
     return TableDeclaration(
         layer=validated.layer,
@@ -61,9 +61,7 @@ def write_validated(
     key = asset_key(tables[0])
     with spark.cached(validated) as rows:
         for table in tables:
-            created = spark.ensure_table(table)
             query = (folder / f"{table.name}.sql").read_text()
-            wrote = spark.merge_to_match(table, lambda query=query: spark.sql(query, validated=rows))
-            yield result(table, merge_change(created, wrote))
+            yield materialize_to_match(spark, table, lambda query=query: spark.sql(query, validated=rows))
         (counted,) = spark.rows(spark.sql(expectations.counted("{validated}"), validated=rows))
     yield from check_results(expectations, key, validation_result(counted))

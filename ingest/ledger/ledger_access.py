@@ -83,7 +83,7 @@ class FileLedger:
         known |= {load for load in refused.loads if any(load == path_load(entry.path) for entry in held)}
         if self._log.version == self._held_at and not known.issuperset(refused.loads):
             raise LedgerIncomplete(
-                f"{refused.table} holds loads that {LANDED_FILES.layer}.{LANDED_FILES.name} does not know, and its log no "
+                f"{refused.table} holds loads that {LANDED_FILES.table_name} does not know, and its log no "
                 f"longer says whose they are: {', '.join(refused.loads[:3])}. Restore the ledger to an earlier version, or "
                 "drop the bronze table and load its files again."
             )
@@ -97,7 +97,7 @@ class FileLedger:
         self.refresh()
         if self._log.version == self._held_at:
             raise LedgerIncomplete(
-                f"{LANDED_FILES.layer}.{LANDED_FILES.name} says that {self._table_name} holds rows that were removed: "
+                f"{LANDED_FILES.table_name} says that {self._table_name} holds rows that were removed: "
                 f"{error} RESTORE the ledger to the version before its entries were deleted."
             ) from error
 
@@ -136,7 +136,7 @@ class FileLedger:
                 logger.info("%s", error)
                 if latest and not before.isdisjoint(error.loads):
                     raise LedgerIncomplete(
-                        f"Rows were deleted from {LANDED_FILES.layer}.{LANDED_FILES.name}, so that it does not know what "
+                        f"Rows were deleted from {LANDED_FILES.table_name}, so that it does not know what "
                         f"{self._table_name} holds. RESTORE the ledger to the version before."
                     ) from error
                 latest, before = True, set(error.loads)

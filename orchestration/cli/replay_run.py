@@ -13,7 +13,7 @@ from orchestration.definitions import defs
 from orchestration.jobs import events_job
 from resources.errors import TerminalError
 
-REPLAYED = {f"{TRACKER_EVENTS.layer}.{TRACKER_EVENTS.name}": TRACKER_EVENTS}
+REPLAYED = {TRACKER_EVENTS.table_name: TRACKER_EVENTS}
 """The tables that have a quarantine, by name."""
 
 _SHOWN = ("replayed", "replayed into silver", "dagster/row_count", "Delta version")

@@ -98,7 +98,7 @@ def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
     }
     # A checkpoint holds the generator's position in its sequence, and what the sink has committed.
     return [
-        f"SET 'pipeline.name' = {literal(f'{table.layer}.{table.name}')}",
+        f"SET 'pipeline.name' = {literal(table.table_name)}",
         f"CREATE TEMPORARY TABLE default_catalog.default_database.{source} (seq BIGINT) WITH ({_options(generated)})",
         f"CREATE TEMPORARY TABLE {sink} ({columns}) WITH ({_options(target.sink_options(insert.uid))})",
         f"INSERT INTO {sink} SELECT {rows} FROM default_catalog.default_database.{source}",

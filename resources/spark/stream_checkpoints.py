@@ -41,7 +41,7 @@ class Checkpoint:
 def folder(spark: Spark, declaration: TableDeclaration) -> str:
     """Return the folder of the stream into a table, as Spark knows it."""
     table = spark.catalog.table(spark.full_name(declaration))
-    return f"{Settings().checkpoints}/{declaration.layer}.{declaration.name}/{table.table_id}"
+    return f"{Settings().checkpoints}/{declaration.table_name}/{table.table_id}"
 
 
 def current(spark: Spark, declaration: TableDeclaration) -> Checkpoint | None:
@@ -110,7 +110,7 @@ def exclusive(declaration: TableDeclaration) -> Generator[None]:
     Raises:
         StreamBusy: another process runs it.
     """
-    name = f"{declaration.layer}.{declaration.name}"
+    name = declaration.table_name
     lock = Settings().home / "streams" / f"{name}.lock"
     with hold(lock) as held:
         if not held:

@@ -21,6 +21,14 @@ class TableName:
     table: str
     catalog: str = ""
 
+    def key_path(self, catalog: str) -> list[str]:
+        """Return the parts of its full name, given the catalog that it is of by default."""
+        return [self.catalog or catalog, self.schema, self.table]
+
+    def full_name(self, catalog: str) -> str:
+        """Return its full name, given the catalog that it is of by default."""
+        return ".".join(self.key_path(catalog))
+
     def __str__(self) -> str:
         return ".".join(filter(None, (self.catalog, self.schema, self.table)))
 
