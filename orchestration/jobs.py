@@ -4,7 +4,6 @@ from functools import partial
 
 import dagster as dg
 
-from assets.cross_engine.proof_steps import GROUP
 from assets.table_checks import FROM_KAFKA, all_checks, files_checks, freshness_checks
 from components.checks.check_state import FULL
 from components.table_asset import asset_key
@@ -28,13 +27,6 @@ medallion_job = dg.define_asset_job(
     selection=(dg.AssetSelection.groups("bronze", "silver", "gold") | dg.AssetSelection.assets(*declared_tables().keys))
     - _from_kafka,
     description="Update every table that depends on files, bronze to gold.",
-)
-
-cross_engine_proof = dg.define_asset_job(
-    "cross_engine_proof",
-    selection=dg.AssetSelection.groups(GROUP),
-    tags={"ratify/exclusive": "cross_engine_proof"},
-    description="Prove on TPC-H that every engine reads what the others wrote, and that one history names them all.",
 )
 
 _schedule = partial(

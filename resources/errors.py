@@ -28,6 +28,10 @@ class NotConfigured(TerminalError):
     """A required setting is missing."""
 
 
+class SourceNotConfigured(NotConfigured):
+    """No source of records is named: a run of everything leaves its tables out."""
+
+
 class CatalogError(RatifyError):
     """Group: Unity Catalog did not carry out a request."""
 

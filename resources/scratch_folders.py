@@ -8,16 +8,14 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from resources.settings import Settings
-
 
 @contextmanager
-def scratch_folder() -> Generator[Path]:
-    """Yield a new folder, removed at the end of the block; those of processes that have died are removed first.
+def scratch_folder(home: Path) -> Generator[Path]:
+    """Yield a new folder below RATIFY_HOME, removed at the end of the block; those of dead processes are removed first.
 
     The process holds a lock on its folder, which the kernel releases when the process ends.
     """
-    root = Settings().home.absolute() / "scratch"
+    root = home / "scratch"
     root.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(root)
     folder, lock = _locked(root)

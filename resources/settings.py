@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from resources.errors import NotConfigured
+from resources.errors import NotConfigured, SourceNotConfigured
 
 LAYERS = ("bronze", "silver", "gold", "ops")
 """The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the ledgers."""
@@ -229,7 +229,8 @@ class Settings(BaseSettings):
         """Return the Kafka to connect to: KAFKA_BOOTSTRAP, else the running stack's broker.
 
         Raises:
-            NotConfigured: neither is set, or the protocol needs a password and none is set.
+            SourceNotConfigured: neither is set.
+            NotConfigured: the protocol needs a password and none is set.
         """
         if self.kafka_bootstrap:
             if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
@@ -252,7 +253,7 @@ class Settings(BaseSettings):
                 login: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "username": "ratify", "password": password}
                 return to.model_copy(update=login)
             return to
-        raise NotConfigured(
+        raise SourceNotConfigured(
             "No Kafka: set KAFKA_BOOTSTRAP (host:port), or start the embedded stack with a broker: `ratify up --kafka` "
             f"(no running broker is recorded in {self.home})."
         )

@@ -3,6 +3,7 @@ run beside which (`make test` runs several processes; see `_GROUPS`).
 """
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from tests import reaper
 from tests.shared_stack import shared, shared_folder
 
 _REPOSITORY = Path(__file__).parents[1]
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job begins with Ctrl-C ignored. Dagster would take that over for SIGTERM, and every process that a
+    # test starts would inherit it and could not be stopped.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("ratify", deadline=None)
 settings.load_profile("ratify")

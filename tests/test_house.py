@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from orchestration import proof_definitions
 from orchestration.definitions import defs
 from tests.tracked_files import tracked
 
@@ -170,10 +171,11 @@ def test_no_postponed_annotations() -> None:
     assert postponed == []
 
 
-def test_dg_and_workspace_name_the_same_module() -> None:
+def test_dg_and_the_workspace_name_the_code_locations() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
     workspace = re.findall(r"^\s*module_name:\s*(\S+)", (ROOT / "workspace.yaml").read_text(), re.MULTILINE)
-    assert workspace == [project["code_location_target_module"]] == ["orchestration.definitions"]
+    assert workspace == ["orchestration.definitions", "orchestration.proof_definitions"]
+    assert project["code_location_target_module"] == workspace[0]
 
 
 def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path: Path) -> None:
@@ -222,34 +224,29 @@ def test_the_lock_names_packages_by_version_only() -> None:
     assert [line for line in packages if not re.match(r"^[A-Za-z0-9._\[\]-]+==\S+", line)] == []
 
 
-def specs(*, proof: bool) -> list[dg.AssetSpec]:
-    steps = {key for step in PROOF for key in step}
-    return [spec for spec in defs.resolve_all_asset_specs() if (spec.key.to_user_string() in steps) == proof]
-
-
 def inputs(spec: dg.AssetSpec) -> list[str]:
     return sorted(dep.asset_key.to_user_string() for dep in spec.deps)
 
 
 def test_asset_graph() -> None:
-    found = {spec.key.to_user_string(): inputs(spec) for spec in specs(proof=False)}
-    ledger = found.pop("ratify/ops/cross_engine_steps")
-    assert found == GRAPH
-    assert set(ledger) < {key for step in PROOF for key in step}
+    assert {spec.key.to_user_string(): inputs(spec) for spec in defs.resolve_all_asset_specs()} == GRAPH
 
 
 def test_each_step_of_the_proof_waits_for_all_before_it() -> None:
-    found = {spec.key.to_user_string(): spec for spec in specs(proof=True) if spec.group_name == "cross_engine"}
+    specs = {spec.key.to_user_string(): spec for spec in proof_definitions.defs.resolve_all_asset_specs()}
+    found = {key: spec for key, spec in specs.items() if spec.group_name == "cross_engine"}
     earlier = list[str]()
     for step in PROOF:
         for key in set(step) & set(found):
             assert inputs(found.pop(key)) == sorted(earlier)
         earlier += step
     assert not found
+    assert set(inputs(specs["ratify/ops/cross_engine_steps"])) < set(earlier)
 
 
 def test_asset_keys_are_the_full_names_of_tables() -> None:
-    tables = [spec for spec in specs(proof=False) if spec.group_name not in {"landing", "kafka"}]
+    every = [*defs.resolve_all_asset_specs(), *proof_definitions.defs.resolve_all_asset_specs()]
+    tables = [spec for spec in every if spec.group_name not in {"landing", "kafka", "cross_engine"}]
     assert len(tables) == 22
     for spec in tables:
         assert ".".join(spec.key.path) == spec.metadata["dagster/table_name"]
@@ -287,6 +284,7 @@ def test_every_job_has_its_steps() -> None:
     assert {"medallion", "ingest", "events", "files", "full_checks"} <= {
         job.name for job in defs.get_repository_def().get_all_jobs()
     }
+    assert "cross_engine_proof" in {job.name for job in proof_definitions.defs.get_repository_def().get_all_jobs()}
 
 
 def test_everything_runs_without_being_switched_on() -> None:

@@ -1,6 +1,6 @@
 """Bronze tables of records: the asset that streams a source's records into a table as they came, each exactly once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,7 @@ from components.table_asset import TableChange, asset_key, result, step_name, ta
 from ingest.records.record_source import OFFSETS
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import TableDeclaration
+from resources.errors import SourceNotConfigured
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import Batch, StreamOptions
@@ -19,23 +20,32 @@ from resources.spark.streaming_query import Batch, StreamOptions
 def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     """Return the asset of a table of records, which takes in all records that are waiting.
 
+    Where no source is configured, it is skipped, and so are the assets that depend on it.
+
     Args:
         declaration: The table, with the columns `RECORD`.
         deps: What the records come from.
     """
 
-    @dg.multi_asset(name=step_name(declaration), specs=[table_spec(declaration, deps)])
+    # Kafka is optional, and "Materialize all" is for everybody.
+    spec = table_spec(declaration, deps).replace_attributes(skippable=True)
+
+    @dg.multi_asset(name=step_name(declaration), specs=[spec])
     def asset(
         context: dg.AssetExecutionContext, config: StreamConfig, kafka: Kafka, spark: Spark
-    ) -> dg.MaterializeResult[Any]:
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         def log_batch(batch: Batch) -> None:
             numbers = (batch.number, batch.rows, batch.processed_rate, batch.offsets_behind)
             context.log.info("batch %d: %d records, %.0f/s, behind: %s", *numbers)
 
-        done = ingest(kafka, spark, declaration, config, StreamOptions(on_batch=log_batch))
+        try:
+            done = ingest(kafka, spark, declaration, config, StreamOptions(on_batch=log_batch))
+        except SourceNotConfigured as error:
+            context.log.warning("%s is skipped. %s", declaration.table_name, error)
+            return
         for gap in done.gaps:
             context.log.warning("%s/%d: offsets %d to %d are missing", gap.topic, gap.partition, gap.first, gap.last)
-        return record_table_result(declaration, spark, done, context.instance)
+        yield record_table_result(declaration, spark, done, context.instance)
 
     return asset
 

@@ -23,6 +23,7 @@ from ingest.formats.parse_file import Load, Parsed
 from resources.declarations import Column
 from resources.errors import BadFile, RatifyError, TransientError
 from resources.scratch_folders import scratch_folder
+from resources.settings import Settings
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Pa
     """
     if source.format_of(file) is not Format.PARQUET:
         return inferred_columns.infer(con, source, file, local)
-    with scratch_folder() as folder:
+    with scratch_folder(Settings().home) as folder:
         return _parser.call(con, file, str(folder), inferred_columns.infer, (source, file, local.absolute()))
 
 

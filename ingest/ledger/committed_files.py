@@ -1,7 +1,7 @@
 """What a commit of a bronze table records of its files, and the ledger's entries that follow from the commits."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,43 @@ def ledger_rows(commits: Sequence[CommittedFiles], held: Mapping[str, LedgerEntr
             present[details["sha256"]] = details
             rows.append({**details, **common, "status": Status.LOADED.value})
     return rows
+
+
+def held_after(
+    commits: Sequence[CommittedFiles], before: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]
+) -> list[LedgerEntry]:
+    """Return what a table holds after commits, given what it held before them.
+
+    Args:
+        commits: Consecutive ones, in order.
+        before: The wanted ones of the entries whose rows it held.
+        wanted: Says which of the commits' files to return.
+    """
+    held = {entry.sha256: entry for entry in before}
+    for commit in commits:
+        for sha256 in commit.withdrawn:
+            held.pop(sha256, None)
+        for details in commit.loaded:
+            entry = _entry(details, commit.version)
+            if wanted(entry):
+                held[entry.sha256] = entry
+    return list(held.values())
+
+
+def _entry(details: Json, version: int) -> LedgerEntry:
+    return LedgerEntry(
+        path=details["path"],
+        fingerprint=details["fingerprint"],
+        sha256=details["sha256"],
+        size=details["bytes"],
+        status=Status.LOADED,
+        rows=details["rows"],
+        reason="",
+        version=version,
+        batch_id=details["batch_id"],
+        conflicts_with="",
+        declaration="",
+    )
 
 
 def _held_values(entry: LedgerEntry) -> Json:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ingest.ledger.committed_files import CommittedFiles, committed_files, ledger_rows
+from ingest.ledger.committed_files import CommittedFiles, committed_files, held_after, ledger_rows
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ingest.ledger.file_load_ids import contents, entry_load, path_load, version_load
 from ingest.ledger.file_states import HeldContents
@@ -25,16 +25,17 @@ class FileLedger:
     """The ledger of one bronze table, within one session.
 
     Attributes:
-        copied: Path, fingerprint and SHA-256 of the loaded files whose entries this session has written.
+        uncopied: Path, fingerprint and SHA-256 of the loaded files that had no entries yet when `held` looked.
     """
 
-    def __init__(self, session: DuckDBSession, log: DeltaLog, table_name: str) -> None:
+    def __init__(self, session: DuckDBSession, log: DeltaLog, table_name: str, *, latest: bool = True) -> None:
         """Read the table's log.
 
         Args:
             session: For the ledger's rows.
             log: The bronze table's.
             table_name: Its `schema.table`.
+            latest: Whether a log that was read before is read again. Who commits need not: the commit finds what is new.
 
         Raises:
             TableMissing: it does not exist.
@@ -43,29 +44,39 @@ class FileLedger:
         self._session = session
         self._log = log
         self._table_name = table_name
-        self.table_id = log.refresh().uuid
-        self._read_to = self._held_at = -1
-        self.copied = set[tuple[str, str, str]]()
+        self.table_id = ((not latest and log.last) or log.refresh()).uuid
+        self._read_to = self._held_at = self._copied_to = -1
+        self.uncopied = set[tuple[str, str, str]]()
 
     def held(self, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
         """Return what the table holds of these paths and these contents, at the latest version that its log has seen.
 
+        The entries of its latest commits need not be written yet: the commits themselves say what they did.
+
         Raises:
-            As `record`.
+            As LedgerIndex.opened.
         """
+        paths, sha256s, latest = set(paths), set(sha256s), False
         while True:
-            with LedgerIndex.opened(self._session) as index:
-                if not self._missing(index):
-                    self._held_at = self._log.version
-                    return HeldContents(index.held(self.table_id, paths, sha256s))
-            self.record([])
+            # The ledger's latest version is asked for only if the table's log lacks what an older one lacks.
+            with LedgerIndex.opened(self._session, latest=latest) as index:
+                commits, lost = self._missing(index)
+                if latest or not lost:
+                    added = [details for commit in commits for details in commit.loaded]
+                    sha256s |= {details["sha256"] for details in added if details["path"] in paths}
+                    before = index.held(self.table_id, paths, sha256s)
+                    break
+            latest = True
+        self._held_at = self._log.version
+        self.uncopied |= {(details["path"], details["fingerprint"], details["sha256"]) for details in added}
+        return HeldContents(held_after(commits, before, lambda entry: entry.path in paths or entry.sha256 in sha256s))
 
     def withdrawn(self, index: LedgerIndex) -> set[str]:
         """Return the contents whose rows the table's commits removed, of which the ledger has no entries yet.
 
         The run that committed them was killed. A file whose rows it added has no entry at all: its next load finds them.
         """
-        return {sha256 for commit in self._missing(index) for sha256 in commit.withdrawn}
+        return {sha256 for commit in self._missing(index)[0] for sha256 in commit.withdrawn}
 
     def refresh(self, version: int = -1) -> None:
         """Read the table's log, unless it was read up to this version."""
@@ -101,6 +112,10 @@ class FileLedger:
                 f"{error} RESTORE the ledger to the version before its entries were deleted."
             ) from error
 
+    def copied(self, version: int) -> None:
+        """Note that another writer has written the entries of all versions up to this one."""
+        self._copied_to = max(self._copied_to, version)
+
     def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> None:
         """Write the entries of all versions of the table that its log has seen, and of files that were not loaded.
 
@@ -112,11 +127,11 @@ class FileLedger:
             LedgerIncomplete: entries were deleted.
             As DuckDBSession.append and DeltaLog.refresh.
         """
-        latest, before = False, set[str]()
-        while True:
-            # The ledger's latest version is asked for only if this one is too old: then some of the entries are there.
+        # The ledger's latest version is asked for only if this one may be too old: then some of the entries are there.
+        latest, before = self._log.contended, set[str]()
+        while outcomes or self._log.version > self._copied_to:
             with LedgerIndex.opened(self._session, latest=latest) as index:
-                commits = self._missing(index)
+                commits, _ = self._missing(index)
                 withdrawn = [sha256 for commit in commits for sha256 in commit.withdrawn]
                 held = {entry.sha256: entry for entry in index.held(self.table_id, [], withdrawn)}
                 entries = index.entries(self.table_id, [file.path for file in outcomes])
@@ -127,10 +142,9 @@ class FileLedger:
             rows += [_entry(outcome, declaration, self._log.version, now) for outcome in outcomes]
             loads = [version_load(self.table_id, commit.version) for commit in commits]
             loads += [entry_load(self.table_id, outcome.path, numbers[outcome.path]) for outcome in outcomes]
-            if not loads:
-                return
             try:
-                self._append(rows, loads)
+                if loads:
+                    self._append(rows, loads)
             except AlreadyLoaded as error:
                 # Another writer has written some of them meanwhile.
                 logger.info("%s", error)
@@ -141,26 +155,28 @@ class FileLedger:
                     ) from error
                 latest, before = True, set(error.loads)
             else:
-                loaded = (file for commit in commits for file in commit.loaded)
-                self.copied |= {(file["path"], file["fingerprint"], file["sha256"]) for file in loaded}
-                return
+                self._copied_to, outcomes = self._log.version, []
 
-    def _missing(self, index: LedgerIndex) -> list[CommittedFiles]:
-        """The table's versions with files, as far as its log has seen it, that have no entries yet; in order."""
+    def _missing(self, index: LedgerIndex) -> tuple[list[CommittedFiles], bool]:
+        """The table's versions with files, as far as its log has seen it, that have no entries yet; in order.
+
+        And whether the log no longer has one of them, nor what it did to files.
+        """
         # Entries of a version are never written before those of all earlier ones.
         first = max(index.copied_version(self.table_id), self._read_to) + 1
-        found = list[CommittedFiles]()
+        found, lost = list[CommittedFiles](), False
         for version in range(first, self._log.version + 1):
             try:
                 commit = committed_files(version, self._log.actions(version))
             except FileNotFoundError:
                 logger.warning("the log of %s no longer has version %d, nor what it did to files", self._table_name, version)
+                lost = True
                 continue
             if commit:
                 found.append(commit)
             elif not found:
                 self._read_to = version
-        return found
+        return found, lost
 
     def _append(self, rows: Sequence[Json], loads: Sequence[str]) -> None:
         common = {"table_name": self._table_name, "table_id": self.table_id}

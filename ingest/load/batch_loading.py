@@ -74,10 +74,10 @@ def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequ
     """
     now = dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
-    with scratch_folder() as folder, duckdb.session() as session:
+    with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
         batch = _Batch(session, landing, source, load, folder)
         parsed = [batch.parse(file) for file in files]
-        ledger = FileLedger(session, session.log(source.table), source.table_name)
+        ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
         commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed)
         commits.commit(parsed)
         outcomes = tuple(commits.settled[file.path] for file in parsed)
@@ -99,7 +99,7 @@ def ensure_inferred(
     try:
         spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
     except TableMissing:
-        with scratch_folder() as folder, duckdb.session() as session:
+        with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
             for file in files:
                 fetched = landing.fetch(file.path, folder)
                 with suppress(BadFile):

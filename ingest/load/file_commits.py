@@ -84,10 +84,13 @@ class FileCommits:
         loads = tuple(load for file in files for load in self._load_ids(file))
         details = tuple(details_of(file) for file in files)
         staged = replace(self.staged(files), loads=loads, load_details=details)
-        ratified = self.session.commit_staged(self.source.table, staged)
+        ratified = self.session.commit_staged(self.source.table, staged, self._copy_commits)
         seconds = time.monotonic() - began
         self.version = ratified.version
-        self.ledger.refresh(ratified.version)
+        if ratified.completed:
+            self.ledger.copied(ratified.version)
+        else:
+            self.ledger.refresh(ratified.version)
         for file in files:
             self.settled[file.path] = replace(
                 file,
@@ -95,6 +98,11 @@ class FileCommits:
                 attempts=ratified.attempts,
                 seconds=round(file.seconds + seconds, 4),
             )
+
+    def _copy_commits(self, version: int) -> None:
+        """Write the entries of a version, which may have files of other writers."""
+        self.ledger.refresh(version)
+        self.ledger.record([])
 
     def _replace(self, file: FileOutcome, held: HeldContents, *, with_rows: bool) -> None:
         """Remove the rows of a file's other content, and add its present rows unless another file holds them."""
@@ -137,7 +145,7 @@ class FileCommits:
             content = held.of_path(file.path)[0].sha256
             reason = "this name was loaded before with other content; land a correction under a new name"
             return replace(none, status=Status.REFUSED, reason=reason, conflicts_with=content)
-        if step is FileStep.KNOWN and (file.path, file.fingerprint, file.sha256) in self.ledger.copied:
+        if step is FileStep.KNOWN and (file.path, file.fingerprint, file.sha256) in self.ledger.uncopied:
             # Its rows are there, though it could not be read by the present declaration.
             loaded = replace(file, status=Status.LOADED, reason="", recovered=True)
             return replace(loaded, rows=holder.rows, batch_id=holder.batch_id)

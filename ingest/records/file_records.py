@@ -22,7 +22,7 @@ from ingest.records.record_source import (
     refusal_text,
 )
 from resources.declarations import TableDeclaration
-from resources.errors import FileUnreadable, NotConfigured, StreamError
+from resources.errors import FileUnreadable, NotConfigured, SourceNotConfigured, StreamError
 from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import RECORDS, StreamOptions, StreamRun, failure
@@ -63,7 +63,7 @@ class FileSource(RecordSource):
         self._config = config
         self._settings = config.tracker
         if not self._settings.files:
-            raise NotConfigured("The source is files: set TRACKER_FILES to the folder or URL where they land.")
+            raise SourceNotConfigured("The source is files: set TRACKER_FILES to the folder or URL where they land.")
         folder = self._settings.files.rstrip("/")
         self._folder = folder if "://" in folder else str(Path(folder).expanduser().resolve())
         if _GLOB.search(self._folder):

@@ -11,6 +11,8 @@ import typer
 from orchestration.cli.terminal_output import out, progress
 
 _WORKSPACE = Path(__file__).parents[2] / "workspace.yaml"
+# An installed wheel has no workspace.yaml.
+_MODULES = ["-m", "orchestration.definitions", "-m", "orchestration.proof_definitions"]
 
 
 def dev(
@@ -36,7 +38,7 @@ def _run_dev(port: int, *, kafka: bool) -> int:
     free_port(port, "Dagster UI")
     with stack_for_this_process(kafka=kafka):
         os.environ.update({"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(dagster_home(settings))})
-        target = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else ["-m", "orchestration.definitions"]
+        target = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else _MODULES
         log = settings.home / "logs" / "dagster.log"
         dagster = [sys.executable, "-m", "dagster", "dev", *target, "-h", LOCALHOST, "-p", str(port)]
         child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)

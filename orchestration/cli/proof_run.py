@@ -15,7 +15,7 @@ from embedded.file_locks import exclusive
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.stack_session import stack_for_this_process
 from orchestration.cli.terminal_output import err, out, progress, show
-from orchestration.definitions import defs
+from orchestration.proof_definitions import defs
 from resources.settings import Settings
 
 _ENGINES = {

@@ -61,16 +61,12 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
                 lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"),
             )
             try:
-                begun = reply.result()
-            except KeyboardInterrupt:
+                ended = self._ended(reply.result(), place)
+            except BaseException:
+                # The first call waits for the reply.
                 if reply.exception() is None:
                     self._cancel(reply.result().statement_id or "", place)
                 raise
-        try:
-            ended = self._ended(begun, place)
-        except BaseException:
-            self._cancel(begun.statement_id or "", place)
-            raise
         # CLOSED is a success whose rows are no longer available.
         if _state(ended) not in {StatementState.SUCCEEDED, StatementState.CLOSED}:
             raise StatementFailed(f"The workspace could not run {place}: {_reason(ended)}")

@@ -66,6 +66,7 @@ class DeltaLog:
         self._storage: TableStorage | None = None
         self._commit_s = 0.02
         self._careful = 0
+        self._lost = 0
 
     @property
     def contended(self) -> bool:
@@ -179,9 +180,9 @@ class DeltaLog:
         retrying = Retrying(
             retry=retry_if_result(lambda version: version is None),
             stop=stop_after_attempt(self._attempts),
-            wait=self._full_jitter,
             retry_error_callback=self._refuse,
         )
+        self._lost = 0
         version = cast("int", retrying(self._attempt, plan))
         return Committed(version, retrying.statistics["attempt_number"])
 
@@ -196,10 +197,11 @@ class DeltaLog:
             self._state.forget(snapshot.retained_seconds)
         return version
 
-    def _full_jitter(self, state: RetryCallState) -> float:
+    def _wait_for_others(self) -> None:
         # From the time that a commit takes here: the others need as long to make theirs. No longer than a few of them,
         # because then the writer that has just committed would be the first again, and again.
-        return random.uniform(0, self._commit_s * 2 ** min(state.attempt_number, _MAX_DOUBLINGS))  # noqa: S311
+        self._lost = min(self._lost + 1, _MAX_DOUBLINGS)
+        time.sleep(random.uniform(0, self._commit_s * 2**self._lost))  # noqa: S311
 
     def _refuse(self, state: RetryCallState) -> Never:
         self._loaded = None
@@ -209,8 +211,9 @@ class DeltaLog:
 
     def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
         # The snapshot after our last commit is good enough: if it is out of date, the catalog refuses the next commit.
-        # Only a refusal of our own needs a fresh snapshot; with other writers around, the old one mostly is out of date.
-        if self._loaded and not self.contended:
+        # Only a refusal of our own needs a fresh snapshot; with other writers around, the old one mostly is out of date,
+        # unless it was read to see who has won.
+        if self._loaded and (self._lost or not self.contended):
             with suppress(RatifyError):
                 snapshot = self._snapshot(self._loaded)
                 return snapshot, _supported(snapshot, plan)
@@ -261,7 +264,8 @@ class DeltaLog:
         return version
 
     def _winner(self, before: Snapshot, txn_id: str) -> Winner:
-        """Whose commit the version after a snapshot is."""
+        """Whose commit the version after a snapshot is. The log is read once for this and for the next attempt."""
+        self._wait_for_others()
         now, version = self.refresh(), before.version + 1
         if now.uuid != before.uuid:
             return Winner.ANOTHER

@@ -8,7 +8,7 @@ Pending appends from all writers on one machine share one commit (see `resources
 
 import hashlib
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from resources.delta.lost_versions import newest_lost_version, wait_for_other_ve
 from resources.delta.schema_change import columns_added
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
-from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
+from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, YieldWindow, completed
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
@@ -92,11 +92,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
             yield session
         finally:
             session.close()
-
-    @property
-    def region(self) -> str:
-        """Region of the object store behind the catalog."""
-        return Settings().ratify_s3_region or "us-east-1"
 
     @cached_property
     def home(self) -> Path:
@@ -162,7 +157,7 @@ class DuckDBSession:
         self._token = self._catalog.bearer_token()
         self.con.execute(
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
-            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self._engine.region)})"
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(Settings().ratify_s3_region or 'us-east-1')})"
         )
         with translating(f"attach the catalog {to.name}"):
             self.con.execute(f"ATTACH {literal(to.name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
@@ -199,8 +194,7 @@ class DuckDBSession:
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return the loads among these whose rows are in the table, according to its log."""
-        snapshot = self.log(declaration).refresh()
-        return loaded_ids(snapshot.txn_versions(loads))
+        return loaded_ids(self.log(declaration).refresh().txn_versions(loads))
 
     def log(self, declaration: TableDeclaration) -> DeltaLog:
         """Return the log of a table."""
@@ -261,18 +255,26 @@ class DuckDBSession:
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
         return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
 
-    def commit_staged(self, declaration: TableDeclaration, staged: Staged) -> Ratified:
+    def commit_staged(
+        self, declaration: TableDeclaration, staged: Staged, complete: Callable[[int], None] | None = None
+    ) -> Ratified:
         """Append staged rows to a table, in one version with what other writers of this machine have staged for it.
+
+        Args:
+            declaration: The table.
+            staged: The rows.
+            complete: What follows a commit, given its version: the writer that commits for others does it for them too. If
+                it fails, the rows are committed all the same.
 
         Raises:
             As `append`.
         """
         committed = list[int]()
 
-        def append(group: Sequence[Staged]) -> tuple[int, int]:
+        def append(group: Sequence[Staged]) -> CommittedGroup:
             version, attempts = self._append_group(declaration, group)
             committed.append(version)
-            return version, attempts
+            return CommittedGroup(version, attempts, completed(complete, version))
 
         def open_yield_window(last: YieldWindow) -> YieldWindow:
             log = self.log(declaration)

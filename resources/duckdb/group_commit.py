@@ -89,6 +89,7 @@ class Ratified:
     Attributes:
         attempts: How often the commit was tried.
         shared: Number of appends that share the version.
+        completed: Whether the writer that committed has also done what follows a commit (`DuckDBSession.commit_staged`).
     """
 
     version: int
@@ -96,11 +97,20 @@ class Ratified:
     loads: tuple[str, ...]
     attempts: int = 1
     shared: int = 1
+    completed: bool = False
 
 
-Append = Callable[[Sequence[Staged]], tuple[int, int]]
-"""Appends the rows of all in one commit, and returns its version and the number of attempts. Raises RatifyError: nothing was
-committed, unless it is CommitOutcomeUnknown."""
+@dataclass(frozen=True)
+class CommittedGroup:
+    """The commit of a group of appends; see Ratified for the attributes."""
+
+    version: int
+    attempts: int
+    completed: bool = False
+
+
+Append = Callable[[Sequence[Staged]], CommittedGroup]
+"""Appends the rows of all in one commit. Raises RatifyError: nothing was committed, unless it is CommitOutcomeUnknown."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +242,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
     if not group:
         return
     try:
-        version, attempts = append(list(group.values()))
+        committed = append(list(group.values()))
     except AlreadyLoaded as error:
         known = {path: sorted(set(error.loads).intersection(staged.loads)) for path, staged in group.items()}
         for path in filter(known.get, group):
@@ -251,7 +261,19 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
             logger.exception("an append failed")
             _answer(group, error="AppendFailed", message=f"{type(error).__name__}: {error}")
     else:
-        _answer(group, version=version, attempts=attempts, shared=len(group))
+        _answer(group, **vars(committed), shared=len(group))
+
+
+def completed(complete: Callable[[int], None] | None, version: int) -> bool:
+    """Do what follows a commit; return whether it was done."""
+    try:
+        if complete:
+            complete(version)
+    except RatifyError as error:
+        # Whoever needs it does it again, and gets the error if it stays.
+        logger.warning("version %d is committed, but what follows it failed: %s", version, error)
+        return False
+    return complete is not None
 
 
 def _free(file: IO[str]) -> bool:
@@ -291,7 +313,7 @@ def _taken(request: Path) -> dict[str, Any] | None:
 def _result(answer: dict[str, Any], staged: Staged) -> Ratified:
     error = answer.get("error")
     if error is None:
-        return Ratified(answer["version"], staged.rows, staged.loads, answer["attempts"], answer["shared"])
+        return Ratified(rows=staged.rows, loads=staged.loads, **answer)
     if error == "AlreadyLoaded":
         raise AlreadyLoaded(answer["table"], answer["loads"])
     raise getattr(errors, error)(answer["message"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.duckdb.group_commit import CommitQueue, Ratified, Staged, YieldWindow
+from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, YieldWindow
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
 
 
@@ -38,7 +38,7 @@ class Log:
     def loads(self) -> list[str]:
         return [load for commit in self.commits for load in commit]
 
-    def append(self, group: Sequence[Staged]) -> tuple[int, int]:
+    def append(self, group: Sequence[Staged]) -> CommittedGroup:
         version = len(self.commits)
         loads = [load for one in group for load in one.loads]
         if there := set(loads).intersection(self.loads):
@@ -48,7 +48,7 @@ class Log:
         assert len(self.commits) == version, "somebody else committed in our window"
         with self._path.open("a") as file:
             file.write(json.dumps(loads) + "\n")
-        return version + 1, 1
+        return CommittedGroup(version + 1, 1)
 
 
 def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[Ratified | Exception]:
@@ -56,7 +56,7 @@ def together(queue: CommitQueue, log: Log, requests: Sequence[Staged]) -> list[R
     answers: dict[Path, Ratified | Exception] = {}
     entered, go = threading.Event(), threading.Event()
 
-    def slow(group: Sequence[Staged]) -> tuple[int, int]:
+    def slow(group: Sequence[Staged]) -> CommittedGroup:
         entered.set()
         assert go.wait(10)
         return log.append(group)
@@ -149,7 +149,7 @@ def test_what_is_loaded_already_keeps_nobody_else_out(queue: CommitQueue, log: L
 
 def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Log, tmp_path: Path) -> None:
     class Choosy(Log):
-        def append(self, group: Sequence[Staged]) -> tuple[int, int]:
+        def append(self, group: Sequence[Staged]) -> CommittedGroup:
             if any("bad" in one.loads for one in group):
                 raise ValueError("not a Parquet file")
             return super().append(group)
@@ -164,7 +164,7 @@ def test_rows_that_fail_are_only_their_writers_fault(queue: CommitQueue, log: Lo
 
 def test_all_writers_get_the_error_of_the_catalog(queue: CommitQueue, tmp_path: Path) -> None:
     class Gone(Log):
-        def append(self, group: Sequence[Staged]) -> tuple[int, int]:
+        def append(self, group: Sequence[Staged]) -> CommittedGroup:
             if any(one.loads[0] in "ab" for one in group):
                 raise CatalogUnavailable("it is down")
             return super().append(group)
@@ -250,7 +250,7 @@ def test_a_writer_that_leaves_while_others_read_and_answer_stops_nobody(
             path.unlink()
         return read_text(path)
 
-    def append(group: Sequence[Staged]) -> tuple[int, int]:
+    def append(group: Sequence[Staged]) -> CommittedGroup:
         follows.unlink()
         return log.append(group)
 
