@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, YieldWindow
+from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, YieldWindow, completed
 from resources.errors import AlreadyLoaded, AppendFailed, CatalogUnavailable, RatifyError
 
 
@@ -116,6 +117,29 @@ def test_those_who_wait_share_a_version(queue: CommitQueue, log: Log, tmp_path: 
     answers = together(queue, log, [staged(tmp_path, name) for name in "abcd"])
     assert answers == [Ratified(2, 1, (name,), shared=4) for name in "abcd"]
     assert log.commits[1] == list("abcd")
+
+
+def test_what_follows_a_commit_is_done_once_for_all_who_share_it(queue: CommitQueue, tmp_path: Path) -> None:
+    done = list[int]()
+
+    class Completed(Log):
+        def append(self, group: Sequence[Staged]) -> CommittedGroup:
+            committed = super().append(group)
+            return replace(committed, completed=completed(done.append, committed.version))
+
+    answers = together(queue, Completed(tmp_path / "log"), [staged(tmp_path, name) for name in "abcd"])
+    assert answers == [Ratified(2, 1, (name,), shared=4, completed=True) for name in "abcd"]
+    assert done == [1, 2]
+
+
+def test_what_follows_a_commit_may_fail_and_the_commit_stands(queue: CommitQueue, tmp_path: Path) -> None:
+    def fails(version: int) -> None:
+        raise CatalogUnavailable(f"version {version}")
+
+    def append(group: Sequence[Staged]) -> CommittedGroup:
+        return CommittedGroup(7, 1, completed(fails, 7))
+
+    assert queue.commit(staged(tmp_path, "a"), append) == Ratified(7, 1, ("a",), completed=False)
 
 
 def test_a_commit_has_bounds_and_the_oldest_go_first(
