@@ -2,25 +2,30 @@
 
 import datetime as dt
 import time
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from components.table_asset import BATCH_ROWS, TableChange, asset_key, result, step_name, table_spec
+from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_preview import preview_by_duckdb
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
 from ingest.ledger.ledger_access import copy_commits
-from ingest.ledger.ledger_queries import repeats, totals, waiting
+from ingest.ledger.ledger_queries import newest_entries, repeats, totals, waiting
 from ingest.load.batch_loading import ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ingest.load.post_load_actions import apply_post_load_actions
 from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import DuckDB
+from resources.delta.commit_history import commit_from_actions
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
+
+_NEWEST_FILES = 20
 
 
 class LoadConfig(dg.Config):
@@ -57,6 +62,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         spark: Spark,
         duckdb: DuckDB,
     ) -> dg.MaterializeResult[Any]:
+        began = time.monotonic()
         spark.ensure_table(LANDED_FILES)
         if source.schema is SchemaMode.DECLARED:
             created = spark.ensure_table(source.table)
@@ -69,17 +75,37 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             copy_commits(duckdb, spark.full_name(source.table))
         _observe_ledger(context, landing, duckdb, source)
         change = _change(source, loaded, created, spark, duckdb)
-        return result(_present(source, duckdb), change)
+        with duckdb.session() as session:
+            present = _present(source, session)
+            change = replace(
+                change,
+                landings=repeats(session, source),
+                preview=preview_by_duckdb(session, present),
+                seconds=time.monotonic() - began,
+                more={**change.more, "newest files": _newest_files(session, source)},
+            )
+        return result(present, change)
 
     return asset
 
 
-def _present(source: Source, duckdb: DuckDB) -> TableDeclaration:
+def _present(source: Source, session: DuckDBSession) -> TableDeclaration:
     """The table with the columns that it has, where they come from its files."""
-    if source.schema is SchemaMode.DECLARED:
-        return source.table
-    with duckdb.session() as session:
-        return source.inferred_table(session.columns(source.table))
+    declared = source.schema is SchemaMode.DECLARED
+    return source.table if declared else source.inferred_table(session.columns(source.table))
+
+
+def _newest_files(session: DuckDBSession, source: Source) -> dg.TableMetadataValue:
+    """The newest entries of the table in the ledger."""
+    columns = ("file", "status", "rows", "version", "reason")
+    rows = (
+        (entry.path, entry.status.value, entry.rows, entry.version, entry.reason)
+        for entry in newest_entries(session, source, _NEWEST_FILES)
+    )
+    return dg.MetadataValue.table(
+        [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows],
+        dg.TableSchema([dg.TableColumn(name) for name in columns]),
+    )
 
 
 def _files(config: LoadConfig, landing: LandingZone, duckdb: DuckDB, source: Source) -> list[LandedFile]:
@@ -119,11 +145,6 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
     context.log_event(dg.AssetObservation(asset_key=asset_key(LANDED_FILES), metadata=metadata))
 
 
-def _repeats(source: Source, duckdb: DuckDB) -> int:
-    with duckdb.session() as session:
-        return repeats(session, source)
-
-
 def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark, duckdb: DuckDB) -> TableChange:
     # Other runs may load meanwhile: the rows are those of this version, by the log. A check counts them.
     log = duckdb.log(spark.full_name(source.table))
@@ -138,16 +159,16 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
         if f.status is not Status.LOADED
     ]
     more: dict[str, Any] = dict(numbers(loaded))
-    more["batches"] = dg.MetadataValue.json([outcome.batch_id for outcome in outcomes])
-    # A file that was recovered has the batch of the attempt that died, which may be another.
-    more[BATCH_ROWS] = sum(f.rows for outcome in outcomes for f in outcome.files if f.batch_id == outcome.batch_id)
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
     return TableChange(
         version=snapshot.version,
         rows=sum(known) if len(known) == len(in_files) else spark.count(source.table, snapshot.version),
         added=sum(outcome.added for outcome in outcomes),
-        landings=_repeats(source, duckdb),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
+        last=commit_from_actions(snapshot.version, log.actions(snapshot.version)),
+        batches=[outcome.batch_id for outcome in outcomes],
+        # A file that was recovered has the batch of the attempt that died, which may be another.
+        batch_rows=sum(f.rows for outcome in outcomes for f in outcome.files if f.batch_id == outcome.batch_id),
         more=more,
     )

@@ -1,6 +1,6 @@
 """What all table assets share: their spec and their result; and the asset of a table that is one Spark query."""
 
-import datetime as dt
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from components.landing_order import read_input
+from components.table_preview import preview_by_spark
 from resources.declarations import Column, TableDeclaration
+from resources.delta.commit_history import Commit
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VERSIONS = "ratify/versions"
-"""Metadata key: the Delta versions that a materialization committed; all others are external commits."""
-
-BATCH_ROWS = "rows of its batches"
-"""Metadata key: for a table of landed files, the rows that the table has of the load batches which the metadata names."""
+COMMITS = "commits"
+"""Metadata key: what a materialization committed. `versions`: the Delta versions; all others are external commits. For a
+table of landed files also `batches`, its load batches, and `rows`, the rows that the table has of them."""
 
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
@@ -93,7 +93,11 @@ class TableChange:
         rows: Rows in the table now.
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
-        committed_at: When the last of them was committed; None if nothing was.
+        last: The table's last commit, whoever made it.
+        seconds: How long the materialization took.
+        preview: Some rows.
+        batches: For a table of landed files, ids of its load batches.
+        batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
     """
 
@@ -101,7 +105,11 @@ class TableChange:
     rows: int
     added: int
     versions: Sequence[int]
-    committed_at: dt.datetime | None = None
+    last: Commit | None = None
+    seconds: float | None = None
+    preview: dg.TableMetadataValue | None = None
+    batches: Sequence[str] = ()
+    batch_rows: int = 0
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     landings: int = 0
 
@@ -120,14 +128,24 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
         "Delta version": change.version,
         "engine": declaration.writer.value,
         "rows added": change.added,
-        VERSIONS: dg.MetadataValue.json(list(change.versions)),
         **change.more,
+        COMMITS: dg.MetadataValue.json(_commits(change)),
     }
-    if change.committed_at:
-        metadata["committed at"] = dg.MetadataValue.timestamp(change.committed_at)
+    if last := change.last:
+        metadata["last commit"] = f"version {last.version}: {last.operation} by {last.engine}"
+        metadata["last commit at"] = dg.MetadataValue.timestamp(last.timestamp)
+    if change.seconds is not None:
+        metadata["seconds"] = round(change.seconds, 3)
+    if change.preview is not None:
+        metadata["preview"] = change.preview
     return dg.MaterializeResult(
         asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(change.data_version)
     )
+
+
+def _commits(change: TableChange) -> dict[str, Any]:
+    landed = {"batches": list(change.batches), "rows": change.batch_rows} if change.batches else {}
+    return {"versions": list(change.versions), **landed}
 
 
 def materialize_to_match(
@@ -144,9 +162,13 @@ def materialize_to_match(
     Raises:
         As Spark.merge_to_match.
     """
+    began = time.monotonic()
     created = spark.ensure_table(declaration)
     change = _merge_change(created, spark.merge_to_match(declaration, read))
-    return result(declaration, replace(change, more={**change.more, **more}))
+    last = change.last or spark.history(spark.full_name(declaration), 1)[0]
+    preview = preview_by_spark(spark, declaration)
+    shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})
+    return result(declaration, shown)
 
 
 def _merge_change(created: bool, wrote: WriteResult) -> TableChange:
@@ -159,7 +181,7 @@ def _merge_change(created: bool, wrote: WriteResult) -> TableChange:
         rows=wrote.rows,
         added=inserted - deleted,
         versions=[*([0] if created else []), *([commit.version] if commit else [])],
-        committed_at=commit.timestamp if commit else None,
+        last=commit,
         more={"rows inserted": inserted, "rows updated": updated, "rows deleted": deleted},
     )
 

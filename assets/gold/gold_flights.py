@@ -1,6 +1,7 @@
 """The gold tables: what carriers, routes and airports did, by Spark, and a snapshot a day, by DuckDB."""
 
 import datetime as dt
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from assets.bronze.landed_sources import AIRLINES
 from assets.silver.silver_airports import AIRPORTS
 from assets.silver.silver_flights import FLIGHTS, FLIGHTS_WEATHER, MERGE
 from components.table_asset import TableChange, asset_key, result, spark_table, step_name, table_spec
+from components.table_preview import preview_by_duckdb
 from ingest.file_source import APPEND
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
@@ -114,15 +116,20 @@ CARRIER_DAILY_SNAPSHOT = TableDeclaration(
 @dg.multi_asset(name=step_name(CARRIER_DAILY_SNAPSHOT), specs=[table_spec(CARRIER_DAILY_SNAPSHOT, [asset_key(FLIGHTS)])])
 def carrier_daily_snapshot(spark: Spark, duckdb: DuckDB, catalog: UnityCatalog) -> dg.MaterializeResult[Any]:
     """Append each missing day, one day a commit."""
+    began = time.monotonic()
     created = spark.ensure_table(CARRIER_DAILY_SNAPSHOT)
     with duckdb.session() as session:
         appended = [append for day in missing_days(session) if (append := append_day(session, day))]
+        preview = preview_by_duckdb(session, CARRIER_DAILY_SNAPSHOT)
     version = catalog.version(CARRIER_DAILY_SNAPSHOT.full_name(catalog.connection.name))
     written = TableChange(
         version=version,
         rows=spark.count(CARRIER_DAILY_SNAPSHOT, version),
         added=sum(append.rows for append in appended),
         versions=[*([0] if created else []), *(append.version for append in appended)],
+        last=spark.history(spark.full_name(CARRIER_DAILY_SNAPSHOT), 1)[0],
+        seconds=time.monotonic() - began,
+        preview=preview,
         more={"days added": len(appended)},
     )
     return result(CARRIER_DAILY_SNAPSHOT, written)

@@ -1,5 +1,6 @@
 """The assets of the tracker's events in silver, and their expectations as checks."""
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from components.stream.quarantine_corrections import read_corrections, write_cor
 from components.stream.stream_ledger import STREAM_BATCHES, Account
 from components.stream.validated_stream import MAX_FILES
 from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_preview import preview_by_spark
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark.spark_engine import COMMITTED, Spark
@@ -80,6 +82,7 @@ class _Before:
         self.table = table
         self._version = version
         self._rows = rows
+        self._began = time.monotonic()
 
     @classmethod
     def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_Before":
@@ -100,7 +103,9 @@ class _Before:
             rows=rows,
             added=rows - self._rows,
             versions=sorted(commit.version for commit in ours),
-            committed_at=ours[0].timestamp if ours else None,
+            last=history[0] if history else None,
+            seconds=time.monotonic() - self._began,
+            preview=preview_by_spark(spark, self.table),
             more=more,
         )
 

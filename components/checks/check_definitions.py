@@ -16,7 +16,7 @@ from components.checks.landed_file_checks import Checked, csv_rows_in_bronze, fi
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.checks.reconciliation import Reconciliation
 from components.checks.table_changes import last_new_rows, position, removed_files
-from components.table_asset import BATCH_ROWS, VERSIONS, asset_key
+from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
@@ -123,11 +123,11 @@ def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:
     def number(name: str) -> int:
         return int(metadata[name].value)
 
-    versions = tuple(int(version) for version in metadata[VERSIONS].value)
-    claim = Claim(versions, number("rows added"), number("Delta version"), number("dagster/row_count"))
-    if BATCH_ROWS not in metadata:
+    commits: dict[str, Any] = metadata[COMMITS].value
+    claim = Claim(tuple(commits["versions"]), number("rows added"), number("Delta version"), number("dagster/row_count"))
+    if "batches" not in commits:
         return claim
-    return replace(claim, batches=tuple(metadata["batches"].value), loaded=number(BATCH_ROWS))
+    return replace(claim, batches=tuple(commits["batches"]), loaded=int(commits["rows"]))
 
 
 def check_result(

@@ -1,5 +1,6 @@
 """Bronze tables of records: the asset that streams a source's records into a table as they came, each exactly once."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -8,6 +9,7 @@ import dagster as dg
 
 from components.stream.stream_config import StreamConfig
 from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_preview import preview_by_spark
 from ingest.records.record_source import OFFSETS
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import TableDeclaration
@@ -38,6 +40,7 @@ def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> 
             numbers = (batch.number, batch.rows, batch.processed_rate, batch.offsets_behind)
             context.log.info("batch %d: %d records, %.0f/s, behind: %s", *numbers)
 
+        began = time.monotonic()
         try:
             done = ingest(kafka, spark, declaration, config, StreamOptions(on_batch=log_batch))
         except SourceNotConfigured as error:
@@ -45,13 +48,13 @@ def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> 
             return
         for gap in done.gaps:
             context.log.warning("%s/%d: offsets %d to %d are missing", gap.topic, gap.partition, gap.first, gap.last)
-        yield record_table_result(declaration, spark, done, context.instance)
+        yield record_table_result(declaration, spark, done, context.instance, time.monotonic() - began)
 
     return asset
 
 
 def record_table_result(
-    declaration: TableDeclaration, spark: Spark, done: Ingested, instance: dg.DagsterInstance
+    declaration: TableDeclaration, spark: Spark, done: Ingested, instance: dg.DagsterInstance, seconds: float | None = None
 ) -> dg.MaterializeResult[Any]:
     """Return the result of a run of the stream, with the commits of earlier runs that died before they reported theirs."""
     reported = -1 if done.created else int(last_reported(declaration, instance).get("Delta version", -1))
@@ -66,7 +69,9 @@ def record_table_result(
         rows=spark.count(declaration, version),
         added=sum(commit.rows_added or 0 for commit in mine) - done.removed,
         versions=sorted([*([0] if reported < 0 else []), *versions]),
-        committed_at=mine[0].timestamp if mine else None,
+        last=history[0] if history else None,
+        seconds=seconds,
+        preview=preview_by_spark(spark, declaration),
         more=_numbers(done, sum(commit.metrics.get("numOutputBytes", 0) for commit in mine)),
     )
     return result(declaration, change)

@@ -98,6 +98,11 @@ class LedgerIndex:
         """Return all entries of a bronze table."""
         return self._entries("table_id = ?", [table_id])
 
+    def latest_entries(self, table_id: str, limit: int) -> list[LedgerEntry]:
+        """Return the newest entries of a bronze table, newest first."""
+        newest = "seq IN (SELECT seq FROM entries WHERE table_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
+        return self._entries(newest, [table_id, limit])
+
     def copied_version(self, table_id: str) -> int:
         """Return the newest version of a bronze table that has entries here; -1 if none has."""
         found = self._con.execute("SELECT version FROM copied WHERE table_id = ?", [table_id]).fetchone()

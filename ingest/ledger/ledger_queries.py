@@ -118,6 +118,16 @@ def repeats(session: DuckDBSession, source: Source) -> int:
         return index.repeats(session.log(source.table).refresh().uuid)
 
 
+def newest_entries(session: DuckDBSession, source: Source, limit: int) -> list[LedgerEntry]:
+    """Return the newest entries of a source's table, newest first.
+
+    Raises:
+        As LedgerIndex.opened.
+    """
+    with LedgerIndex.opened(session) as index:
+        return index.latest_entries(session.log(source.table).refresh().uuid, limit)
+
+
 def loaded_before(session: DuckDBSession, source: Source, new: Sequence[LedgerEntry]) -> set[str]:
     """Return the paths of those of the loaded files whose content has another entry LOADED: its rows are there twice.
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -65,3 +65,14 @@ def commit_from_row(row: Mapping[str, Any]) -> Commit:
         user_metadata=row.get("userMetadata"),
         parameters=row.get("operationParameters") or {},
     )
+
+
+def commit_from_actions(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit | None:
+    """Convert the actions of one version in a table's log into a Commit; None if they do not say who made it."""
+    infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    info = infos[0] if infos else {}
+    milliseconds = info.get("inCommitTimestamp") or info.get("timestamp")
+    if not milliseconds:
+        return None
+    row = {**info, "version": version, "timestamp": dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)}
+    return commit_from_row({"operation": "unknown", **row})

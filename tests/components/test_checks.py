@@ -13,7 +13,7 @@ from components.checks.check_state import FULL
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.table_changes import last_new_rows, position
 from components.landed_files import bronze_table
-from components.table_asset import BATCH_ROWS, VERSIONS, asset_key, step_name
+from components.table_asset import COMMITS, asset_key, step_name
 from ingest.file_source import Rewrite
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import load_batch
@@ -105,8 +105,15 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         said, verdicts = table.materialize(max_files=2)
         assert failed(verdicts) == {"files_accepted"}
         assert (said["dagster/row_count"], said["rows added"], said["Delta version"]) == (6, 6, 2)
-        assert (said[VERSIONS], said["engine"]) == ([1, 2], "DuckDB")
+        assert (said[COMMITS]["versions"], said["engine"]) == ([1, 2], "DuckDB")
         assert (said["files loaded"], said["files refused"], said["files repeated"]) == (3, 1, 0)
+        assert said["last commit"] == "version 2: WRITE by DuckDB"
+        assert 0 < said["seconds"] < 120
+        preview = [row.data for row in said["preview"].records]
+        assert len(preview) == 5
+        assert {row["carrier"] for row in preview} < {"A1", "A2", "A3", "B1", "B2", "B3"}
+        newest = {Path(row.data["file"]).name: row.data["status"] for row in said["newest files"].records}
+        assert newest == {"1.csv": "loaded", "2.csv": "loaded", "3.csv": "loaded", "4.csv": "refused"}
         (refused,) = said["files not loaded"].records
         assert refused.data["file"].endswith("/4.csv")
         assert "cut off" in refused.data["reason"]
@@ -114,7 +121,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         # Nothing waits: a run makes no version.
         said, verdicts = table.materialize()
         assert failed(verdicts) == {"files_accepted"}
-        assert (said["rows added"], said["Delta version"], said[VERSIONS]) == (0, 2, [])
+        assert (said["rows added"], said["Delta version"], said[COMMITS]["versions"]) == (0, 2, [])
 
         # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.run(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
@@ -257,8 +264,12 @@ def test_rows_that_a_run_reported_and_the_table_lacks_are_found(lake: Lakehouse,
         assert event is not None
         assert event.asset_materialization is not None
         true = event.asset_materialization.metadata
-        for wrong in ({"dagster/row_count": 3}, {BATCH_ROWS: 3}):
-            claimed = {**true, **{name: dg.MetadataValue.int(value) for name, value in wrong.items()}}
+        commits: dict[str, Any] = true[COMMITS].value  # type: ignore[assignment]
+        for wrong in (
+            {"dagster/row_count": dg.MetadataValue.int(3)},
+            {COMMITS: dg.MetadataValue.json({**commits, "rows": 3})},
+        ):
+            claimed = {**true, **wrong}
             instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=claimed))
             assert "rows_as_reported" in failed_of(table.run(history))
         instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=true))

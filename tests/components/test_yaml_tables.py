@@ -16,7 +16,7 @@ import pytest
 import yaml
 from dagster.components.core.component_tree import ComponentTreeException
 
-from components.table_asset import VERSIONS
+from components.table_asset import COMMITS
 from components.yaml_tables import DeclaredTables
 from resources.errors import TableMissing
 from resources.landing.landing_zone import LandingZone
@@ -166,6 +166,10 @@ def test_files_with_odd_headers_become_gold(shop: Shop) -> None:
         "day": "date",
     }
     assert [name for name, column in columns.items() if "pii" in column.tags] == ["customer"]
+    preview = [row.data for row in silver["preview"].records]
+    assert [set(row) for row in preview] == [{"order_id", "amount", "day"}] * 3
+    assert silver["last commit"].endswith(": MERGE by Spark")
+    assert silver["seconds"] > 0
     lineage = silver["dagster/column_lineage"].deps_by_column
     origins = {name: [(dep.asset_key.path[-1], dep.column_name) for dep in deps] for name, deps in lineage.items()}
     assert origins["customer"] == [("orders", "customer_name")]
@@ -179,7 +183,7 @@ def test_only_what_differs_is_committed(shop: Shop) -> None:
     assert shop.run(checks=False).success
     again = shop.run(checks=False)
     assert again.success
-    assert [metadata(again, layer)[VERSIONS] for layer in ("silver", "gold")] == [[], []]
+    assert [metadata(again, layer)[COMMITS]["versions"] for layer in ("silver", "gold")] == [[], []]
     # A correction that landed later wins, whatever its name; the row in quarantine is taken back.
     shop.land("0.csv", "2,Bob,4.00,2026-01-02\n3,Cid,5,2026-01-03\n")
     corrected = shop.run(checks=False)

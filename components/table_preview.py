@@ -1,0 +1,38 @@
+"""What an asset page shows of a table's rows: a few of them, without the columns that hold personal data."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.spark.spark_engine import Spark
+from resources.sql.duckdb_sql import identifier
+
+PREVIEW_ROWS = 5
+_CHARACTERS = 100
+
+
+def preview_by_spark(spark: Spark, table: TableDeclaration) -> dg.TableMetadataValue:
+    """Return a few rows of a table, read by Spark."""
+    return _preview(table, spark.rows(spark.table(table).select(*_shown_columns(table)).limit(PREVIEW_ROWS)))
+
+
+def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.TableMetadataValue:
+    """Return a few rows of a table, read by DuckDB."""
+    columns = ", ".join(map(identifier, _shown_columns(table)))
+    return _preview(table, session.records(f"SELECT {columns} FROM {ALIAS}.{table.table_name} LIMIT {PREVIEW_ROWS}"))
+
+
+def _shown_columns(table: TableDeclaration) -> list[str]:
+    return [column.name for column in table.columns if not column.pii]
+
+
+def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    shown = [dg.TableRecord({name: _shown(value) for name, value in record.items()}) for record in records]
+    return dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in _shown_columns(table)]))
+
+
+def _shown(value: Any) -> str | int | float | bool | None:
+    return value if value is None or isinstance(value, bool | int | float) else str(value)[:_CHARACTERS]
