@@ -2,11 +2,17 @@
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import assets
 from assets.bronze.landed_sources import SOURCES as SAMPLE_SOURCES
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
+
+
+def folder() -> Path:
+    """Return the folder `assets/`, in which tables are declared."""
+    return Path(next(iter(assets.__path__)))
 
 
 @cache

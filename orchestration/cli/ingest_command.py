@@ -4,7 +4,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,9 @@ from orchestration.cli.terminal_output import Json, err, out, progress, show
 from resources.wording import counted
 
 if TYPE_CHECKING:
+    from ingest.file_source import Source
     from orchestration.cli.parallel_ingest import Tally
+    from resources.landing.landing_zone import LandedFile
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
@@ -22,24 +24,39 @@ INTERRUPTED = 130
 
 def ingest(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files, folders, globs or URLs.")],
-    table: Annotated[str, typer.Option(help="The table of a declared source, such as bronze.flights_raw.")],
+    table: Annotated[str, typer.Option(help="The table, such as bronze.orders.")],
     writers: Annotated[int, typer.Option(min=1, help="Processes that read and stage files, at most.")] = 4,
     as_json: Json = False,
 ) -> None:
-    """Load files into a bronze table, each exactly once; loaded files are skipped. Exit code 1: a file was refused."""
-    from orchestration.cli.parallel_ingest import find_source, load_files, unsettled_files
+    """Load files into a bronze table, each exactly once; loaded files are skipped. Exit code 1: a file was refused.
+
+    A table that is not declared gets a declaration, with the columns of the first file.
+    """
+    from orchestration.cli.parallel_ingest import find_source, load_files, named_files, unsettled_files
 
     started = time.monotonic()
-    source = find_source(table)
-    files, tally = unsettled_files(source, paths)
+    found = find_source(table)
+    named = named_files(paths)
+    source = found or _declared(table, named)
+    files, tally = unsettled_files(source, named)
     with _until_interrupted() as stop, _progress(tally) as show_progress:
         for outcome in load_files(source, files, writers, stop):
             if tally.add_batch(outcome):
                 stop.set()
             show_progress()
     interrupted = stop.is_set() and not tally.failed
-    _report(table, tally, time.monotonic() - started, interrupted=interrupted, as_json=as_json)
+    _report(source.table_name, tally, time.monotonic() - started, interrupted=interrupted, as_json=as_json)
     raise typer.Exit(INTERRUPTED if interrupted else 1 if tally.failed or tally.refused else 0)
+
+
+def _declared(table: str, files: Sequence["LandedFile"]) -> "Source":
+    """Declare a table by its files, and show the declaration."""
+    from orchestration.cli.new_declaration import declared_from
+
+    source, declaration = declared_from(table, files)
+    progress(f"{source.table_name} was not declared; it is now, in {declaration}:")
+    err.print(declaration.read_text(), highlight=False, markup=False)
+    return source
 
 
 @contextmanager

@@ -19,21 +19,17 @@ from multiprocessing import connection
 import psutil
 
 from assets.bronze.landed_sources import SOURCES
-from ingest.file_source import Source
+from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ingest.ledger.ledger_queries import table_entries
-from ingest.load.batch_loading import BatchOutcome, load_batch
+from ingest.load.batch_loading import BatchOutcome, ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from orchestration.cli.engine_session import engines
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import RatifyError, TerminalError
+from resources.errors import RatifyError
 from resources.landing.landing_zone import LandedFile
 from resources.landing.named_files import NamedFiles
-
-
-class NoSuchSource(TerminalError):
-    """No source is declared for a table of that name."""
 
 
 @dataclass(frozen=True)
@@ -82,34 +78,38 @@ class Tally:
         return False
 
 
-def find_source(table: str) -> Source:
-    """Return the source that is declared for a table.
-
-    Raises:
-        NoSuchSource: there is none.
-    """
-    if source := next((source for source in SOURCES if source.table_name == table), None):
+def find_source(table: str) -> Source | None:
+    """Return the source that is declared for a table; None if there is none. Case means nothing in names."""
+    if source := _named(table, SOURCES):
         # Looking for tables that are declared in YAML imports most of Dagster.
         return source
     from orchestration.project_tables import sources
 
-    names = {source.table_name: source for source in sources()}
-    if table not in names:
-        schema, _, name = table.partition(".")
-        raise NoSuchSource(
-            f"No source is declared for {table}; there are {', '.join(names)}. Declare one of type "
-            f"components.LandedFiles in assets/{schema}/{name}/defs.yaml."
-        )
-    return names[table]
+    return _named(table, sources())
 
 
-def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFile], Tally]:
+def _named(table: str, sources: Sequence[Source]) -> Source | None:
+    return next((source for source in sources if source.table_name.casefold() == table.casefold()), None)
+
+
+def named_files(paths: Sequence[str]) -> list[LandedFile]:
+    """Return the files of paths, folders, globs and URLs, each once.
+
+    Raises:
+        LandingUnavailable: there is nothing of a name.
+    """
+    zone = NamedFiles()
+    return sorted({file for path in paths for file in zone.named(path)})
+
+
+def unsettled_files(source: Source, files: Sequence[LandedFile]) -> tuple[list[LandedFile], Tally]:
     """Return the files that have no result in the ledger yet, and a tally that counts the others."""
     with engines() as opened:
-        for declaration in (LANDED_FILES, source.table):
-            opened.spark.ensure_table(declaration)
-        zone = NamedFiles()
-        files = sorted({file for path in paths for file in zone.named(path)})
+        opened.spark.ensure_table(LANDED_FILES)
+        if source.schema is SchemaMode.DECLARED:
+            opened.spark.ensure_table(source.table)
+        else:
+            ensure_inferred(opened.spark, opened.duckdb, NamedFiles(), source, files)
         with opened.duckdb.session() as duckdb:
             settled = table_entries(duckdb, source, [file.path for file in files]).settled(files)
     tally = Tally(len(files))

@@ -40,7 +40,7 @@ def kinds() -> set[type[RatifyError]]:
 
 
 def test_every_error_is_either_transient_or_terminal(kinds: set[type[RatifyError]]) -> None:
-    assert {"IndexLost", "BadMessage", "NoSuchSource", "ReplayFailed", "ColumnsToAdd"} <= {kind.__name__ for kind in kinds}
+    assert {"IndexLost", "BadMessage", "CannotDeclare", "ReplayFailed", "ColumnsToAdd"} <= {kind.__name__ for kind in kinds}
     both = [kind for kind in kinds - GROUPS if issubclass(kind, TransientError) == issubclass(kind, TerminalError)]
     assert both == []
     assert [group for group in GROUPS if issubclass(group, TransientError | TerminalError)] == []
