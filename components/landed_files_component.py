@@ -6,8 +6,9 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from components.checks.check_definitions import landed_file_check_definitions
+from components.declaration_places import located
 from components.landed_files import bronze_table, landing_spec
-from components.table_component import TableColumn, TableComponent, column, table_definitions
+from components.table_component import TableColumn, TableComponent, table_definitions
 from components.table_policies import with_freshness
 from ingest.file_source import (
     APPEND,
@@ -91,8 +92,12 @@ class LandedFiles(TableComponent):
         """The files and their table.
 
         Raises:
-            UnsafeDeclaration: the attributes contradict each other, or other engines could not read the table.
+            InvalidDeclaration: the attributes contradict each other, or other engines could not read the table.
         """
+        with located(self.folder / "defs.yaml"):
+            return self._source()
+
+    def _source(self) -> Source:
         schema = SchemaMode.EVOLVING if self.evolving else SchemaMode.DECLARED if self.columns else SchemaMode.INFERRED
         new_columns = NewColumns.ADD if self.evolving else NewColumns.RESCUE if self.rescue else NewColumns.FAIL
         named = tuple(each.field or each.name for each in self.columns)
@@ -101,7 +106,7 @@ class LandedFiles(TableComponent):
             header=named if self.csv.exact_header or not self.csv.header else (),
             table=self.declared(
                 columns=(
-                    *(column(each, each.type) for each in self.columns),
+                    *self.declared_columns(self.columns, [each.type for each in self.columns]),
                     *LOAD_COLUMNS,
                     *([RESCUED] if self.rescue else []),
                 ),
@@ -122,7 +127,7 @@ class LandedFiles(TableComponent):
             last_line_open=self.csv.last_line_open,
         )
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+    def table_defs(self) -> dg.Definitions:
         """Return the landed files as an external asset, the table, and its checks."""
         source = self.source
         return table_definitions(

@@ -108,30 +108,32 @@ class ValidatedQuery:
         return replace(column, type=found)
 
     def _check_columns(self, found: Sequence[str] | Mapping[str, str]) -> None:
-        wanted = {
-            **dict.fromkeys(self.helpers, "a helper"),
-            **{column.name: "a declared column" for column in self.declaration.columns},
-            **dict.fromkeys(self.declaration.keys, "a key"),
-        }
-        if missing := [(name, what) for name, what in wanted.items() if name not in found]:
-            name, what = missing[0]
-            raise UnsafeDeclaration(
-                f"{self.declaration.table_name}: {name!r} is {what}, but no column of the query, which gives "
-                f"{', '.join(found)}."
-            )
+        wanted = [
+            *(("a key", name, "keys", number) for number, name in enumerate(self.declaration.keys)),
+            *(("a declared column", column.name, "columns", at) for at, column in enumerate(self.declaration.columns)),
+            *(("a helper", name, "helpers", number) for number, name in enumerate(self.helpers)),
+        ]
+        for what, name, *field in wanted:
+            if name not in found:
+                raise UnsafeDeclaration(
+                    f"{self.declaration.table_name}: {name!r} is {what}, but no column of the query, which gives "
+                    f"{', '.join(found)}.",
+                    *field,
+                )
 
 
 def read_query(file: Path) -> TableQuery:
     """Return the query of a file.
 
     Raises:
-        UnsafeDeclaration: it is missing, or is not one query that names its tables with their schemas.
+        UnsafeDeclaration: it is missing.
+        InvalidDeclaration: it is not one query that names its tables with their schemas.
     """
     where = "/".join(file.parts[-3:])
     try:
         text = file.read_text()
     except FileNotFoundError:
-        raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.") from None
+        raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
     return TableQuery.parsed(text.rstrip().removesuffix(";"), "databricks", where)
 
 

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, Field
 
+from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.sql_table import ValidatedQuery, materialize, read_query
 from components.table_asset import asset_key, step_name, table_spec
-from components.table_component import TableColumn, TableComponent, column, table_definitions
+from components.table_component import TableColumn, TableComponent, table_definitions
 from components.table_policies import with_policies
 from resources.declarations import Engine
 from resources.settings import Settings
 from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableQuery
+from resources.sql.table_query import TableQuery, check_columns, check_predicate
 
 
 class QueriedColumn(TableColumn):
@@ -81,6 +83,9 @@ class SqlTable(TableComponent):
         default=[], description="What is to be said of the query's columns; others may be there"
     )
     expectations: list[ExpectedRow] = Field(default=[], description="What has to be true of each row")
+    external: list[str] = Field(
+        default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
+    )
     helpers: list[str] = Field(
         default=[], description="Columns of the query that only expectations and `unique` use; the table does not have them"
     )
@@ -88,14 +93,20 @@ class SqlTable(TableComponent):
         default=None, description="Which of several rows with the same keys is accepted; without it they are an error"
     )
 
+    @property
+    def query_file(self) -> Path:
+        """The file of the query."""
+        return self.folder / (self.sql or f"{self.folder.name}.sql")
+
     @cached_property
     def query(self) -> TableQuery:
         """The query.
 
         Raises:
-            UnsafeDeclaration: its file is missing, or is not one query that names its tables with their schemas.
+            UnsafeDeclaration: its file is missing.
+            InvalidDeclaration: it is not one query that names its tables with their schemas.
         """
-        return read_query(self.folder / (self.sql or f"{self.folder.name}.sql"))
+        return read_query(self.query_file)
 
     @cached_property
     def table(self) -> ValidatedQuery:
@@ -105,9 +116,15 @@ class SqlTable(TableComponent):
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
         keys = tuple(self.keys)
+        for number, each in enumerate(self.expectations):
+            with in_field("expectations", number, "expect"):
+                check_predicate(each.expect, self.query)
+        if self.unique and "*" not in self.query.columns:
+            with in_field("unique", "latest"):
+                check_columns(self.unique.latest, self.query)
         return ValidatedQuery(
             self.declared(
-                columns=tuple(column(each, each.type) for each in self.columns),
+                columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
                 writer=Engine.SPARK,
                 operations=frozenset({"MERGE"}),
                 keys=keys,
@@ -125,7 +142,7 @@ class SqlTable(TableComponent):
             tuple(self.helpers),
         )
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+    def table_defs(self) -> dg.Definitions:
         """Return the table, its quarantine if it has one, and their checks."""
         table = self.table
         deps = [dg.AssetKey(name.key_path(Settings().unity_catalog)) for name in table.query.inputs]

@@ -1,15 +1,21 @@
 """What the components of tables share: a table is a folder `<schema>/<table>` with its `defs.yaml`."""
 
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import dagster as dg
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from components.checks.check_definitions import files_check, history_checks
-from resources.declarations import Column, TableDeclaration
+from components.declaration_places import field_with, in_field, located
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.errors import UnsafeDeclaration
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 class TableColumn(dg.Model, dg.Resolvable):
@@ -33,8 +39,17 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
         """Load the component from its `defs.yaml`, and remember its folder, after which the table is named."""
-        component = super().load(attributes, context)
-        component.place(Path(context.path))
+        declaration = Path(context.path) / "defs.yaml"
+        try:
+            component = super().load(attributes, context)
+        except Exception as error:
+            # Dagster names the place of all mistakes but those in the values of enumerations.
+            if (fault := _validation_error(error)) is None:
+                raise
+            name, value = str(fault["loc"][-1]), fault["input"]
+            with located(declaration):
+                raise UnsafeDeclaration(f"{fault['msg']}, not {value!r}.", *field_with(declaration, name, value)) from error
+        component.place(declaration.parent)
         return component
 
     def place(self, folder: Path) -> None:
@@ -45,6 +60,19 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     def folder(self) -> Path:
         """The folder with `defs.yaml` in it."""
         return self._folder
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the assets of the table and their checks.
+
+        Raises:
+            InvalidDeclaration: the declaration is wrong; the error names the file, the line and the field.
+        """
+        with located(self.folder / "defs.yaml"):
+            return self.table_defs()
+
+    @abstractmethod
+    def table_defs(self) -> dg.Definitions:
+        """Return the assets of the table and their checks."""
 
     @property
     def declared(self) -> Callable[..., TableDeclaration]:
@@ -58,10 +86,24 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
             tags=self.tags,
         )
 
+    def declared_columns(self, columns: Sequence[TableColumn], types: Sequence[str]) -> tuple[Column, ...]:
+        """Return declared columns with their types, in Spark SQL's words; empty where one is inferred.
 
-def column(declared: TableColumn, type_text: str) -> Column:
-    """Return a declared column with its type, in Spark SQL's words; empty where it is inferred."""
-    return Column(declared.name, type_text, declared.description, nullable=declared.nullable, pii=declared.pii)
+        Raises:
+            UnsafeDeclaration: other engines could not read one of them.
+        """
+        made = list[Column]()
+        for number, (column, type_text) in enumerate(zip(columns, types, strict=True)):
+            made.append(Column(column.name, type_text, column.description, nullable=column.nullable, pii=column.pii))
+            with in_field("columns", number):
+                self.declared(columns=(made[-1],), writer=Engine.SPARK, operations=frozenset(), inferred=True)
+        return tuple(made)
+
+
+def _validation_error(error: BaseException | None) -> "ErrorDetails | None":
+    while error and not isinstance(error, ValidationError):
+        error = error.__cause__ or error.__context__
+    return error.errors()[0] if error else None
 
 
 def table_definitions(

@@ -98,7 +98,9 @@ class CsvDialect:
 
     def __post_init__(self) -> None:
         if len(self.delimiter) != 1 or len(self.quote) > 1 or len(self.escape) > 1:
-            raise UnsafeDeclaration("A CSV file's delimiter, quote and escape are single characters; declare them so.")
+            raise UnsafeDeclaration(
+                "A CSV file's delimiter, quote and escape are single characters; declare them so.", "csv"
+            )
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Source:
             "".encode(self.encoding)
         except LookupError as error:
             raise UnsafeDeclaration(
-                f"{self.pattern}: there is no encoding {self.encoding!r}; see Python's codecs."
+                f"{self.pattern}: there is no encoding {self.encoding!r}; see Python's codecs.", "encoding"
             ) from error
         if self.new_columns is NewColumns.ADD and self.schema is not SchemaMode.EVOLVING:
             raise UnsafeDeclaration(
@@ -154,9 +156,11 @@ class Source:
             )
         folded = [name.lower() for name in self.rename]
         if doubled := sorted({name for name in folded if folded.count(name) > 1}):
-            raise UnsafeDeclaration(f"{self.pattern}: {doubled[0]!r} is renamed twice (names ignore case).")
+            raise UnsafeDeclaration(f"{self.pattern}: {doubled[0]!r} is renamed twice (names ignore case).", "rename")
         if not self.csv.header and not self.header:
-            raise UnsafeDeclaration(f"{self.pattern}: CSV files without a header line need a declared header.")
+            raise UnsafeDeclaration(
+                f"{self.pattern}: CSV files without a header line need a declared header.", "csv", "header"
+            )
 
     @property
     def digest(self) -> str:

@@ -31,6 +31,8 @@ tables = dg.map_asset_specs(
     [*bronze_assets, tracker_events_raw, *silver_assets, tracker_events, *gold_assets, *tracker_gold_assets],
 )
 
+declared_tables().check_inputs([*(key for table in tables for key in table.keys), landed_files.key, stream_batches.key])
+
 defs = dg.Definitions.merge(
     declared_tables().definitions,
     dg.Definitions(

@@ -152,10 +152,10 @@ class TableDeclaration:
         if not folded and not self.inferred:
             raise UnsafeDeclaration(f"{where}: a table without columns cannot be read by DuckDB; declare them.")
         if doubled := sorted({name for name in folded if folded.count(name) > 1}):
-            raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).")
+            raise UnsafeDeclaration(f"{where}: column {doubled[0]!r} is declared twice (names ignore case).", "columns")
         for name in self.keys:
             if name not in self.column_names and not self.inferred:
-                raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.")
+                raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.", "keys")
 
     def _check_property(self, key: str, value: str) -> None:
         where = self.table_name

@@ -119,7 +119,19 @@ class TableError(RatifyError):
 
 
 class UnsafeDeclaration(TableError, TerminalError):
-    """A declaration of a table that another engine cannot read, or reads wrong."""
+    """A declaration of a table that contradicts itself, or that another engine cannot read, or reads wrong.
+
+    Attributes:
+        field: The field of the declaration that is wrong: names of attributes, and numbers in lists.
+    """
+
+    def __init__(self, message: str, *field: str | int) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidDeclaration(UnsafeDeclaration):
+    """A declaration, or the query of a table, cannot be used. The message names the file and the line."""
 
 
 class QueryMismatch(TableError, TerminalError):

@@ -82,9 +82,11 @@ class Expectations:
 
     def __post_init__(self) -> None:
         names = [rule.name for rule in self.all]
-        for name in names:
-            if not IDENTIFIER.fullmatch(name) or names.count(name) > 1:
-                raise UnsafeDeclaration(f"The name {name!r} is used twice or is no plain identifier: rename it.")
+        for number, name in enumerate(names):
+            if not IDENTIFIER.fullmatch(name) or name in names[:number]:
+                raise UnsafeDeclaration(
+                    f"The name {name!r} is used twice or is no plain identifier: rename it.", "expectations", number
+                )
         if self.unique and self.unique.action is not Action.DROP:
             raise UnsafeDeclaration(f"{self.unique.name}: of rows with one key only the last is accepted: use DROP.")
 

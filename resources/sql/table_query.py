@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from resources.errors import UnsafeDeclaration
+from resources.errors import InvalidDeclaration, UnsafeDeclaration
 
 Dialect = Literal["databricks", "duckdb"]
 """sqlglot's name of an engine's SQL; that of Databricks is a superset of Spark's."""
@@ -70,7 +70,7 @@ class TableQuery:
             where: Names the query in errors, such as its file.
 
         Raises:
-            UnsafeDeclaration: it is no query, cannot be parsed, or names a table without its schema.
+            InvalidDeclaration: it is no query, cannot be parsed, or names a table without its schema.
         """
         import sqlglot
         from sqlglot import exp
@@ -81,18 +81,23 @@ class TableQuery:
         except ParseError as error:
             fault = error.errors[0]
             found = f"{fault['start_context'][-40:]}{fault['highlight']}".strip()
-            raise UnsafeDeclaration(
+            raise InvalidDeclaration(
                 f"{where}, line {fault['line']}, column {fault['col']}: this is not SQL that can be parsed, "
                 f"after {found!r}: {fault['description']}."
             ) from error
         except SqlglotError as error:
-            raise UnsafeDeclaration(f"{where}: this is not SQL that can be parsed: {error}.") from error
+            raise InvalidDeclaration(f"{where}: this is not SQL that can be parsed: {error}.") from error
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-            raise UnsafeDeclaration(f"{where}: it has to be one SELECT statement; its rows become those of the table.")
+            raise InvalidDeclaration(f"{where}: it has to be one SELECT statement; its rows become those of the table.")
         query = statements[0]
         references = sorted(_references(query, where), key=lambda reference: reference.start)
         inputs = tuple(dict.fromkeys(reference.name for reference in references))
         return cls(text, dialect, inputs, tuple(query.named_selects), tuple(references))
+
+    def line_of(self, table: TableName) -> int:
+        """Return the line in which the query names one of its inputs first."""
+        start = next(reference.start for reference in self._references if reference.name == table)
+        return self.text.count("\n", 0, start) + 1
 
     def lineage(self, known: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         """Return, for each column, the columns that it is computed from, as `schema.table.column`.
@@ -136,6 +141,37 @@ class TableQuery:
         return "".join([*parts, self.text[at:]])
 
 
+def check_predicate(predicate: str, query: TableQuery) -> None:
+    """Check that a predicate over the rows of a query can be parsed, and names its columns only.
+
+    Raises:
+        UnsafeDeclaration: it does not.
+    """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = sqlglot.parse_one(predicate, dialect=query.dialect)
+    except SqlglotError as error:
+        raise UnsafeDeclaration(f"{predicate!r} is no predicate that can be parsed.") from error
+    bound = {name.name for function in parsed.find_all(exp.Lambda) for name in function.expressions}
+    names = [column.parts[0].name for column in parsed.find_all(exp.Column)]
+    if "*" not in query.columns:
+        check_columns([name for name in names if name not in bound], query)
+
+
+def check_columns(names: Sequence[str], query: TableQuery) -> None:
+    """Check that a query, which selects no `*`, gives these columns.
+
+    Raises:
+        UnsafeDeclaration: it does not.
+    """
+    given = {column.lower() for column in query.columns}
+    if missing := [name for name in names if name.lower() not in given]:
+        raise UnsafeDeclaration(f"{missing[0]!r} is no column of the query, which gives {', '.join(query.columns)}.")
+
+
 def _references(query: object, where: str) -> list[_Reference]:
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
@@ -151,7 +187,7 @@ def _references(query: object, where: str) -> list[_Reference]:
                 continue
             place = table.parts[0].meta
             if not table.db:
-                raise UnsafeDeclaration(
+                raise InvalidDeclaration(
                     f"{where}, line {place.get('line')}: name the table {table.name!r} with its schema, such as "
                     f"silver.{table.name}."
                 )

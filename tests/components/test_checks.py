@@ -109,9 +109,8 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         assert (said["files loaded"], said["files refused"], said["files repeated"]) == (3, 1, 0)
         assert said["last commit"] == "version 2: WRITE by DuckDB"
         assert 0 < said["seconds"] < 120
-        preview = [row.data for row in said["preview"].records]
-        assert len(preview) == 5
-        assert {row["carrier"] for row in preview} < {"A1", "A2", "A3", "B1", "B2", "B3"}
+        preview = {row.data["carrier"] for row in said["preview"].records}
+        assert (len(said["preview"].records), preview - {"A1", "A2", "A3", "B1", "B2", "B3"}) == (5, set())
         newest = {Path(row.data["file"]).name: row.data["status"] for row in said["newest files"].records}
         assert newest == {"1.csv": "loaded", "2.csv": "loaded", "3.csv": "loaded", "4.csv": "refused"}
         (refused,) = said["files not loaded"].records

@@ -14,7 +14,6 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 import yaml
-from dagster.components.core.component_tree import ComponentTreeException
 
 from components.table_asset import COMMITS
 from components.yaml_tables import DeclaredTables
@@ -219,56 +218,6 @@ def test_nothing_is_written_that_is_not_as_declared(shop: Shop) -> None:
     for table in wrong:
         with pytest.raises(TableMissing):
             shop.lake.catalog.table(f"ratify.{shop.project.schema('silver')}.{table}")
-
-
-@pytest.mark.parametrize(
-    ("declaration", "sql", "reason"),
-    [
-        (GOLD, "", "orders.sql does not exist; write the table's query there"),
-        (GOLD, "SELECT day FROM orders", "name the table 'orders' with its schema"),
-        (GOLD, "SELECT day FRM silver.orders", "line 1, column"),
-        (GOLD, "SELECT count(*) AS n FROM silver.orders", "'day' is a key, but no column of the query, which gives n"),
-        (
-            GOLD + "  columns: [{name: amount}]",
-            "SELECT day FROM silver.orders",
-            "'amount' is a declared column, but no column",
-        ),
-        (
-            GOLD + "  columns: [{name: day, type: timestamp_ntz}]",
-            "SELECT day FROM silver.orders",
-            "TIMESTAMP_NTZ hides its whole schema",
-        ),
-        (
-            GOLD + "  expectations: [{name: a, expect: x > 0}, {name: a, expect: y > 0}]",
-            "SELECT day FROM silver.orders",
-            "The name 'a' is used twice",
-        ),
-        (GOLD + "  helpers: [x]", "SELECT day FROM silver.orders", "'x' is a helper, but no column of the query"),
-        (BRONZE + "  encoding: klingon", "", "there is no encoding 'klingon'"),
-        (BRONZE + "  csv: {delimiter: '||'}", "", "delimiter, quote and escape are single characters"),
-        (BRONZE + "  csv: {header: false}", "", "CSV files without a header line need a declared header"),
-        (BRONZE + "  columns: [{name: a b}]", "", "'a b' is not a plain identifier"),
-        (BRONZE + "  columns: [{name: a}, {name: A}]", "", "is declared twice"),
-        (
-            BRONZE + "  columns: [{name: a, type: money}]",
-            "",
-            "type 'money' is not one that Spark, DuckDB and Delta all know",
-        ),
-        (BRONZE + "  on_rewrite: ignore", "", "on_rewrite"),
-        (BRONZE + "  patern: x", "", "patern"),
-    ],
-)
-def test_a_mistake_is_named_with_its_table(project: Project, declaration: str, sql: str, reason: str) -> None:
-    folder = project.write("gold", "orders", declaration, sql)
-    with pytest.raises(ComponentTreeException) as raised:
-        project.tables.definitions.get_all_job_defs()
-    error: BaseException | None = raised.value
-    said = list[str]()
-    while error:
-        said.append(str(error))
-        error = error.__cause__
-    assert any(reason in text for text in said), said
-    assert any(folder.name in text for text in said)
 
 
 @pytest.mark.server

@@ -1,0 +1,183 @@
+"""Mistakes in declarations: each error names the file, the line and the field, and what is wrong."""
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from components.yaml_tables import DeclaredTables
+from orchestration.project_resources import RESOURCES
+
+BRONZE = """type: components.LandedFiles
+attributes:
+  description: Orders
+  pattern: shop/*.csv
+"""
+GOLD = """type: components.SqlTable
+attributes:
+  description: Days
+  keys: [day]
+"""
+DAYS = "SELECT day, amount\nFROM bronze.orders\n"
+
+
+class Mistakes:
+    """A package of declarations."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, folder: str, declaration: str, sql: str = "") -> None:
+        path = self.root / folder
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "defs.yaml").write_text(declaration)
+        if sql:
+            (path / f"{path.name}.sql").write_text(sql)
+
+    def error(self) -> str:
+        """All that a person is shown of the error: the texts of the exception and of its causes."""
+        tables = DeclaredTables(importlib.import_module(self.root.name))
+        with pytest.raises(Exception) as raised:  # noqa: PT011 the texts are what is tested
+            load(tables)
+        return said(raised.value)
+
+
+def load(tables: DeclaredTables) -> None:
+    """Load declarations as the code location does."""
+    tables.check_inputs([])
+    dg.Definitions.merge(tables.definitions, dg.Definitions(resources=RESOURCES)).resolve_implicit_global_asset_job_def()
+
+
+def said(error: BaseException | None) -> str:
+    texts = list[str]()
+    while error:
+        texts.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
+
+
+@pytest.fixture
+def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistakes]:
+    root = tmp_path / f"tables_{tmp_path.name}"
+    root.mkdir()
+    (root / "__init__.py").touch()
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Mistakes(root)
+    sys.modules.pop(root.name, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "reason"),
+    [
+        ("  columns:\n    - {name: a b}\n", "line 6, columns[0]", "'a b' is not a plain identifier"),
+        ("  columns:\n    - {name: a}\n    - {name: A}\n", "line 5, columns", "column 'a' is declared twice"),
+        ("  columns:\n    - {name: a}\n    - {name: b, type: money}\n", "line 7, columns[1]", "type 'money' is not one"),
+        ("  columns: [{name: a, type: timestamp_ntz}]\n", "line 5, columns[0]", "TIMESTAMP_NTZ hides its whole schema"),
+        ("  columns: [{name: a, type: variant}]\n", "line 5, columns[0]", "VARIANT hides its whole schema"),
+        ("  columns: [{name: a, type: 'map<string,decimal(10,2)>'}]\n", "line 5, columns[0]", "a DECIMAL inside a map"),
+        ("  encoding: klingon\n", "line 5, encoding", "there is no encoding 'klingon'"),
+        ("  csv:\n    delimiter: '||'\n", "line 5, csv", "single characters"),
+        ("  csv:\n    nulls: [NA]\n    header: false\n", "line 7, csv.header", "need a declared header"),
+        ("  rename: {Order: a, order: b}\n", "line 5, rename", "'order' is renamed twice"),
+        ("  on_rewrite: ignore\n", "line 5, on_rewrite", "Input should be 'refuse', 'append' or 'replace', not 'ignore'"),
+        ("  patern: x\n", "defs.yaml:5", "patern"),
+        ("  format: xml\n", "line 5, format", "Input should be 'csv', 'jsonl' or 'parquet', not 'xml'"),
+        ("  csv: {separator: ;}\n", "defs.yaml:5", "separator"),
+        ("  columns: [{type: string}]\n", "defs.yaml:5", "name"),
+    ],
+)
+def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, reason: str) -> None:
+    mistakes.write("bronze/orders", BRONZE + more)
+    error = mistakes.error()
+    assert "bronze/orders/defs.yaml" in error
+    assert place in error
+    assert reason in error
+
+
+@pytest.mark.parametrize(
+    ("more", "sql", "place", "reason"),
+    [
+        ("", "", "gold/days/defs.yaml, line 2, sql", "gold/days/days.sql does not exist; write the table's query there"),
+        ("  sql: other.sql\n", DAYS, "gold/days/defs.yaml, line 5, sql", "gold/days/other.sql does not exist"),
+        ("", "SELECT day\nFRM bronze.orders", "gold/days/days.sql, line 2, column", "not SQL that can be parsed"),
+        ("", "SELECT day\nFROM orders", "gold/days/days.sql, line 2", "name the table 'orders' with its schema"),
+        ("", "DELETE FROM bronze.orders", "gold/days/days.sql", "one SELECT statement"),
+        ("", "SELECT 1 AS day; SELECT 2 AS day", "gold/days/days.sql", "one SELECT statement"),
+        ("", "SELECT day\nFROM bronze.ordes", "gold/days/days.sql, line 2", "Did you mean bronze.orders?"),
+        ("", "SELECT n FROM bronze.orders", "line 4, keys[0]", "'day' is a key, but no column of the query, which gives n"),
+        ("  columns: [{name: total}]\n", DAYS, "line 5, columns[0]", "'total' is a declared column, but no column of"),
+        ("  columns: [{name: day, type: timestamp_ntz}]\n", DAYS, "line 5, columns[0]", "TIMESTAMP_NTZ hides"),
+        ("  helpers: [x]\n", DAYS, "line 5, helpers[0]", "'x' is a helper, but no column of the query"),
+        ("  unique: {latest: [seen]}\n", DAYS, "line 5, unique.latest", "'seen' is no column of the query"),
+        (
+            "  expectations:\n    - {name: a, expect: amount > 0}\n    - {name: a, expect: amount < 9}\n",
+            DAYS,
+            "line 7, expectations[1]",
+            "The name 'a' is used twice",
+        ),
+        ("  expectations: [{name: a b, expect: amount > 0}]\n", DAYS, "line 5, expectations[0]", "no plain identifier"),
+        ("  expectations: [{name: a, expect: amount >}]\n", DAYS, "line 5, expectations[0].expect", "no predicate"),
+        ("  expectations: [{name: a, expect: amnt > 0}]\n", DAYS, "line 5, expectations[0].expect", "'amnt' is no column"),
+        (
+            "  expectations: [{name: a, expect: day > 0, action: stop}]\n",
+            DAYS,
+            "line 5, expectations[0].action",
+            "not 'stop'",
+        ),
+        ("  keyes: [day]\n", DAYS, "defs.yaml:5", "keyes"),
+    ],
+)
+def test_in_a_table_of_a_query(mistakes: Mistakes, more: str, sql: str, place: str, reason: str) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("gold/days", GOLD + more, sql)
+    error = mistakes.error()
+    assert "gold/days/" in error
+    assert place in error
+    assert reason in error
+
+
+def test_between_tables(mistakes: Mistakes) -> None:
+    mistakes.write("gold/days", GOLD, "SELECT day FROM gold.weeks")
+    mistakes.write("gold/weeks", GOLD, "SELECT day FROM gold.days")
+    cycle = mistakes.error()
+    assert re.search(r"(?is)circular|cycle", cycle)
+    assert "days" in cycle
+    assert "weeks" in cycle
+
+
+@pytest.mark.parametrize(
+    ("folder", "declaration", "reason"),
+    [
+        ("Gold/orders", BRONZE, "are one table: names ignore case"),
+        ("gold/information_schema", BRONZE, ""),
+        ("information_schema/orders", BRONZE, "that schema is the catalog's own"),
+        ("orders", BRONZE, "/orders/defs.yaml: a table is declared in"),
+        ("gold/or-ders", BRONZE, "'or-ders' is not a plain identifier"),
+        ("gold/other", "type: components.LandedFile\n", "LandedFile"),
+        ("gold/other", "type: components.LandedFiles\nattributes: [", "defs.yaml"),
+        ("gold/other", GOLD.replace("[day]", "[]"), "keys"),
+    ],
+)
+def test_of_the_place_or_the_kind(mistakes: Mistakes, folder: str, declaration: str, reason: str) -> None:
+    mistakes.write("gold/orders", BRONZE)
+    mistakes.write(folder, declaration)
+    if reason:
+        assert reason in mistakes.error()
+    else:
+        load(DeclaredTables(importlib.import_module(mistakes.root.name)))
+
+
+def test_an_input_that_other_programs_make_is_named(mistakes: Mistakes) -> None:
+    mistakes.write("gold/days", GOLD, "SELECT day, s FROM legacy.days JOIN other.sales.days USING (day)")
+    error = mistakes.error()
+    assert "gold/days/days.sql, line 1: no asset of the project makes legacy.days. Did you mean gold.days?" in error
+    assert "Name a table of other programs under `external`" in error
+    mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
+    tables = DeclaredTables(importlib.import_module(mistakes.root.name))
+    load(tables)
+    assert dg.AssetKey(["ratify", "gold", "days"]) in tables.keys
