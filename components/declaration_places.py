@@ -35,6 +35,9 @@ def located(declaration: Path) -> Generator[None]:
         # It has its place already, which may be in the file of the query.
         raise
     except UnsafeDeclaration as error:
+        if not declaration.exists():
+            # It is only about to be written.
+            raise
         name = "/".join(declaration.parts[-3:])
         shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.field).removeprefix(".")
         place = f"{name}, line {_line(declaration, error.field)}"

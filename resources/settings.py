@@ -5,17 +5,20 @@ Without any setting, the embedded catalog and Spark are found through the state 
 """
 
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from resources.errors import NotConfigured, SourceNotConfigured
 
 LAYERS = ("bronze", "silver", "gold", "ops")
 """The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the ledgers."""
+
+_STATE = ".ratify"
 
 TPCH = "tpch"
 """The schema of the cross-engine proof, which creates and drops it."""
@@ -85,19 +88,31 @@ class Tracker(BaseModel):
     max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
 
 
+def _project_folder() -> Path:
+    """The nearest folder, from the current one upwards, with state or a `.env` of this user; else the current one.
+
+    So commands work from any folder of a project.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        for mark in (folder / _STATE, folder / ".env"):
+            if mark.exists() and mark.stat().st_uid == os.getuid():
+                return folder
+    return here
+
+
 class Settings(BaseSettings):
-    """Environment variables, `.env.example` lists them with their meaning."""
+    """Environment variables, `.env.example` lists them with their meaning. They may be in a file `.env` of the project."""
 
     # DISCOVERY_SETTLE_SECONDS is the field settle_seconds of discovery: split once.
     model_config = SettingsConfigDict(
-        env_file=".env",
         extra="ignore",
         env_nested_delimiter="_",
         env_nested_max_split=1,
         nested_model_default_partial_update=True,
     )
 
-    ratify_home: Path = Field(default=Path(".ratify"), description="Folder of all state")
+    ratify_home: Path = Field(default=Path(), validate_default=True, description="Folder of all state")
     ratify_duckdb_extensions: Path | None = Field(default=None, description="Folder that has DuckDB's extensions installed")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 for the embedded Spark and for Flink")
     ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
@@ -136,7 +151,19 @@ class Settings(BaseSettings):
     @classmethod
     def _not_here(cls, home: Any) -> Any:
         # An empty variable, as of a shell's unset one, would be the current folder, and fill it with state.
-        return home or ".ratify"
+        return _project_folder() / _STATE if home in ("", Path()) else home
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 it reads that of the current folder
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 no folder of secrets is configured
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the project's `.env`, from whichever of its folders."""
+        return init_settings, env_settings, DotEnvSettingsSource(settings_cls, env_file=_project_folder() / ".env")
 
     @property
     def home(self) -> Path:

@@ -16,7 +16,6 @@ from resources.wording import counted
 if TYPE_CHECKING:
     from ingest.file_source import Source
     from orchestration.cli.parallel_ingest import Tally
-    from resources.landing.landing_zone import LandedFile
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
@@ -32,13 +31,11 @@ def ingest(
 
     A table that is not declared gets a declaration, with the columns of the first file.
     """
-    from orchestration.cli.parallel_ingest import find_source, load_files, named_files, unsettled_files
+    from orchestration.cli.parallel_ingest import find_source, load_files, unsettled_files
 
     started = time.monotonic()
-    found = find_source(table)
-    named = named_files(paths)
-    source = found or _declared(table, named)
-    files, tally = unsettled_files(source, named)
+    source = find_source(table) or _declared(table, paths)
+    files, tally = unsettled_files(source, paths)
     with _until_interrupted() as stop, _progress(tally) as show_progress:
         for outcome in load_files(source, files, writers, stop):
             if tally.add_batch(outcome):
@@ -49,11 +46,12 @@ def ingest(
     raise typer.Exit(INTERRUPTED if interrupted else 1 if tally.failed or tally.refused else 0)
 
 
-def _declared(table: str, files: Sequence["LandedFile"]) -> "Source":
+def _declared(table: str, paths: Sequence[str]) -> "Source":
     """Declare a table by its files, and show the declaration."""
     from orchestration.cli.new_declaration import declared_from
+    from orchestration.cli.parallel_ingest import named_files
 
-    source, declaration = declared_from(table, files)
+    source, declaration = declared_from(table, named_files(paths))
     progress(f"{source.table_name} was not declared; it is now, in {declaration}:")
     err.print(declaration.read_text(), highlight=False, markup=False)
     return source

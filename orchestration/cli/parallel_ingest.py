@@ -102,10 +102,11 @@ def named_files(paths: Sequence[str]) -> list[LandedFile]:
     return sorted({file for path in paths for file in zone.named(path)})
 
 
-def unsettled_files(source: Source, files: Sequence[LandedFile]) -> tuple[list[LandedFile], Tally]:
-    """Return the files that have no result in the ledger yet, and a tally that counts the others."""
+def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFile], Tally]:
+    """Return the files of `paths` that have no result in the ledger yet, and a tally that counts the others."""
     with engines() as opened:
         opened.spark.ensure_table(LANDED_FILES)
+        files = named_files(paths)
         if source.schema is SchemaMode.DECLARED:
             opened.spark.ensure_table(source.table)
         else:

@@ -2,17 +2,42 @@
 
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Container
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+
+@cache
+def _command() -> str:
+    """How `ratify` is typed here: by its path where it is not on the PATH, as in a checkout after `make setup`."""
+    program = Path(sys.executable).with_name("ratify")
+    on_path = shutil.which("ratify")
+    if not program.exists() or (on_path and Path(on_path).samefile(program)):
+        return "ratify"
+    return min(os.path.relpath(program), str(program), key=len)
+
+
+def runnable(text: str) -> str:
+    """Return a text in which the commands between backquotes can be typed as they stand."""
+    return re.sub("`ratify(?=[ `])", f"`{_command()}", text)
+
+
+class _Terminal(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(runnable(each) if isinstance(each, str) else each for each in objects), **options)
+
+
 # Tables that go to a file or a pipe, which has no width of its own, are not folded to 80 columns.
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
-err = Console(stderr=True)
+out = _Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
+err = _Terminal(stderr=True)
 
 _COUNTS = frozenset(
     {"files", "loaded", "rows", "skipped", "files refused", "not begun", "rows added", "records", "behind", "failed"}

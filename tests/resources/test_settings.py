@@ -56,6 +56,20 @@ def test_an_empty_home_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch
     assert Settings().home == Path.cwd() / ".ratify"
 
 
+def test_commands_find_the_state_and_the_settings_of_their_project_from_any_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ratify").mkdir()
+    (tmp_path / ".env").write_text("UNITY_CATALOG=of_the_project\n")
+    (deep := tmp_path / "assets" / "bronze").mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert (Settings().home, Settings().unity_catalog) == (tmp_path / ".ratify", "of_the_project")
+    (deep / ".env").write_text("UNITY_CATALOG=nearer\n")
+    assert (Settings().home, Settings().unity_catalog) == (deep / ".ratify", "nearer")
+    monkeypatch.setenv("RATIFY_HOME", "elsewhere")
+    assert Settings().home == deep / "elsewhere"
+
+
 def test_the_running_stack_answers_where_nothing_is_set(running: Path) -> None:
     found = Settings().catalog_connection()
     assert (found.host, found.name, found.token) == ("http://127.0.0.1:1", "local", SecretStr("from-stack"))
