@@ -72,7 +72,7 @@ def run_streaming_demo(events: int) -> bool:
         _show_offsets(kafka, opened)
         _show_expectations(demo)
         show_tables(opened, (*FROM_KAFKA, STREAM_BATCHES))
-        show_checks(demo)
+        show_checks(demo, {(TRACKER_EVENTS.table_name, rule.name) for rule in EXPECTATIONS.all})
     for number, each in enumerate(rounds, 1):
         out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
     faults = [f"step failed: {step}" for step in demo.failed_steps]
@@ -133,7 +133,7 @@ def _show_expectations(demo: Demo) -> None:
     """Print the expectations and how many records of the second round fail them."""
     rows = list[dict[str, object]]()
     for rule in EXPECTATIONS.all:
-        found = demo.checks.get((TRACKER_EVENTS.name, rule.name))
+        found = demo.checks.get((TRACKER_EVENTS.table_name, rule.name))
         if found:
             validated, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
             rate = f"{failed / validated:.2%}" if validated else ""
