@@ -39,9 +39,10 @@ print(orchestration.definitions.__file__)
 LOAD_DEFINITIONS = """
 from importlib.metadata import version
 
-import orchestration.definitions as definitions
+from orchestration import definitions, proof_definitions
 
-print(version("ratify-lakehouse"), len(definitions.defs.resolve_all_asset_specs()))
+locations = definitions.defs, proof_definitions.defs
+print(version("ratify-lakehouse"), sum(len(defs.resolve_all_asset_specs()) for defs in locations))
 """
 
 

@@ -18,7 +18,7 @@ from orchestration.automation_sensor import automation_sensor
 from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
-from orchestration.cli.terminal_output import err, out, progress, show
+from orchestration.cli.terminal_output import err, out, progress, runnable, show
 from orchestration.definitions import defs
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from resources.catalog.unity_catalog import UnityCatalog
@@ -157,7 +157,7 @@ def _passed(faults: Sequence[str]) -> bool:
         err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
         done = "[green]Every step and check passed, but for the refused file.[/green]"
-        out.print(f"{done} See it in the Dagster UI: ratify dev", highlight=False)
+        out.print(runnable(f"{done} See it in the Dagster UI: `ratify dev`"), highlight=False)
     return not faults
 
 

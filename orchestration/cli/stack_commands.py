@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, progress, show
+from orchestration.cli.terminal_output import Json, out, progress, runnable, show
 
 
 def setup() -> None:
@@ -59,5 +59,5 @@ def status(as_json: Json = False) -> None:
             rows.append({"part": "kafka", "address": state.kafka.bootstrap, "process": state.kafka.pid})
         show(f"Running in {home}", rows)
     else:
-        out.print(f"nothing runs in {home}; start it with `ratify up`", highlight=False)
+        out.print(runnable(f"nothing runs in {home}; start it with `ratify up`"), highlight=False)
     raise typer.Exit(0 if state else 3)

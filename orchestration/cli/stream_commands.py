@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, progress, show
+from orchestration.cli.terminal_output import Json, out, progress, runnable, show
 
 if TYPE_CHECKING:
     from orchestration.continuous_state import ContinuousState
@@ -149,7 +149,7 @@ def status(as_json: Json = False) -> None:
 
     running = continuous_state()
     if running is None:
-        out.print("no streams run; start them with `ratify stream start`", highlight=False)
+        out.print(runnable("no streams run; start them with `ratify stream start`"), highlight=False)
         raise typer.Exit(3)
     show(
         f"Streams since {running.since:%Y-%m-%d %H:%M:%S} UTC, process {running.process}, metrics {running.metrics}",

@@ -18,7 +18,7 @@ from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.flights_demo import Demo, show_checks, show_tables
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
-from orchestration.cli.terminal_output import err, out, show
+from orchestration.cli.terminal_output import err, out, runnable, show
 from orchestration.jobs import events_job
 from resources.kafka.kafka_client import Kafka
 
@@ -81,10 +81,8 @@ def run_streaming_demo(events: int) -> bool:
     for fault in faults:
         err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
-        out.print(
-            "[green]Every record is accounted for, and every step passed.[/green] See it in the Dagster UI: ratify dev",
-            highlight=False,
-        )
+        done = "[green]Every record is accounted for, and every step passed.[/green]"
+        out.print(runnable(f"{done} See it in the Dagster UI: `ratify dev`"), highlight=False)
     return not faults
 
 

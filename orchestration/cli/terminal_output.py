@@ -26,18 +26,18 @@ def _command() -> str:
 
 
 def runnable(text: str) -> str:
-    """Return a text in which the commands between backquotes can be typed as they stand."""
-    return re.sub("`ratify(?=[ `])", f"`{_command()}", text)
+    """Return a message in which the commands between backquotes can be typed as they stand."""
+    return re.sub("`ratify(?= [a-z])", f"`{_command()}", text)
 
 
-class _Terminal(Console):
+class _Messages(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(runnable(each) if isinstance(each, str) else each for each in objects), **options)
 
 
 # Tables that go to a file or a pipe, which has no width of its own, are not folded to 80 columns.
-out = _Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
-err = _Terminal(stderr=True)
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
+err = _Messages(stderr=True)
 
 _COUNTS = frozenset(
     {"files", "loaded", "rows", "skipped", "files refused", "not begun", "rows added", "records", "behind", "failed"}

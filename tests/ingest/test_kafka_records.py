@@ -14,6 +14,7 @@ from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_
 from assets.table_checks import offsets_once
 from components.checks.check_definitions import history_checks
 from components.stream.record_table import last_reported
+from components.table_asset import COMMITS
 from ingest.records.record_source import OFFSETS, Gap, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, TopicMissing
@@ -180,7 +181,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
         300,
         2,
     )
-    assert (reported["offsets behind"], reported["ratify/versions"]) == (0, [0, 1, 2])
+    assert (reported["offsets behind"], reported[COMMITS]) == (0, {"versions": [0, 1, 2]})
     assert (reported["topics"], reported["consumer group"]) == (bronze.topic, "ratify")
     assert reported["processedRowsPerSecond"] > 0
     assert reported["bytes written"] > 0
@@ -189,7 +190,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     bronze.send(30)
     ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))
     reported, passed = materialized()
-    assert (reported["records read"], reported["rows added"], reported["ratify/versions"]) == (0, 30, [3])
+    assert (reported["records read"], reported["rows added"], reported[COMMITS]) == (0, 30, {"versions": [3]})
     assert set(passed.values()) == {True}
 
 

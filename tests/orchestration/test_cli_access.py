@@ -11,6 +11,7 @@ from databricks.sdk.errors import PermissionDenied, Unauthenticated
 from typer.testing import CliRunner, Result
 
 from orchestration.cli.main import app
+from orchestration.cli.terminal_output import runnable
 from tests.embedded.catalog.harness import API, CatalogProcess
 
 
@@ -119,7 +120,7 @@ def test_grants_on_the_metastore(server: CatalogProcess) -> None:
         ("grant CREATE CATALOG on ratify to engine", "cannot be granted on a catalog; these can"),
         ("grant SELECT on ratify to nobody", "Principal not found: nobody"),
         ("grant SELECT on ratify.nope to engine", "Schema not found: ratify.nope"),
-        ("principal token nobody", "`ratify principal create nobody` makes it"),
+        ("principal token nobody", runnable("`ratify principal create nobody` makes it")),
         ("principal revoke engine none", "There is no token with the id none"),
         ("principal create engine", "Principal already exists: engine"),
         ("principal create a/b", "displayName"),

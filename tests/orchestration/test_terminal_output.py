@@ -26,13 +26,14 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, path: str) -> No
 
 def test_a_command_that_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path / "bin", monkeypatch, path=str(tmp_path / "bin"))
-    assert runnable("start `ratify up`, or `ratify`") == "start `ratify up`, or `ratify`"
+    assert runnable("start `ratify up`") == "start `ratify up`"
 
 
 def test_a_command_in_an_environment_that_is_not_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path / ".venv" / "bin", monkeypatch, path="/nowhere")
     monkeypatch.chdir(tmp_path)
     assert runnable("start `ratify up` or `ratify-flink`") == "start `.venv/bin/ratify up` or `ratify-flink`"
+    assert runnable("the catalog `ratify`") == "the catalog `ratify`"
     terminal_output._command.cache_clear()
     (tmp_path / "assets").mkdir()
     monkeypatch.chdir(tmp_path / "assets")

@@ -167,7 +167,10 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
     page.goto(f"{dev.url}/assets/ratify/silver/flights")
     expect(page.get_by_text("Row count")).to_be_visible()
     expect(page.get_by_text("2,699").first).to_be_visible()
-    expect(page.get_by_text("scheduled_departure_utc")).to_be_visible()
+    # The columns, and the preview of the rows.
+    expect(page.get_by_text("scheduled_departure_utc").first).to_be_visible()
+    expect(page.get_by_role("columnheader", name="scheduled_departure_utc")).to_be_visible()
+    expect(page.get_by_text("last commit", exact=True)).to_be_visible()
     expect(page.get_by_text("Delta version")).to_be_visible()
     expect(page.get_by_text("bronze.flights_raw.dep_delay").first).to_be_visible()
 
