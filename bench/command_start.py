@@ -45,7 +45,7 @@ def cpu_seconds(command: Sequence[str], expected: frozenset[int]) -> float:
 
 
 def ingest_one(folder: Path) -> Callable[[], Sequence[str]]:
-    """Return a function that writes one new file and returns the command that ingests it."""
+    """Return a function that writes one new file and returns the command that ingests it into a table of the sample."""
 
     def command() -> Sequence[str]:
         folder.mkdir(exist_ok=True)

@@ -26,42 +26,53 @@ import dagster as dg
 from pyspark.sql import DataFrame
 from rich.table import Table
 
-from assets.bronze.landed_sources import AIRLINES, FLIGHTS_RAW, WEATHER
-from assets.bronze.landed_sources import AIRPORTS as LANDED_AIRPORTS
-from assets.bronze.landed_tables import bronze_assets
-from assets.gold.gold_flights import AIRPORT_HOURLY, CARRIER_DAILY, ROUTE_DELAY, gold_assets
-from assets.silver.silver_airports import AIRPORTS, AIRPORTS_QUARANTINE, AIRPORTS_VALIDATED
-from assets.silver.silver_flights import FLIGHTS, FLIGHTS_QUARANTINE, FLIGHTS_VALIDATED, FLIGHTS_WEATHER, silver_assets
-from assets.table_checks import FROM_FILES, all_checks
 from bench.ratios import console, timed, within_bounds
-from components.landing_order import read_input
+from components.landing_order import LANDING, landed_rows
+from components.sql_table import ValidatedQuery, split_rows
+from components.sql_table_component import SqlTable
 from components.table_asset import asset_key, step_name
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig, StackState
 from orchestration.cli.sample_flights import land_days, landed_days
 from orchestration.definitions import defs
+from orchestration.jobs import medallion_job
+from orchestration.project_tables import declared_tables
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Engine, TableDeclaration
+from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from resources.settings import LAYERS, Settings
 from resources.spark.spark_engine import Spark, merge_sql
+from resources.sql.table_query import TableName
 
 AIM = 1.5
 GROWTH_AIM = 1.2
 FEW_DAYS, MANY_DAYS, NEW_FILES = 60, 355, 5
-_ASSETS = Path(__file__).parents[1] / "assets"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-_TABLES = tuple(table for table in FROM_FILES if table.writer is Engine.SPARK)
+_LANDED = [source.table for source in declared_tables().sources]
+_FLIGHTS_RAW = next(table for table in _LANDED if table.table_name == "bronze.flights_raw")
+
+
+def _queries() -> Sequence[ValidatedQuery]:
+    """The tables that Spark makes of landed files, each after its inputs."""
+    keys = medallion_job.selection.resolve(defs.resolve_asset_graph())
+    components = [component for component in declared_tables().components.values() if isinstance(component, SqlTable)]
+    tables = [component.table for component in components if asset_key(component.table.declaration) in keys]
+    left, ordered = {table.declaration.table_name: table for table in tables}, list[ValidatedQuery]()
+    while left:
+        ready = [name for name, table in left.items() if left.keys().isdisjoint(map(str, table.query.inputs))]
+        ordered += [left.pop(name) for name in ready]
+    return ordered
+
+
+_QUERIES = _queries()
+_TABLES = [table for query in _QUERIES for table in query.written]
 
 
 def script(spark: Spark) -> None:
     """The medallion as one would write it without an orchestrator."""
     session, catalog = spark.session, spark.catalog.connection.name
-
-    def query(path: str, **tables: TableDeclaration) -> DataFrame:
-        frames = {name: read_input(spark, table) for name, table in tables.items()}
-        return spark.sql((_ASSETS / path).read_text(), **frames)
+    landed = {table.table_name for table in _LANDED}
 
     def merge(declaration: TableDeclaration, frame: DataFrame) -> None:
         session.sql(declaration.ddl(catalog)).collect()
@@ -70,29 +81,34 @@ def script(spark: Spark) -> None:
         session.sql(merge_sql(declaration, declaration.full_name(catalog))).collect()
         cached.unpersist()
 
-    for tables, text, raw in (
-        ((AIRPORTS, AIRPORTS_QUARANTINE), AIRPORTS_VALIDATED, {"airports": LANDED_AIRPORTS.table}),
-        ((FLIGHTS, FLIGHTS_QUARANTINE), FLIGHTS_VALIDATED, {"flights_raw": FLIGHTS_RAW.table, "airports": AIRPORTS}),
-    ):
-        validated = spark.sql(text, **{name: read_input(spark, table) for name, table in raw.items()}).persist()
-        for declaration in tables:
-            merge(declaration, session.sql((_ASSETS / f"silver/{declaration.name}.sql").read_text(), validated=validated))
+    for table in _QUERIES:
+
+        def relation(name: TableName, text: str = table.query.text) -> str:
+            full_name = name.full_name(catalog)
+            return f"({landed_rows(spark, full_name)})" if str(name) in landed and LANDING in text else full_name
+
+        text = table.query.resolved(relation)
+        if not table.expectations.all:
+            merge(table.declaration, session.sql(text))
+            continue
+        validated = spark.sql(table.expectations.validated(text)).persist()
+        types = dict.fromkeys(table.query.columns, "")
+        for declaration, frame in zip(table.written, split_rows(spark, table, types, validated), strict=False):
+            merge(declaration, frame)
         validated.unpersist()
-    queries = {
-        "silver/flights_weather.sql": (FLIGHTS_WEATHER, {"flights": FLIGHTS, "weather": WEATHER.table}),
-        "gold/carrier_daily.sql": (CARRIER_DAILY, {"flights": FLIGHTS, "airlines": AIRLINES.table}),
-        "gold/route_delay.sql": (ROUTE_DELAY, {"flights": FLIGHTS, "airports": AIRPORTS}),
-        "gold/airport_hourly.sql": (AIRPORT_HOURLY, {"flights": FLIGHTS, "flights_weather": FLIGHTS_WEATHER}),
-    }
-    for path, (declaration, tables) in queries.items():
-        merge(declaration, query(path, **tables))
+
+
+def _assets(tables: Sequence[TableDeclaration]) -> list[dg.AssetsDefinition]:
+    keys = {asset_key(table) for table in tables}
+    materialized = (asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition))
+    return [asset for asset in materialized if asset.keys <= keys]
 
 
 def through_dagster(instance: dg.DagsterInstance, resources: Mapping[str, object], *, checks: bool) -> None:
     """The same tables as assets of one run."""
-    keys = {asset_key(table) for table in _TABLES}
+    keys = [asset_key(table) for table in _TABLES]
     definitions = dg.Definitions(
-        assets=[asset for asset in (*silver_assets, *gold_assets) if asset.keys <= keys],
+        assets=_assets(_TABLES),
         asset_checks=list(defs.asset_checks or ()) if checks else (),
         resources=dict(resources),
         executor=dg.in_process_executor,
@@ -138,7 +154,7 @@ def _opened(home: Path, state: StackState) -> Generator[_Stack]:
 def compared(stack: _Stack, days: int, rounds: int, *, checks: bool) -> bool:
     """Measure the medallion through Dagster against a script; return whether the aim is met."""
     land_days(stack.landing, days)
-    dg.materialize(bronze_assets, resources=stack.resources, instance=stack.instance, run_config=_QUIET)
+    dg.materialize(_assets(_LANDED), resources=stack.resources, instance=stack.instance, run_config=_QUIET)
     by_script, by_dagster = list[float](), list[float]()
     # The first round of each warms Spark and is not counted.
     for _ in range(rounds + 1):
@@ -161,7 +177,7 @@ def _ingests(stack: _Stack, days: int, rounds: int) -> list[float]:
     """The seconds of runs that load five files each, once so many days are loaded, five in each batch."""
     missing = days - len(landed_days(stack.landing))
     land_days(stack.landing, missing)
-    config = {"ops": {step_name(FLIGHTS_RAW.table): {"config": {"max_files": NEW_FILES}}}}
+    config = {"ops": {step_name(_FLIGHTS_RAW): {"config": {"max_files": NEW_FILES}}}}
     # A run without new files warms Spark, and lets each check pass once, as every run before has.
     for _ in range(2):
         _ingest(stack, config)
@@ -173,10 +189,11 @@ def _ingests(stack: _Stack, days: int, rounds: int) -> list[float]:
 
 
 def _ingest(stack: _Stack, config: Mapping[str, object]) -> None:
-    key = asset_key(FLIGHTS_RAW.table)
+    key = asset_key(_FLIGHTS_RAW)
+    checks = (check for check in defs.asset_checks or () if isinstance(check, dg.AssetsDefinition))
     chosen = [
-        *(asset for asset in bronze_assets if key in asset.keys),
-        *(check for check in all_checks if any(each.asset_key == key for each in check.check_keys)),
+        *_assets([_FLIGHTS_RAW]),
+        *(check for check in checks if any(each.asset_key == key for each in check.check_keys)),
     ]
     done = dg.materialize(
         chosen, resources=stack.resources, instance=stack.instance, run_config={**_QUIET, **config}, raise_on_error=True

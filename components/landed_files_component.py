@@ -1,5 +1,6 @@
 """The component `LandedFiles`: a bronze table of the rows of landed files, declared in YAML."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import dagster as dg
@@ -22,7 +23,7 @@ from ingest.file_source import (
     SchemaMode,
     Source,
 )
-from resources.declarations import Engine
+from resources.declarations import Engine, TableDeclaration
 
 
 class LandedColumn(TableColumn):
@@ -127,6 +128,11 @@ class LandedFiles(TableComponent):
             last_line_open=self.csv.last_line_open,
         )
 
+    @property
+    def written(self) -> Sequence[TableDeclaration]:
+        """The table."""
+        return (self.source.table,)
+
     def table_defs(self) -> dg.Definitions:
         """Return the landed files as an external asset, the table, and its checks."""
         source = self.source
@@ -134,6 +140,6 @@ class LandedFiles(TableComponent):
             [landing_spec(source), bronze_table(source)],
             landed_file_check_definitions(source),
             with_freshness,
-            [source.table],
+            self.written,
             "_source_file" if source.on_rewrite is Rewrite.REPLACE else "",
         )

@@ -1,6 +1,6 @@
 """A table that a Spark MERGE makes equal to a query, whose rows are validated first."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from components.checks.row_reconciliation import InputRows
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action, Expectations
 from components.expectations.validation import validation_result
@@ -24,8 +25,13 @@ from resources.sql.table_query import TableName, TableQuery
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
 _LOADED = {column.name for column in LOAD_COLUMNS}
 _SHOWN_KEYS = 3
+_KEYS_ADVICE = "Name the keys that identify a row, or declare under `unique` which of them is the latest."
+_ROW_ID_ADVICE = (
+    "Name under `reconcile` as row_id the columns that identify a row of the input, of which each gives one row."
+)
 
 
 @dataclass(frozen=True)
@@ -37,17 +43,22 @@ class ValidatedQuery:
         query: Gives the rows.
         expectations: Of the query's rows.
         helpers: Columns of the query that only the expectations use.
+        reconciled: How its rows are those of an input; None if that is not checked.
 
     Raises:
-        UnsafeDeclaration: the query lacks a key, a declared column or a helper.
+        UnsafeDeclaration: the query lacks a key, a declared column, a helper or a column of the row id, or its rows cannot
+            be reconciled.
     """
 
     declaration: TableDeclaration
     query: TableQuery
     expectations: Expectations
     helpers: tuple[str, ...] = ()
+    reconciled: InputRows | None = None
 
     def __post_init__(self) -> None:
+        if self.reconciled:
+            self._check_reconciled(self.reconciled)
         if "*" not in self.query.columns:
             self._check_columns(self.query.columns)
 
@@ -56,22 +67,31 @@ class ValidatedQuery:
         """The table of the rows that an expectation quarantines; None without such an expectation."""
         if not self.expectations.named(Action.QUARANTINE):
             return None
+        declared = {column.name: column for column in self.declaration.columns}
+        row = Column(
+            "row", "string", "The row as the query gives it, JSON", pii=any(c.pii for c in self.declaration.columns)
+        )
+        if self.reconciled:
+            keys = self.reconciled.row_id
+            columns = [*(replace(declared.get(name, Column(name, "")), nullable=True) for name in keys), _RULE, row]
+        else:
+            keys = ("row_hash",)
+            columns = [
+                Column("row_hash", "string", "SHA-256 of the row"),
+                _RULE,
+                row,
+                Column("rows", "bigint", "How many such rows there are"),
+            ]
         return TableDeclaration(
             layer=self.declaration.layer,
             name=f"{self.declaration.name}_quarantine",
-            columns=(
-                Column("row_hash", "string", "SHA-256 of the row"),
-                Column("rule", "string", "Names of the expectations that it fails, by comma"),
-                Column(
-                    "row", "string", "The row as the query gives it, JSON", pii=any(c.pii for c in self.declaration.columns)
-                ),
-                Column("rows", "bigint", "How many such rows there are"),
-            ),
+            columns=tuple(columns),
             comment=f"Rows of {self.declaration.name} that fail an expectation, with its name",
             writer=self.declaration.writer,
             operations=self.declaration.operations,
             owner=self.declaration.owner,
-            keys=("row_hash",),
+            keys=keys,
+            inferred=any(not column.type for column in columns),
         )
 
     @property
@@ -99,6 +119,20 @@ class ValidatedQuery:
         ]
         return replace(self.declaration, columns=tuple(columns), inferred=False)
 
+    def stored_quarantine(self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]]) -> TableDeclaration | None:
+        """Return the quarantine with the columns that it takes from the table, as `stored` gives that."""
+        if not self.quarantine:
+            return None
+        row = tuple(sorted({source for sources in lineage.values() for source in sources}))
+        found = {
+            column.name: replace(column, nullable=True) for column in stored.columns if column.name in self.quarantine.keys
+        }
+        columns = [
+            replace(column, sources=row) if column.name == "row" else found.get(column.name, column)
+            for column in self.quarantine.columns
+        ]
+        return replace(self.quarantine, columns=tuple(columns), inferred=False)
+
     def _typed(self, column: Column, found: str) -> Column:
         if column.type and sql_type(column.type).spark != sql_type(found).spark:
             raise QueryMismatch(
@@ -107,11 +141,30 @@ class ValidatedQuery:
             )
         return replace(column, type=found)
 
+    @property
+    def _row_id(self) -> tuple[str, ...]:
+        return self.reconciled.row_id if self.reconciled else ()
+
+    def _check_reconciled(self, rows: InputRows) -> None:
+        for number, name in enumerate(rows.row_id):
+            if name in self.helpers:
+                raise UnsafeDeclaration(
+                    f"{name!r} is a helper, which the table does not have; rows are found by it: take it from `helpers`.",
+                    *("reconcile", "row_id", number),
+                )
+        for number, rule in enumerate(self.expectations.rules):
+            if rule.action is Action.DROP:
+                raise UnsafeDeclaration(
+                    f"{rule.name} drops rows, which could not be reconciled: they would be nowhere. Quarantine them.",
+                    *("expectations", number, "action"),
+                )
+
     def _check_columns(self, found: Sequence[str] | Mapping[str, str]) -> None:
         wanted = [
             *(("a key", name, "keys", number) for number, name in enumerate(self.declaration.keys)),
             *(("a declared column", column.name, "columns", at) for at, column in enumerate(self.declaration.columns)),
             *(("a helper", name, "helpers", number) for number, name in enumerate(self.helpers)),
+            *(("a column of row_id", name, "reconcile", "row_id", number) for number, name in enumerate(self._row_id)),
         ]
         for what, name, *field in wanted:
             if name not in found:
@@ -151,8 +204,9 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
     known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
     text = table.query.resolved(lambda name: _relation(spark, table.query, name, known[name]))
     types = dict(spark.sql(text).dtypes)
-    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
+    lineage = _without_landing(table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()}))
     declaration = table.stored(types, lineage)
+    quarantine = table.stored_quarantine(declaration, lineage)
     with spark.cached(spark.sql(table.expectations.validated(text))) as rows:
         (counted,) = spark.rows(spark.sql(table.expectations.counted("{rows}"), rows=rows))
         found = validation_result(counted)
@@ -162,15 +216,24 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
             raise ExpectationFailed(
                 f"Rows of {key.to_user_string()} fail {', '.join(failed)}; nothing was written.", counted
             )
-        columns = ", ".join(map(identifier, declaration.column_names))
-        accepted = spark.sql(f"SELECT {columns} FROM {{rows}} WHERE {table.expectations.accepted()}", rows=rows)
-        _check_keys(spark, declaration, accepted)
+        accepted, quarantined = split_rows(spark, table, types, rows)
+        if not table.expectations.unique:
+            _check_keys(spark, declaration, accepted, _KEYS_ADVICE)
+        if table.reconciled and quarantine:
+            _check_keys(spark, quarantine, quarantined, _ROW_ID_ADVICE)
         given = {"rows of the query": found.rows}
         yield materialize_to_match(spark, declaration, lambda: accepted, **given)
-        if table.quarantine:
-            quarantined = _quarantined(spark, table.expectations, types, rows)
-            yield materialize_to_match(spark, table.quarantine, lambda: quarantined, **given)
+        if quarantine:
+            yield materialize_to_match(spark, quarantine, lambda: quarantined, **given)
     yield from check_results(table.expectations, key, found)
+
+
+def _without_landing(lineage: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """No table has that column: it is added to rows of landed files as they are read."""
+    return {
+        column: tuple(source for source in sources if not source.endswith(f".{LANDING}"))
+        for column, sources in lineage.items()
+    }
 
 
 def _relation(spark: Spark, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
@@ -180,20 +243,40 @@ def _relation(spark: Spark, query: TableQuery, name: TableName, columns: Sequenc
     return table_name(full_name)
 
 
-def _check_keys(spark: Spark, declaration: TableDeclaration, accepted: "DataFrame") -> None:
-    keys = ", ".join(map(identifier, declaration.keys))
+def split_rows(
+    spark: Spark, table: ValidatedQuery, types: Mapping[str, str], rows: "DataFrame"
+) -> tuple["DataFrame", "DataFrame"]:
+    """Return the rows of the table, and those of its quarantine.
+
+    Args:
+        spark: The session.
+        table: The table and its quarantine.
+        types: Types of the query's columns by name.
+        rows: The rows of the query as its expectations validate them (see `Expectations.validated`).
+    """
+    expectations = table.expectations
+    columns = _listed(name for name in types if name not in {*table.helpers, LANDING})
+    accepted = spark.sql(f"SELECT {columns} FROM {{rows}} WHERE {expectations.accepted()}", rows=rows)
+    row = f"to_json(struct({_listed(name for name in types if name != LANDING)})) AS row"
+    rule = "array_join(failed, ', ') AS rule"
+    if table.reconciled:
+        query = f"SELECT {_listed(table.reconciled.row_id)}, {rule}, {row} FROM {{rows}} WHERE {expectations.quarantined()}"
+    else:
+        quarantined = f"SELECT {row}, failed FROM {{rows}} WHERE {expectations.quarantined()}"
+        query = f"SELECT sha2(row, 256) AS row_hash, {rule}, row, count(*) AS rows FROM ({quarantined}) GROUP BY ALL"
+    return accepted, spark.sql(query, rows=rows)
+
+
+def _listed(columns: Iterable[str]) -> str:
+    return ", ".join(map(identifier, columns))
+
+
+def _check_keys(spark: Spark, declaration: TableDeclaration, rows: "DataFrame", advice: str) -> None:
+    keys = _listed(declaration.keys)
     several = f"SELECT {keys}, count(*) AS ratify_rows FROM {{rows}} GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
-    if found := spark.rows(spark.sql(several, rows=accepted)):
+    if found := spark.rows(spark.sql(several, rows=rows)):
         shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in declaration.keys) for row in found)
-        keys = ", ".join(declaration.keys)
         raise QueryMismatch(
-            f"{declaration.table_name}: several rows of the query have the same {keys}: {shown}. "
-            "Name the keys that identify a row, or declare under `unique` which of them is the latest."
+            f"{declaration.table_name}: several rows of the query have the same {', '.join(declaration.keys)}: {shown}. "
+            f"{advice}"
         )
-
-
-def _quarantined(spark: Spark, expectations: Expectations, types: Mapping[str, str], rows: "DataFrame") -> "DataFrame":
-    given = ", ".join(identifier(name) for name in types if name != LANDING)
-    row = f"SELECT to_json(struct({given})) AS row, failed FROM {{rows}} WHERE {expectations.quarantined()}"
-    columns = "sha2(row, 256) AS row_hash, array_join(failed, ', ') AS rule, row, count(*) AS rows"
-    return spark.sql(f"SELECT {columns} FROM ({row}) GROUP BY ALL", rows=rows)

@@ -1,6 +1,6 @@
 """The component `SqlTable`: a table whose rows are those of one query, which stands in a `.sql` file beside the YAML."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, Field
 
+from components.checks.check_definitions import rows_reconciled_check
+from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
@@ -15,8 +17,9 @@ from components.sql_table import ValidatedQuery, materialize, read_query
 from components.table_asset import asset_key, step_name, table_spec
 from components.table_component import TableColumn, TableComponent, table_definitions
 from components.table_policies import with_policies
-from resources.declarations import Engine
-from resources.settings import Settings
+from resources.declarations import Engine, TableDeclaration
+from resources.errors import UnsafeDeclaration
+from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery, check_columns, check_predicate
 
@@ -44,6 +47,16 @@ class UniqueRow(dg.Model, dg.Resolvable):
     latest: list[str] = Field(
         description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
     )
+
+
+class ReconciledInput(dg.Model, dg.Resolvable):
+    """An input whose every row has to be in the table, in its quarantine, or a duplicate of one in the table."""
+
+    input: str = Field(description="A table that the query reads, as schema.table")
+    row_id: list[str] = Field(
+        description="Columns that identify a row of the input; the query gives them under the same names"
+    )
+    key: list[str] = Field(description="Columns of the input; of its rows with the same values the table has one")
 
 
 class SqlTableParameters(BaseModel):
@@ -93,6 +106,10 @@ class SqlTable(TableComponent):
         default=None, description="Which of several rows with the same keys is accepted; without it they are an error"
     )
 
+    reconcile: ReconciledInput | None = Field(
+        default=None, description="Check that no row of an input is lost or doubled on the way, counted by DuckDB"
+    )
+
     @property
     def query_file(self) -> Path:
         """The file of the query."""
@@ -115,7 +132,7 @@ class SqlTable(TableComponent):
         Raises:
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
-        keys = tuple(self.keys)
+        keys, rows = tuple(self.keys), self._input_rows()
         for number, each in enumerate(self.expectations):
             with in_field("expectations", number, "expect"):
                 check_predicate(each.expect, self.query)
@@ -135,17 +152,39 @@ class SqlTable(TableComponent):
                 rules=tuple(
                     Expectation(each.name, each.expect, each.action, each.description) for each in self.expectations
                 ),
-                identity=keys,
+                identity=rows.row_id if rows else keys,
                 example="to_json(struct(*))",
                 unique=Unique("one_row_for_each_key", keys, tuple(self.unique.latest)) if self.unique else None,
             ),
             tuple(self.helpers),
+            rows,
         )
+
+    def _input_rows(self) -> InputRows | None:
+        if not self.reconcile:
+            return None
+        given = self.reconcile
+        of_project = [name for name in self.query.inputs if name.catalog in ("", catalog_name())]
+        found = [name for name in of_project if f"{name.schema}.{name.table}".casefold() == given.input.casefold()]
+        if not found:
+            raise UnsafeDeclaration(
+                f"{given.input} is no input of the query, which reads {', '.join(map(str, of_project))}.",
+                *("reconcile", "input"),
+            )
+        for field, columns in (("row_id", given.row_id), ("key", given.key)):
+            if not columns:
+                raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "reconcile", field)
+        return InputRows(found[0], tuple(given.row_id), tuple(given.key))
+
+    @property
+    def written(self) -> Sequence[TableDeclaration]:
+        """The table, and its quarantine if it has one."""
+        return self.table.written
 
     def table_defs(self) -> dg.Definitions:
         """Return the table, its quarantine if it has one, and their checks."""
         table = self.table
-        deps = [dg.AssetKey(name.key_path(Settings().unity_catalog)) for name in table.query.inputs]
+        deps = [dg.AssetKey(name.key_path(catalog_name())) for name in table.query.inputs]
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
         @dg.multi_asset(
@@ -156,4 +195,5 @@ class SqlTable(TableComponent):
         def asset(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from materialize(spark, table)
 
-        return table_definitions([asset], [], with_policies, table.written)
+        checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
+        return table_definitions([asset], checks, with_policies, table.written)

@@ -12,7 +12,7 @@ from components.landing_order import read_input
 from components.table_preview import preview_by_spark
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import Commit
-from resources.settings import Settings
+from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark, WriteResult
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ table of landed files also `batches`, its load batches, and `rows`, the rows tha
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
     """Return the asset key of a table: its full name."""
-    return dg.AssetKey(declaration.key_path(Settings().unity_catalog))
+    return dg.AssetKey(declaration.key_path(catalog_name()))
 
 
 def step_name(declaration: TableDeclaration) -> str:
@@ -44,7 +44,7 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
         owners=[f"team:{declaration.owner}"],
         tags=dict(declaration.tags),
         metadata={
-            "dagster/table_name": declaration.full_name(Settings().unity_catalog),
+            "dagster/table_name": declaration.full_name(catalog_name()),
             "dagster/column_schema": column_schema(declaration),
         },
     )
@@ -73,7 +73,7 @@ def _described(column: Column) -> str | None:
 
 def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
     """Return the columns of other tables from which each column is computed."""
-    catalog = Settings().unity_catalog
+    catalog = catalog_name()
 
     def dep(source: str) -> dg.TableColumnDep:
         layer, table, column = source.split(".")

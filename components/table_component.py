@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
-from components.checks.check_definitions import files_check, history_checks
+from components.checks.check_definitions import files_check, freshness_check, history_checks
 from components.declaration_places import field_with, in_field, located
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
@@ -33,6 +33,7 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     description: str = Field(description="What a row is, for the catalog and the UI")
     owner: str = Field(default="data-platform", description="Team that is responsible for it")
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
+    daily: bool = Field(default=False, description="Whether it gets new rows every day; the check data_is_fresh says if not")
 
     _folder: Path = PrivateAttr()
 
@@ -68,7 +69,16 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
             InvalidDeclaration: the declaration is wrong; the error names the file, the line and the field.
         """
         with located(self.folder / "defs.yaml"):
-            return self.table_defs()
+            found = self.table_defs()
+            if not self.daily:
+                return found
+            named = self.declared(columns=(), writer=Engine.SPARK, operations=frozenset(), inferred=True)
+            return dg.Definitions.merge(found, dg.Definitions(asset_checks=[freshness_check(named)]))
+
+    @property
+    @abstractmethod
+    def written(self) -> Sequence[TableDeclaration]:
+        """The tables that its assets write."""
 
     @abstractmethod
     def table_defs(self) -> dg.Definitions:

@@ -39,14 +39,3 @@ def with_freshness(spec: dg.AssetSpec) -> dg.AssetSpec:
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
     """Add to the spec of a table that is made of other tables when it is materialized, and `with_freshness`."""
     return with_freshness(spec).replace_attributes(automation_condition=downstream_of_checked())
-
-
-def with_layer_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Add to a table's spec the policies of its layer; bronze is loaded by sensors."""
-    match spec.group_name:
-        case "silver" | "gold":
-            return with_policies(spec)
-        case "bronze":
-            return with_freshness(spec)
-        case _:
-            return spec

@@ -1,88 +1,149 @@
-"""The tables of a package of folders, each with a `defs.yaml` that names a component."""
+"""The tables of a package of folders: each is declared in a `defs.yaml` that names a component, or is an asset in Python."""
 
+import importlib
+import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import dagster as dg
 
+from components.declaration_places import located
 from components.landed_files_component import LandedFiles
 from components.sql_table_component import SqlTable
 from components.table_component import TableComponent
-from ingest.file_source import Source
-from resources.errors import InvalidDeclaration
-from resources.settings import Settings
+from ingest.file_source import SchemaMode, Source
+from resources.declarations import TableDeclaration
+from resources.errors import InvalidDeclaration, UnsafeDeclaration
+from resources.settings import catalog_name
 from resources.sql.table_query import TableName
+
+C = TypeVar("C", bound=dg.Component)
 
 
 class DeclaredTables:
-    """The tables that are declared in the folders of a package."""
+    """What is defined in the folders of a package: the tables of every `defs.yaml`, and all that Python modules define."""
 
-    def __init__(self, package: ModuleType) -> None:
+    def __init__(self, package: ModuleType, without: Collection[str] = ()) -> None:
+        """Look at a package.
+
+        Args:
+            package: Has a folder for each schema.
+            without: Folders that are left out, such as one that is a code location of its own.
+        """
+        self._package, self._without = package.__name__, without
         self._folder = Path(next(iter(package.__path__)))
-        self._tree = dg.ComponentTree.from_module(package, self._folder.parent)
 
     @cached_property
     def definitions(self) -> dg.Definitions:
-        """Their assets and checks.
+        """Assets and checks, and all else that the modules define.
 
         Raises:
             InvalidDeclaration: a declaration is in no folder of its own in one of its schema, or names a table that another
                 declares.
             ComponentTreeException: a declaration is wrong; its cause has the file, the line and the field.
         """
-        tables = self._tree.get_all_components(of_type=TableComponent)
-        for table in tables:
+        for table in self._all(TableComponent):
             if table.folder.parent.parent != self._folder:
                 place = table.folder.relative_to(self._folder.parent)
                 wanted = f"{self._folder.name}/<schema>/<table>/defs.yaml"
                 raise InvalidDeclaration(f"{place}/defs.yaml: a table is declared in {wanted}; move it there.")
-        folded = Counter(_name(table).casefold() for table in tables)
-        if doubled := [_name(table) for table in tables if folded[_name(table).casefold()] > 1]:
+        folded = Counter(name.casefold() for name in self.components)
+        if doubled := [name for name in self.components if folded[name.casefold()] > 1]:
             raise InvalidDeclaration(f"{' and '.join(doubled)} are one table: names ignore case. Rename one of the folders.")
-        return dg.Definitions.merge(*(self._tree.build_defs(table.folder) for table in tables))
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            # Dagster warns of what its own loader uses, for each definition.
+            warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
+        return dg.Definitions.merge(*(tree.build_defs(tree.defs_module_path) for tree in self._trees))
+
+    @cached_property
+    def components(self) -> Mapping[str, TableComponent]:
+        """The tables that are declared in YAML, by `schema.table`."""
+        return {f"{table.folder.parent.name}.{table.folder.name}": table for table in self._all(TableComponent)}
 
     def check_inputs(self, others: Collection[dg.AssetKey]) -> None:
         """Check that every input of a query is an asset of the project, of another catalog, or named as external.
 
         Args:
-            others: Assets of the project that are not declared here.
+            others: Assets of the project that are not defined here.
 
         Raises:
-            InvalidDeclaration: one is not; the error names the file and the line of the query.
+            InvalidDeclaration: one is not; the error names the file and the line of the query. Or rows are to be reconciled
+                by a column that the input does not have.
         """
-        catalog = Settings().unity_catalog
-        known = {".".join(key.path).casefold(): ".".join(key.path[1:]) for key in (*others, *self.keys)}
-        for table in self._tree.get_all_components(of_type=SqlTable):
+        catalog = catalog_name()
+        external_assets = [asset.key for asset in self.definitions.assets or () if isinstance(asset, dg.AssetSpec)]
+        made = [*others, *external_assets, *self.keys]
+        known = {".".join(key.path).casefold(): ".".join(key.path[1:]) for key in made}
+        for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:
                 of_project = name.full_name(catalog).casefold() in known or str(name).casefold() in external
                 if not of_project and name.catalog in ("", catalog):
                     raise InvalidDeclaration(_unknown(table, name, known.values()))
+            self._check_reconciled(table)
 
     @cached_property
     def sources(self) -> Sequence[Source]:
         """Their kinds of landed files."""
-        return [component.source for component in self._tree.get_all_components(of_type=LandedFiles)]
+        return [component.source for component in self._all(LandedFiles)]
+
+    @cached_property
+    def tables(self) -> Sequence[TableDeclaration]:
+        """The tables of the declarations in YAML, with their quarantines."""
+        return [table for component in self.components.values() for table in component.written]
 
     @cached_property
     def keys(self) -> Sequence[dg.AssetKey]:
-        """Their keys."""
+        """The keys of the assets that are materialized."""
         materialized = (asset for asset in self.definitions.assets or () if isinstance(asset, dg.AssetsDefinition))
         return [key for asset in materialized for key in asset.keys]
 
     @cached_property
     def checks(self) -> Sequence[dg.AssetCheckKey]:
-        """Their checks, but for their expectations, which run with the tables."""
+        """The checks, but for expectations, which run with their tables."""
         checks = (check for check in self.definitions.asset_checks or () if isinstance(check, dg.AssetsDefinition))
         return [key for check in checks for key in check.check_keys]
 
+    @cached_property
+    def _trees(self) -> Sequence[dg.ComponentTree]:
+        """One for each folder: a tree of the whole package would import the folders that are left out."""
+        # A folder may be newer than what Python's finders remember.
+        importlib.invalidate_caches()
+        return [
+            dg.ComponentTree.from_module(importlib.import_module(f"{self._package}.{folder.name}"), self._folder.parent)
+            for folder in sorted(self._folder.iterdir())
+            if folder.is_dir() and folder.name not in self._without and _has_definitions(folder)
+        ]
 
-def _name(table: TableComponent) -> str:
-    return f"{table.folder.parent.name}.{table.folder.name}"
+    def _all(self, kind: type[C]) -> list[C]:
+        return [component for tree in self._trees for component in tree.get_all_components(of_type=kind)]
+
+    def _check_reconciled(self, table: SqlTable) -> None:
+        """Only what is declared is known here: inferred columns are those of the first file."""
+        columns = {
+            source.table_name.casefold(): source.table.column_names
+            for source in self.sources
+            if source.schema is SchemaMode.DECLARED
+        }
+        if table.reconcile and (given := columns.get(table.reconcile.input.casefold())):
+            for field in ("row_id", "key"):
+                for number, name in enumerate(getattr(table.reconcile, field)):
+                    if name not in given:
+                        with located(table.folder / "defs.yaml"):
+                            text = f"{name!r} is no column of {table.reconcile.input}, which has {', '.join(given)}."
+                            raise UnsafeDeclaration(text, "reconcile", field, number)
+
+
+def _has_definitions(folder: Path) -> bool:
+    """Whether there are declarations or modules in it; a tree of nothing is an error to Dagster."""
+    return not folder.name.startswith((".", "__")) and any(
+        any(folder.rglob(pattern)) for pattern in ("defs.yaml", "defs.yml", "*.py")
+    )
 
 
 def _unknown(table: SqlTable, name: TableName, known: Collection[str]) -> str:

@@ -4,8 +4,9 @@ from functools import partial
 
 import dagster as dg
 
-from assets.table_checks import FROM_KAFKA, all_checks, files_checks, freshness_checks
+from assets.table_checks import all_checks
 from components.checks.check_state import FULL
+from components.ledgers import ledger_checks
 from components.table_asset import asset_key
 from orchestration.project_tables import declared_tables, sources
 
@@ -15,7 +16,8 @@ ingest_job = dg.define_asset_job(
     description="Load all waiting files into bronze.",
 )
 
-_from_kafka = dg.AssetSelection.assets(*map(asset_key, FROM_KAFKA))
+# What others write to Kafka is an external asset with the kind "kafka": what depends on it is found by that, not by name.
+_from_kafka = dg.AssetSelection.kind("kafka", include_sources=True).downstream().materializable()
 
 events_job = dg.define_asset_job(
     "events", selection=_from_kafka, description="Read new events from Kafka and update the tables that depend on them."
@@ -24,9 +26,8 @@ events_job = dg.define_asset_job(
 medallion_job = dg.define_asset_job(
     "medallion",
     # Without Kafka's tables, because Kafka is optional.
-    selection=(dg.AssetSelection.groups("bronze", "silver", "gold") | dg.AssetSelection.assets(*declared_tables().keys))
-    - _from_kafka,
-    description="Update every table that depends on files, bronze to gold.",
+    selection=dg.AssetSelection.all() - _from_kafka,
+    description="Update every table that does not depend on Kafka, bronze to gold.",
 )
 
 _schedule = partial(
@@ -40,20 +41,21 @@ nightly = _schedule(
     description="After the last departures of the day; loads files that no sensor found.",
 )
 
+ledgers = ledger_checks()
+_checks = [*declared_tables().checks, *(key for check in [*all_checks, *ledgers] for key in check.check_keys)]
+_HOURLY = {"files_present", "data_is_fresh"}
+
 files_job = dg.define_asset_job(
     "files",
-    selection=dg.AssetSelection.checks(
-        *files_checks, *freshness_checks, *(key for key in declared_tables().checks if key.name == "files_present")
-    ),
+    selection=dg.AssetSelection.checks(*(key for key in _checks if key.name in _HOURLY)),
     description="Check that every data file of every table exists in storage, and that daily tables have new data.",
 )
 
 full_checks_job = dg.define_asset_job(
     "full_checks",
-    selection=dg.AssetSelection.checks(*all_checks, *declared_tables().checks)
-    - dg.AssetSelection.checks_for_assets(*map(asset_key, FROM_KAFKA)),
+    selection=dg.AssetSelection.checks(*_checks) - _from_kafka,
     tags={FULL: "full"},
-    description="Check every table from files in full: other runs compare what is new since a check last passed.",
+    description="Check every table that does not depend on Kafka in full: other runs compare what is new since they passed.",
 )
 
 weekly = _schedule(

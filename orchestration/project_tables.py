@@ -1,13 +1,15 @@
-"""The tables that are declared in YAML under `assets/`, and every kind of landed file."""
+"""What the folders of `assets/` define: the tables in YAML, the assets in Python, and every kind of landed file."""
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import assets
-from assets.bronze.landed_sources import SOURCES as SAMPLE_SOURCES
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
+
+OWN_LOCATIONS = ("cross_engine",)
+"""Folders of `assets/` that are code locations of their own."""
 
 
 def folder() -> Path:
@@ -17,10 +19,10 @@ def folder() -> Path:
 
 @cache
 def declared_tables() -> DeclaredTables:
-    """Return the tables that are declared under `assets/`."""
-    return DeclaredTables(assets)
+    """Return what the folders of `assets/` define."""
+    return DeclaredTables(assets, without=OWN_LOCATIONS)
 
 
 def sources() -> Sequence[Source]:
     """Return every kind of landed file, each with the bronze table that takes its rows."""
-    return [*SAMPLE_SOURCES, *declared_tables().sources]
+    return declared_tables().sources

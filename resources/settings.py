@@ -101,7 +101,27 @@ def _project_folder() -> Path:
     return here
 
 
-class Settings(BaseSettings):
+class _CatalogName(BaseSettings):
+    """The one setting that asset keys are made of."""
+
+    model_config = SettingsConfigDict(extra="ignore")
+
+    unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 it reads that of the current folder
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 no folder of secrets is configured
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the project's `.env`, from whichever of its folders."""
+        return init_settings, env_settings, DotEnvSettingsSource(settings_cls, env_file=_project_folder() / ".env")
+
+
+class Settings(_CatalogName):
     """Environment variables, `.env.example` lists them with their meaning. They may be in a file `.env` of the project."""
 
     # DISCOVERY_SETTLE_SECONDS is the field settle_seconds of discovery: split once.
@@ -125,7 +145,6 @@ class Settings(BaseSettings):
     unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")
     unity_client_secret: SecretStr | None = Field(default=None, description="OAuth machine-to-machine secret")
     unity_warehouse_id: str | None = Field(default=None, description="SQL warehouse of the workspace that UNITY_HOST is")
-    unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
     flink_command: str = Field(default="ratify-flink", description="Program that runs Flink's SQL client: a name or a path")
@@ -152,18 +171,6 @@ class Settings(BaseSettings):
     def _not_here(cls, home: Any) -> Any:
         # An empty variable, as of a shell's unset one, would be the current folder, and fill it with state.
         return _project_folder() / _STATE if home in ("", Path()) else home
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 it reads that of the current folder
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 no folder of secrets is configured
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the project's `.env`, from whichever of its folders."""
-        return init_settings, env_settings, DotEnvSettingsSource(settings_cls, env_file=_project_folder() / ".env")
 
     @property
     def home(self) -> Path:
@@ -284,3 +291,8 @@ class Settings(BaseSettings):
             "No Kafka: set KAFKA_BOOTSTRAP (host:port), or start the embedded stack with a broker: `ratify up --kafka` "
             f"(no running broker is recorded in {self.home})."
         )
+
+
+def catalog_name() -> str:
+    """Return the name of the project's catalog. Definitions ask hundreds of times, and `Settings` takes a millisecond."""
+    return _CatalogName().unity_catalog

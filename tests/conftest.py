@@ -54,8 +54,9 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "resources/test_kafka_client.py",
     ),
     "a Spark of their own, which takes memory beside that of the run": (
-        "orchestration/test_ui.py",
+        "sample/test_ui.py",
         "orchestration/test_cli.py",
+        "sample/test_demo_runs.py",
         "embedded/test_spark_s3.py",
         "embedded/test_embedded_stack.py",
     ),
@@ -69,7 +70,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "ingest/test_batch_loading.py",
         "ingest/test_many_writers.py",
         "ingest/test_rewrite_policies.py",
-        "sample/test_silver_flights.py",
+        "sample/test_queries.py",
     ),
     "": (
         "resources/test_table_stream.py",

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 # From top to bottom.
 ROOMS = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
-STEP = re.compile(r"`([a-z_0-9/]+\.py)(?::([A-Za-z_.]+))?`")
+STEP = re.compile(r"`([a-z_0-9/]+\.(?:py|sql|yaml))(?::([A-Za-z_.]+))?`")
 WALKS = ("The walk of one CSV row", "The walk of one Kafka event")
 
 

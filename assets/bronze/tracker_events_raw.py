@@ -3,6 +3,7 @@
 import dagster as dg
 
 from components.stream.record_table import record_table
+from components.table_policies import with_freshness
 from ingest.records.record_source import RECORD
 from resources.declarations import Engine, TableDeclaration
 
@@ -21,4 +22,4 @@ KAFKA_EVENTS = dg.AssetKey(["kafka", "tracker_events"])
 kafka_events = dg.AssetSpec(
     KAFKA_EVENTS, description="Topics with the tracker's events", group_name="kafka", kinds={"kafka"}
 )
-tracker_events_raw = record_table(TRACKER_EVENTS_RAW, [KAFKA_EVENTS])
+tracker_events_raw = next(iter(dg.map_asset_specs(with_freshness, [record_table(TRACKER_EVENTS_RAW, [KAFKA_EVENTS])])))

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
-from assets.silver.silver_flights import MERGE
+import dagster as dg
+
 from assets.silver.tracker_tables import TRACKER_EVENTS
 from components.table_asset import spark_table
+from components.table_policies import with_policies
 from resources.declarations import Column, Engine, TableDeclaration
 
 _SQL = Path(__file__).parent
+MERGE = frozenset({"MERGE"})
 
 
 def _events(*columns: str) -> tuple[str, ...]:
@@ -52,6 +55,11 @@ DEVICE_DAILY = TableDeclaration(
 )
 
 tracker_gold_assets = [
-    spark_table(HEART_RATE_MINUTE, _SQL / "heart_rate_minute.sql", {"events": TRACKER_EVENTS}),
-    spark_table(DEVICE_DAILY, _SQL / "device_daily.sql", {"events": TRACKER_EVENTS}),
+    *dg.map_asset_specs(
+        with_policies,
+        [
+            spark_table(HEART_RATE_MINUTE, _SQL / "heart_rate_minute.sql", {"events": TRACKER_EVENTS}),
+            spark_table(DEVICE_DAILY, _SQL / "device_daily.sql", {"events": TRACKER_EVENTS}),
+        ],
+    )
 ]

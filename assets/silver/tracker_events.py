@@ -17,6 +17,7 @@ from components.stream.quarantine_corrections import read_corrections, write_cor
 from components.stream.stream_ledger import STREAM_BATCHES, Account
 from components.stream.validated_stream import MAX_FILES
 from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_policies import with_policies
 from components.table_preview import preview_by_spark
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
@@ -35,7 +36,7 @@ class TrackerConfig(dg.Config):
 
 @dg.multi_asset(
     name=step_name(TRACKER_EVENTS),
-    specs=[table_spec(table, [asset_key(TRACKER_EVENTS_RAW)]) for table in (TRACKER_EVENTS, QUARANTINE)],
+    specs=[with_policies(table_spec(table, [asset_key(TRACKER_EVENTS_RAW)])) for table in (TRACKER_EVENTS, QUARANTINE)],
     check_specs=check_specs(EXPECTATIONS, asset_key(TRACKER_EVENTS)),
 )
 def tracker_events(config: TrackerConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:

@@ -15,15 +15,17 @@ from components.checks.history_findings import Claim, Finding, first_version
 from components.checks.landed_file_checks import Checked, csv_rows_in_bronze, files_accepted, files_loaded_once
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.checks.reconciliation import Reconciliation
+from components.checks.row_reconciliation import InputRows, rows_reconciled
 from components.checks.table_changes import last_new_rows, position, removed_files
 from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.table_repair import missing_files
-from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB
 from resources.errors import TableMissing
 from resources.landing.landing_zone import LandingZone
+from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 
@@ -238,6 +240,30 @@ def reconciliation_check(
         with duckdb.session() as session:
             counts = reconciliation.counts(session)
         yield check_result(key, name, found(counts))
+
+    return check
+
+
+def rows_reconciled_check(
+    declaration: TableDeclaration, quarantine: TableDeclaration | None, rows: InputRows
+) -> dg.AssetChecksDefinition:
+    """Return the check that every row of an input of a table is accounted for."""
+    key = asset_key(declaration)
+    name = "rows_reconciled"
+    places = [declaration, *([quarantine] if quarantine else [])]
+    others = [dg.AssetKey(rows.table.key_path(catalog_name())), *map(asset_key, places[1:])]
+    description = f"Each row of {rows.table} is in the table, in quarantine, or a duplicate of one in the table."
+
+    @dg.multi_asset_check(
+        name=f"{declaration.layer}_{declaration.name}_reconciled",
+        specs=[check_spec(name, asset=key, additional_deps=others, blocking=True, description=description)],
+    )
+    def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
+        with duckdb.session() as session:
+            relations = [f"{ALIAS}.{rows.table.schema}.{rows.table.table}"]
+            relations += [f"{ALIAS}.{place.layer}.{place.name}" for place in places]
+            counts = rows.counts(session, *relations)
+        yield check_result(key, name, rows_reconciled(counts))
 
     return check
 

@@ -36,29 +36,6 @@ def count_relations(session: DuckDBSession, sql: Path, **relations: str) -> dict
     return session.records(sql.read_text().format(**relations))[0]
 
 
-def rows_reconciled(counts: Mapping[str, int]) -> Finding:
-    """Check that each bronze row is in silver, in quarantine, or a duplicate of one in silver.
-
-    Args:
-        counts: `bronze`, `silver`, `quarantine`: rows, each table counted by itself; `duplicates`: bronze rows that are in
-            neither but have the key of a row in silver; `unaccounted`: other bronze rows that are in neither; `orphans`:
-            rows of silver or quarantine without a bronze row; `doubled`: rows of silver and quarantine beyond one for each
-            bronze row, and of silver beyond one for each key.
-    """
-    total = counts["silver"] + counts["quarantine"] + counts["duplicates"]
-    equation = (
-        f"bronze {counts['bronze']:,} = silver {counts['silver']:,} + quarantine {counts['quarantine']:,} + duplicates "
-        f"{counts['duplicates']:,}"
-    )
-    faults = {
-        "the sum differs": counts["bronze"] != total,
-        f"{counts['unaccounted']:,} bronze rows are in neither table": counts["unaccounted"],
-        f"{counts['orphans']:,} rows have no bronze row": counts["orphans"],
-        f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
-    }
-    return _reconciled(equation, faults, counts)
-
-
 def records_reconciled(counts: Mapping[str, int]) -> Finding:
     """Check that each record that a stream read is in silver, in quarantine, dropped, late, or a duplicate.
 
@@ -78,9 +55,10 @@ def records_reconciled(counts: Mapping[str, int]) -> Finding:
         f"{counts['orphans']:,} rows have no record in bronze": counts["orphans"],
         f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
     }
-    return _reconciled(f"{equation}; {waiting:,} of bronze are not read yet", faults, {**counts, "waiting": waiting})
+    return reconciled(f"{equation}; {waiting:,} of bronze are not read yet", faults, {**counts, "waiting": waiting})
 
 
-def _reconciled(equation: str, faults: Mapping[str, object], counts: Mapping[str, int]) -> Finding:
+def reconciled(equation: str, faults: Mapping[str, object], counts: Mapping[str, int]) -> Finding:
+    """Return the finding of a reconciliation: it passes if none of `faults`, by what they are called, is true."""
     found = "; ".join(fault for fault, is_one in faults.items() if is_one)
     return Finding(not found, f"Not reconciled: {equation}, but {found}." if found else f"{equation}.", dict(counts))

@@ -18,7 +18,6 @@ from multiprocessing import connection
 
 import psutil
 
-from assets.bronze.landed_sources import SOURCES
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ingest.ledger.ledger_queries import table_entries
@@ -80,16 +79,10 @@ class Tally:
 
 def find_source(table: str) -> Source | None:
     """Return the source that is declared for a table; None if there is none. Case means nothing in names."""
-    if source := _named(table, SOURCES):
-        # Looking for tables that are declared in YAML imports most of Dagster.
-        return source
+    # Reading declarations imports most of Dagster, and the processes that load do without.
     from orchestration.project_tables import sources
 
-    return _named(table, sources())
-
-
-def _named(table: str, sources: Sequence[Source]) -> Source | None:
-    return next((source for source in sources if source.table_name.casefold() == table.casefold()), None)
+    return next((source for source in sources() if source.table_name.casefold() == table.casefold()), None)
 
 
 def named_files(paths: Sequence[str]) -> list[LandedFile]:

@@ -31,7 +31,7 @@ class CheckedTable:
 
     def __init__(self, lake: Lakehouse, root: Path, instance: dg.DagsterInstance, **declared: Any) -> None:
         self.lake, self.instance = lake, instance
-        self.source = replace(new_source("carrier", "name"), **declared)
+        self.source = replace(new_source("code", "name"), **declared)
         self.landing = Landing(lake, root, self.source)
         self.key = asset_key(self.source.table)
         self.asset = bronze_table(self.source)
@@ -109,7 +109,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         assert (said["files loaded"], said["files refused"], said["files repeated"]) == (3, 1, 0)
         assert said["last commit"] == "version 2: WRITE by DuckDB"
         assert 0 < said["seconds"] < 120
-        preview = {row.data["carrier"] for row in said["preview"].records}
+        preview = {row.data["code"] for row in said["preview"].records}
         assert (len(said["preview"].records), preview - {"A1", "A2", "A3", "B1", "B2", "B3"}) == (5, set())
         newest = {Path(row.data["file"]).name: row.data["status"] for row in said["newest files"].records}
         assert newest == {"1.csv": "loaded", "2.csv": "loaded", "3.csv": "loaded", "4.csv": "refused"}
@@ -127,7 +127,7 @@ def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehous
         external = {"files_accepted", "committed_as_declared", "no_external_commits"}
         assert failed(table.validate()) == external | {"files_loaded_once", "csv_rows_in_bronze"}
         # Taken out again, the counts are right; the history is not.
-        lake.run(f"DELETE FROM {full_name} WHERE carrier = 'ZZ'")
+        lake.run(f"DELETE FROM {full_name} WHERE code = 'ZZ'")
         assert failed(table.validate()) == external | {"append_only_respected"}
         lake.run(f"ALTER TABLE {full_name} ADD COLUMN surprise STRING")
         assert "schema_as_declared" in failed(table.validate())
@@ -169,7 +169,7 @@ def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(l
 
 def test_a_table_that_is_not_made_yet_lacks_nothing(lake: Lakehouse) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        check = files_check(new_source("carrier", "name").table)
+        check = files_check(new_source("code", "name").table)
         done = dg.materialize(
             [check], selection=dg.AssetSelection.checks(check), instance=instance, resources={"duckdb": lake.duckdb}
         )
@@ -219,8 +219,8 @@ def failed_of(done: dg.ExecuteInProcessResult) -> set[str]:
 def test_an_overwrite_is_found_although_delta_calls_it_a_write(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         for statement in (
-            "INSERT INTO {table} REPLACE WHERE carrier = 'A' VALUES ('A', 'changed', 'f', 1, now(), 'none')",
-            "INSERT OVERWRITE {table} SELECT * FROM {table} WHERE carrier <> 'A'",
+            "INSERT INTO {table} REPLACE WHERE code = 'A' VALUES ('A', 'changed', 'f', 1, now(), 'none')",
+            "INSERT OVERWRITE {table} SELECT * FROM {table} WHERE code <> 'A'",
         ):
             root = tmp_path / statement.split()[1].lower()
             root.mkdir()
@@ -307,7 +307,7 @@ def test_a_refused_file_fails_its_check_until_it_is_corrected_or_gone(lake: Lake
 
 
 def test_loads_while_a_check_reads_are_no_fault(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    landing = Landing(lake, tmp_path, new_source("carrier", "name"))
+    landing = Landing(lake, tmp_path, new_source("code", "name"))
     landing.put("1.csv", HEADER + "A,x\n")
     landing.load()
     loading, waiting, read = list[int](), [5, 4, 3, 2], DuckDBSession.rows
@@ -339,7 +339,7 @@ def test_loads_while_a_check_reads_are_no_fault(lake: Lakehouse, tmp_path: Path,
 def test_data_is_as_old_as_the_last_new_rows_whatever_ran_since(
     lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing = Landing(lake, tmp_path, new_source("carrier", "name"))
+    landing = Landing(lake, tmp_path, new_source("code", "name"))
     log = lake.duckdb.log(lake.full(landing.source.table))
     assert last_new_rows(log, position(log).version) is None
     landing.put("1.csv", HEADER + "A,x\n")

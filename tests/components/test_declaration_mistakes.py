@@ -25,6 +25,10 @@ attributes:
 DAYS = "SELECT day, amount\nFROM bronze.orders\n"
 
 
+def reconcile(table: str, row_id: str, key: str = "[day]") -> str:
+    return f"  reconcile:\n    input: {table}\n    row_id: {row_id}\n    key: {key}\n"
+
+
 class Mistakes:
     """A package of declarations."""
 
@@ -89,6 +93,7 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  format: xml\n", "line 5, format", "Input should be 'csv', 'jsonl' or 'parquet', not 'xml'"),
         ("  csv: {separator: ;}\n", "defs.yaml:5", "separator"),
         ("  columns: [{type: string}]\n", "defs.yaml:5", "name"),
+        ("  daily: often\n", "line 5, daily", "valid boolean"),
     ],
 )
 def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, reason: str) -> None:
@@ -130,6 +135,34 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "not 'stop'",
         ),
         ("  keyes: [day]\n", DAYS, "defs.yaml:5", "keyes"),
+        ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
+        (
+            reconcile("bronze.order", "[day]"),
+            DAYS,
+            "line 6, reconcile.input",
+            "no input of the query, which reads bronze.orders",
+        ),
+        (
+            reconcile("bronze.orders", "[day, row]"),
+            DAYS,
+            "line 7, reconcile.row_id[1]",
+            "'row' is a column of row_id, but no",
+        ),
+        (reconcile("bronze.orders", "[]"), DAYS, "line 7, reconcile.row_id", "name at least one column"),
+        (reconcile("bronze.orders", "[day]", "[]"), DAYS, "line 8, reconcile.key", "name at least one column"),
+        ("  reconcile: {input: bronze.orders, row_id: [day]}\n", DAYS, "defs.yaml:5", "key"),
+        (
+            "  helpers: [amount]\n" + reconcile("bronze.orders", "[day, amount]"),
+            DAYS,
+            "line 8, reconcile.row_id[1]",
+            "'amount' is a helper, which the table does not have",
+        ),
+        (
+            "  expectations:\n    - {name: a, expect: amount > 0, action: drop}\n" + reconcile("bronze.orders", "[day]"),
+            DAYS,
+            "line 6, expectations[0].action",
+            "a drops rows, which could not be reconciled: they would be nowhere. Quarantine them.",
+        ),
     ],
 )
 def test_in_a_table_of_a_query(mistakes: Mistakes, more: str, sql: str, place: str, reason: str) -> None:
@@ -139,6 +172,20 @@ def test_in_a_table_of_a_query(mistakes: Mistakes, more: str, sql: str, place: s
     assert "gold/days/" in error
     assert place in error
     assert reason in error
+
+
+@pytest.mark.parametrize(
+    ("row_id", "key", "place"),
+    [("[day, amount]", "[dey]", "line 8, reconcile.key[0]"), ("[dey]", "[day]", "line 7, reconcile.row_id[0]")],
+)
+def test_rows_are_reconciled_by_columns_that_the_input_is_declared_to_have(
+    mistakes: Mistakes, row_id: str, key: str, place: str
+) -> None:
+    mistakes.write("bronze/orders", BRONZE + "  columns: [{name: day}, {name: amount}]\n")
+    mistakes.write("gold/days", GOLD + reconcile("bronze.orders", row_id, key), DAYS.replace("SELECT", "SELECT day AS dey,"))
+    error = mistakes.error()
+    assert f"gold/days/defs.yaml, {place}" in error
+    assert "'dey' is no column of bronze.orders, which has day, amount, _source_file" in error
 
 
 def test_between_tables(mistakes: Mistakes) -> None:

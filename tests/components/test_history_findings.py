@@ -14,7 +14,8 @@ from components.checks.history_findings import (
     rows_as_reported,
     schema_as_declared,
 )
-from components.checks.reconciliation import records_reconciled, rows_reconciled
+from components.checks.reconciliation import records_reconciled
+from components.checks.row_reconciliation import rows_reconciled
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.snapshot import LiveFile
@@ -143,9 +144,9 @@ def test_files_present() -> None:
 
 
 def test_rows_reconciled() -> None:
-    good = {"bronze": 10, "silver": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "orphans": 0, "doubled": 0}
+    good = {"input": 10, "output": 7, "quarantine": 2, "duplicates": 1, "unaccounted": 0, "orphans": 0, "doubled": 0}
     assert rows_reconciled(good).passed
-    for change in ({"silver": 6}, {"silver": 6, "unaccounted": 1}, {"orphans": 1}, {"doubled": 1}):
+    for change in ({"output": 6}, {"output": 6, "unaccounted": 1}, {"orphans": 1}, {"doubled": 1}):
         assert not rows_reconciled({**good, **change}).passed
 
 

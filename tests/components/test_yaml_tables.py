@@ -220,6 +220,42 @@ def test_nothing_is_written_that_is_not_as_declared(shop: Shop) -> None:
             shop.lake.catalog.table(f"ratify.{shop.project.schema('silver')}.{table}")
 
 
+PYTHON = """import dagster as dg
+
+
+@dg.asset
+def largest_order() -> None: ...
+
+
+@dg.asset_check(asset=largest_order)
+def is_large() -> bool:
+    return True
+"""
+
+
+def test_an_asset_in_python_needs_no_registration(project: Project) -> None:
+    """Beside the folders of declared tables, in one of them, or in a schema of its own; a folder that is left out is not
+    even imported."""
+    project.shop()
+    gold = project.write("gold", "orders", GOLD, GOLD_SQL)
+    (gold.parent / "largest.py").write_text(PYTHON)
+    (gold.parent / "customers").mkdir()
+    (gold.parent / "customers" / "largest.py").write_text(PYTHON.replace("largest_order", "largest_customer"))
+    (project.root / "extra").mkdir()
+    (project.root / "extra" / "further.py").write_text(PYTHON.replace("largest_order", "further"))
+    (project.root / "other").mkdir()
+    (project.root / "other" / "broken.py").write_text("raise ValueError")
+    (project.root / "empty").mkdir()
+    package = importlib.import_module(project.root.name)
+    tables = DeclaredTables(package, without=("other",))
+    assert {"/".join(key.path) for key in tables.keys} >= {"largest_order", "largest_customer", "further"}
+    assert len(tables.keys) == 7
+    checked = {"/".join(key.asset_key.path) for key in tables.checks if key.name == "is_large"}
+    assert checked == {"largest_order", "largest_customer", "further"}
+    with pytest.raises(ValueError, match=r"^$"):
+        assert DeclaredTables(package).keys
+
+
 @pytest.mark.server
 def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None:
     """`dg scaffold defs` in a project of its own; `dg check yaml` names the line and the field of a mistake."""

@@ -29,6 +29,8 @@ ADDING = Source("*", (), _table(*DATA, *LOAD_COLUMNS, RESCUED), schema=SchemaMod
 RENAMING = with_(RESCUING, rename={"order id": "id", "顧客": "name", "Amount (EUR)": "amount"})
 """Takes fields with other names than the columns."""
 REQUIRING = with_(FAILING, table=_table(Column("id", "bigint", nullable=False), *DATA[1:], *LOAD_COLUMNS))
+STRICT = Source("*", ("code", "name"), _table(Column("code", "string"), Column("name", "string"), *LOAD_COLUMNS))
+"""Refuses a CSV file with another header; its columns are text."""
 NESTED = Source(
     "*",
     (),

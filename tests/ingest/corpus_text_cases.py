@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import zstandard
 
-from assets.bronze.landed_sources import AIRLINES
 from ingest.file_source import CsvDialect
 from tests.ingest.corpus_case import (
     ADDING,
@@ -19,6 +18,7 @@ from tests.ingest.corpus_case import (
     REQUIRING,
     RESCUING,
     SEMICOLONS,
+    STRICT,
     TYPES,
     UNICODE,
     A,
@@ -249,31 +249,29 @@ CSV_CASES = (
         ),
         NESTED,
     ),
-    Case("strict csv", "a.csv", b"carrier,name\nAA,American\n", IngestedFile((("AA", "American"),)), AIRLINES),
+    Case("strict csv", "a.csv", b"code,name\nAA,American\n", IngestedFile((("AA", "American"),)), STRICT),
     Case(
         "strict csv is text",
         "a.csv",
-        b'carrier,name\r\nnot-a-number,1e400\r\nAA,"a, ""b"""\r\n 007 ,\r\n',
+        b'code,name\r\nnot-a-number,1e400\r\nAA,"a, ""b"""\r\n 007 ,\r\n',
         IngestedFile((("not-a-number", "1e400"), ("AA", 'a, "b"'), (" 007 ", None))),
-        AIRLINES,
+        STRICT,
     ),
-    Case(
-        "strict csv of other columns", "a.csv", b"foo,bar\n1,2\n", RefusedFile("not expected: foo, bar; declare"), AIRLINES
-    ),
+    Case("strict csv of other columns", "a.csv", b"foo,bar\n1,2\n", RefusedFile("not expected: foo, bar; declare"), STRICT),
     Case(
         "strict csv with a new column",
         "a.csv",
-        b"carrier,name,x\nAA,American,1\n",
+        b"code,name,x\nAA,American,1\n",
         RefusedFile("not expected: x; declare"),
-        AIRLINES,
+        STRICT,
     ),
-    Case("strict csv that lacks a column", "a.csv", b"carrier\nAA\n", RefusedFile("lacks columns: name; land"), AIRLINES),
+    Case("strict csv that lacks a column", "a.csv", b"code\nAA\n", RefusedFile("lacks columns: name; land"), STRICT),
     Case(
         "strict csv in another order",
         "a.csv",
-        b"name,carrier\nAmerican,AA\n",
-        RefusedFile("another order: expected carrier,name"),
-        AIRLINES,
+        b"name,code\nAmerican,AA\n",
+        RefusedFile("another order: expected code,name"),
+        STRICT,
     ),
 )
 

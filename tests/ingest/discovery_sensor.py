@@ -13,7 +13,7 @@ from resources.landing.landing_zone import LandingZone
 from resources.settings import Discovery
 from tests.ingest.test_notifications import s3_event
 
-PATTERNS = {"flights_raw": "trips/**/*.csv", "airlines": "reference/airlines*.csv"}
+PATTERNS = {"orders": "trips/**/*.csv", "products": "reference/products*.csv"}
 LIMITS = Limits(files=100, size=1 << 30, requests=1000, open=10_000)
 
 

@@ -17,7 +17,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.landing.landing_zone import LandedFile, LandingZone
 from tests.resources.lakehouse import Lakehouse
 
-HEADER = "carrier,name\n"
+HEADER = "code,name\n"
 
 
 def new_source(*header: str) -> Source:
@@ -73,7 +73,7 @@ class Landing:
 
 @pytest.fixture
 def landing(lake: Lakehouse, tmp_path: Path) -> Landing:
-    return Landing(lake, tmp_path, new_source("carrier", "name"))
+    return Landing(lake, tmp_path, new_source("code", "name"))
 
 
 @pytest.mark.stack
@@ -159,7 +159,7 @@ def test_a_crash_between_the_rows_and_the_ledger(landing: Landing, monkeypatch: 
 def test_rows_that_were_taken_away_are_found_by_both_counts(landing: Landing) -> None:
     landing.put("1.csv", HEADER + "AA,American\nUA,United\n")
     landing.load()
-    landing.lake.run(f"DELETE FROM {landing.lake.full(landing.source.table)} WHERE carrier = 'UA'")
+    landing.lake.run(f"DELETE FROM {landing.lake.full(landing.source.table)} WHERE code = 'UA'")
     lost = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
     assert (lost.passed, lost.numbers["lost"], lost.numbers["doubled"]) == (False, 1, 0)
     assert not csv_rows_in_bronze(landing.zone, landing.lake.duckdb, landing.source).passed

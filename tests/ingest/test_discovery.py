@@ -21,15 +21,15 @@ pytestmark = pytest.mark.stack
 
 def test_listing_finds_files_of_every_source_once(sensor: Sensor) -> None:
     sensor.land(
-        "trips/1.csv", "trips/deep/2.csv", "reference/airlines.csv", "reference/unknown.csv", "other/3.csv", "trips/.4.csv"
+        "trips/1.csv", "trips/deep/2.csv", "reference/products.csv", "reference/unknown.csv", "other/3.csv", "trips/.4.csv"
     )
-    assert sensor.tick() == ["reference/airlines.csv", "trips/1.csv", "trips/deep/2.csv"]
+    assert sensor.tick() == ["reference/products.csv", "trips/1.csv", "trips/deep/2.csv"]
     assert sensor.tick() == []
 
 
 @pytest.mark.parametrize("mode", ["listing", "notification"])
 def test_prefix_and_glob_hold_in_both_modes(sensor: Sensor, mode: str) -> None:
-    paths = ["trips/2013-01-01.csv", "trips/2013-02-01.csv", "trips/2014-01-01.csv", "reference/airlines.csv"]
+    paths = ["trips/2013-01-01.csv", "trips/2013-02-01.csv", "trips/2014-01-01.csv", "reference/products.csv"]
     sensor.set(mode=mode, prefix="trips/2013", glob="**/*-01-*.csv", relist_seconds=1e9)
     sensor.land("trips/2013-01-00.csv")
     assert sensor.tick() == ["trips/2013-01-00.csv"]
@@ -61,7 +61,7 @@ def test_only_folders_that_can_hold_matches_are_listed(prefix: str, folders: lis
 
 def test_a_listing_goes_on_where_its_time_was_over(sensor: Sensor) -> None:
     paths = [f"trips/{number:05}.csv" for number in range(3500)]
-    sensor.land(*paths, "reference/airlines.csv")
+    sensor.land(*paths, "reference/products.csv")
     found = [len(sensor.tick(seconds=0)) for _ in range(6)]
     # A page of each folder a tick; then a new listing begins, which finds nothing.
     assert found == [1, 1000, 1000, 1000, 500, 0]
@@ -124,16 +124,16 @@ def test_only_files_from_now_on(sensor: Sensor, index_lost: bool) -> None:
 
 
 def test_a_wider_area_brings_no_old_files_where_only_new_ones_are_wanted(sensor: Sensor) -> None:
-    sensor.land("trips/1.csv", "reference/airlines.csv")
-    for path in ("trips/1.csv", "reference/airlines.csv"):
+    sensor.land("trips/1.csv", "reference/products.csv")
+    for path in ("trips/1.csv", "reference/products.csv"):
         os.utime(sensor.home / "zone" / path, (1, 1))
     sensor.set(include_existing=False, prefix="trips/")
     sensor.started_at = time.time() - 5
     assert sensor.tick() == []
     sensor.set(prefix="")
     assert sensor.tick() == []
-    sensor.land("reference/airlines-2.csv")
-    assert sensor.tick() == ["reference/airlines-2.csv"]
+    sensor.land("reference/products-2.csv")
+    assert sensor.tick() == ["reference/products-2.csv"]
 
 
 def test_a_zone_that_vanishes_is_not_an_empty_one(sensor: Sensor) -> None:

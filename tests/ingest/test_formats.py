@@ -16,13 +16,12 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.bronze.landed_sources import AIRLINES
 from ingest.file_source import LOAD_COLUMNS, RESCUED, Source
 from ingest.formats import isolated_parsing, unpacked_file
 from ingest.formats.isolated_parsing import ParserEnded
 from ingest.formats.parse_file import ColumnsToAdd
 from resources.errors import BadFile
-from tests.ingest.corpus_case import ADDING, BOTH, PARQUET, RESCUING, AddsColumns, Case, IngestedFile, RefusedFile
+from tests.ingest.corpus_case import ADDING, BOTH, PARQUET, RESCUING, STRICT, AddsColumns, Case, IngestedFile, RefusedFile
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import ParsedCounts, parsed
 
@@ -140,12 +139,12 @@ def test_csv_says_what_pythons_csv_wrote(
 ) -> None:
     into = io.StringIO(newline="")
     writer = csv.writer(into, quoting=csv.QUOTE_ALL, lineterminator=end)
-    writer.writerows([("carrier", "name"), *rows])
-    case = Case("", "a.csv", pack(into.getvalue().encode()), IngestedFile(()), AIRLINES)
+    writer.writerows([("code", "name"), *rows])
+    case = Case("", "a.csv", pack(into.getvalue().encode()), IngestedFile(()), STRICT)
     with tempfile.TemporaryDirectory() as folder:
         assert landed(con, case, Path(folder)).rows == len(rows)
-        found = [(row["carrier"], row["name"]) for row in written(con, AIRLINES, Path(folder))]
-    assert found == [(carrier or None, name or None) for carrier, name in rows]
+        found = [(row["code"], row["name"]) for row in written(con, STRICT, Path(folder))]
+    assert found == [(code or None, name or None) for code, name in rows]
 
 
 JSON = st.recursive(
@@ -195,43 +194,43 @@ def json_equal(found: Any, text: str) -> bool:
 def test_a_file_that_many_threads_read_keeps_its_order(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     con.execute("SET threads = 4")
     rows = 1_500_000
-    (tmp_path / "local").write_text("carrier,name\n" + "".join(f"{n},n {n}\n" for n in range(1, rows + 1)))
+    (tmp_path / "local").write_text("code,name\n" + "".join(f"{n},n {n}\n" for n in range(1, rows + 1)))
     assert (tmp_path / "local").stat().st_size > 2 * (8 << 20)
-    columns = AIRLINES.table.columns
-    assert parsed(con, AIRLINES, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == ParsedCounts(rows, 0)
+    columns = STRICT.table.columns
+    assert parsed(con, STRICT, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == ParsedCounts(rows, 0)
     found = con.execute(
-        f"SELECT count(*) FILTER (carrier::BIGINT = _source_row), count(*) FILTER (_source_row = file_row_number + 1) "
+        f"SELECT count(*) FILTER (code::BIGINT = _source_row), count(*) FILTER (_source_row = file_row_number + 1) "
         f"FROM read_parquet('{tmp_path}/out.parquet', file_row_number = true)"
     ).fetchone()
     assert found == (rows, rows)
 
 
 def test_a_hundred_megabytes_on_one_line_are_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    for head, line in ((b"", 1), (b"carrier,name\n", 2)):
+    for head, line in ((b"", 1), (b"code,name\n", 2)):
         with (tmp_path / "f").open("wb") as file:
             file.write(head)
             for _ in range(100):
                 file.write(b"x" * 1_000_000)
             file.write(b"\n")
         with pytest.raises(BadFile, match=f"line {line}: a line is longer than"):
-            parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet")
+            parsed(con, STRICT, STRICT.table.columns, "f.csv", tmp_path / "f", tmp_path / "out.parquet")
 
 
 def test_lines_within_the_limit_are_read_wherever_they_lie(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """The quick look at each chunk must not refuse a file whose lines are long, but not too long."""
     lines = [unpacked_file.LINE_LIMIT - 1, 10, unpacked_file.LINE_LIMIT // 2 + 7, unpacked_file.LINE_LIMIT - 1]
-    (tmp_path / "f").write_bytes(b"carrier,name\n" + b"".join(b"a," + b"x" * (size - 2) + b"\n" for size in lines))
+    (tmp_path / "f").write_bytes(b"code,name\n" + b"".join(b"a," + b"x" * (size - 2) + b"\n" for size in lines))
     out = tmp_path / "out.parquet"
-    assert parsed(con, AIRLINES, AIRLINES.table.columns, "f.csv", tmp_path / "f", out) == ParsedCounts(len(lines), 0)
+    assert parsed(con, STRICT, STRICT.table.columns, "f.csv", tmp_path / "f", out) == ParsedCounts(len(lines), 0)
 
 
 def test_what_is_unpacked_is_bounded(
     con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unpacked_file, "_UNPACKED_LIMIT", 1 << 20)
-    content = b"carrier,name\n" + b"A,b\n" * (1 << 19)
+    content = b"code,name\n" + b"A,b\n" * (1 << 19)
     for pack in (gzip.compress, zstandard.compress):
-        case = Case("", "a.csv", pack(content), RefusedFile(""), AIRLINES)
+        case = Case("", "a.csv", pack(content), RefusedFile(""), STRICT)
         with pytest.raises(BadFile, match="unpacked, the file has more than 1,048,576 bytes; land it in parts"):
             landed(con, case, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]

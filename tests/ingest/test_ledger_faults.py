@@ -46,7 +46,7 @@ class Inbox:
     def __init__(self, server: CatalogProcess, root: Path, policy: Rewrite) -> None:
         self.server, self.root = server, root
         self.zone = LandingZone(url=str(root))
-        self.source = replace(new_source("carrier", "name"), on_rewrite=policy)
+        self.source = replace(new_source("code", "name"), on_rewrite=policy)
         self.folder = self.source.pattern.partition("/")[0]
         (root / self.folder).mkdir()
         with server.client() as client:
@@ -56,9 +56,9 @@ class Inbox:
         """That of a new process."""
         return DuckDB(catalog=UnityCatalog(host=self.server.url, token=self.server.token), threads=1)
 
-    def put(self, name: str, *carriers: str, stamp: int = 0) -> None:
+    def put(self, name: str, *codes: str, stamp: int = 0) -> None:
         path = self.root / self.folder / name
-        path.write_text("carrier,name\n" + "".join(f"{carrier},x\n" for carrier in carriers))
+        path.write_text("code,name\n" + "".join(f"{code},x\n" for code in codes))
         if stamp:
             os.utime(path, (stamp, stamp))
 
@@ -73,9 +73,9 @@ class Inbox:
         return sorted(Path(file.path).name for file in waiting(self.engine(), self.zone, self.source))
 
     def rows(self) -> list[tuple[str, str]]:
-        """Carrier and file of each row."""
+        """Code and file of each row."""
         with self.engine().session() as session:
-            query = f"SELECT carrier, parse_filename(_source_file) FROM uc.{self.source.table_name} ORDER BY ALL"
+            query = f"SELECT code, parse_filename(_source_file) FROM uc.{self.source.table_name} ORDER BY ALL"
             return session.rows(query)
 
     def held(self) -> HeldContents:
@@ -101,11 +101,11 @@ def test_a_producer_overwrites_one_name_daily_and_keeps_a_copy(inbox: Inbox) -> 
         inbox.put("current.csv", f"day {day}", stamp=day)
         inbox.put(f"report-{day}.csv", f"day {day}", stamp=day)
         inbox.load()
-    assert [carrier for carrier, _ in inbox.rows()] == ["day 1", "day 2", "day 3"]
+    assert [code for code, _ in inbox.rows()] == ["day 1", "day 2", "day 3"]
 
 
 def test_a_file_that_was_loaded_into_the_wrong_table_first(inbox: Inbox, tmp_path: Path) -> None:
-    other = replace(inbox.source, table=new_source("carrier", "name").table, csv=CsvDialect(delimiter=";"))
+    other = replace(inbox.source, table=new_source("code", "name").table, csv=CsvDialect(delimiter=";"))
     with inbox.server.client() as client:
         create_declared(client, other.table)
     inbox.put("1.csv", "AA")
@@ -126,7 +126,7 @@ def test_the_same_bytes_after_the_logs_retention(inbox: Inbox, monkeypatch: pyte
     inbox.put("1.csv", "BB", stamp=3)
     inbox.load()
     wanted = {Rewrite.REFUSE: ["AA"], Rewrite.APPEND: ["AA", "BB"], Rewrite.REPLACE: ["BB"]}
-    assert [carrier for carrier, _ in inbox.rows()] == wanted[inbox.source.on_rewrite]
+    assert [code for code, _ in inbox.rows()] == wanted[inbox.source.on_rewrite]
 
 
 @pytest.mark.parametrize("inbox", [Rewrite.REPLACE], indirect=True)

@@ -56,7 +56,7 @@ DAYS_31 = 31 * 86_400
 
 def text_of(content: str) -> str:
     delimiter, rows = CONTENTS[content]
-    lines = [delimiter.join(("carrier", "name")), *(delimiter.join((content, str(n))) for n in range(rows))]
+    lines = [delimiter.join(("code", "name")), *(delimiter.join((content, str(n))) for n in range(rows))]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -78,7 +78,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.shift, self.machine = 0, "machine"
         self.landed: dict[str, LandedVersion] = {}
         self.clean = [True, True]
-        base = new_source("carrier", "name")
+        base = new_source("code", "name")
         (self.root / base.table.name).mkdir()
         self.folder = base.table.name
         self.sources: list[Source] = []
@@ -263,7 +263,7 @@ class LedgerMachine(RuleBasedStateMachine):
             names = live_files(session.log(source.table))
         if not names:
             return {}
-        query = "SELECT _source_file, carrier, count(*), count(DISTINCT name) FROM read_parquet(?) GROUP BY ALL"
+        query = "SELECT _source_file, code, count(*), count(DISTINCT name) FROM read_parquet(?) GROUP BY ALL"
         rows = duckdb.execute(query, [names]).fetchall()
         assert all(count == distinct for *_, count, distinct in rows), rows
         return {f"{path}\n{content}": count for path, content, count, _ in rows}

@@ -15,7 +15,7 @@ from resources.landing.landing_zone import LandingZone
 from resources.settings import Discovery
 from tests.ingest.test_batch_loading import new_source
 
-SOURCE = new_source("carrier", "name")
+SOURCE = new_source("code", "name")
 FATES = {"loaded": Status.LOADED, "again": Status.REPEATED, "bad": Status.REFUSED}
 
 

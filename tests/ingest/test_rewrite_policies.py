@@ -25,10 +25,10 @@ pytestmark = pytest.mark.stack
 
 
 def landing_of(lake: Lakehouse, root: Path, **declared: Any) -> Landing:
-    return Landing(lake, root, replace(new_source("carrier", "name"), **declared))
+    return Landing(lake, root, replace(new_source("code", "name"), **declared))
 
 
-def carriers(landing: Landing) -> list[str]:
+def codes(landing: Landing) -> list[str]:
     return [row[0] for row in landing.bronze()]
 
 
@@ -45,7 +45,7 @@ def test_new_content_is_appended(lake: Lakehouse, tmp_path: Path) -> None:
     landing.put("1.csv", HEADER + "CC,second\n")
     for expected in ((Status.LOADED, 1, ""), (Status.REPEATED, 0, "its bytes were loaded before")):
         assert landing.fates(landing.load()) == {"1.csv": expected}
-    assert sorted(carriers(landing)) == ["AA", "BB", "CC"]
+    assert sorted(codes(landing)) == ["AA", "BB", "CC"]
     validated(landing)
 
 
@@ -58,7 +58,7 @@ def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path)
     second = landing.load("1.csv")
     assert [(file.status, file.rows, file.replaced, file.version) for file in second.files] == [(Status.LOADED, 1, 2, 2)]
     assert second.added == -1
-    assert carriers(landing) == ["CC", "DD"]
+    assert codes(landing) == ["CC", "DD"]
     assert landing.ledger() == [
         ("1.csv", "loaded", 1),
         ("1.csv", "loaded", 2),
@@ -71,7 +71,7 @@ def test_new_content_takes_the_place_of_the_old(lake: Lakehouse, tmp_path: Path)
     assert landing.fates(landing.load("1.csv")) == {"1.csv": (Status.REPEATED, 0, "its bytes were loaded before")}
     landing.put("1.csv", HEADER + "AA,first\nBB,first\n")
     assert landing.load("1.csv").added == 1
-    assert carriers(landing) == ["AA", "BB", "DD"]
+    assert codes(landing) == ["AA", "BB", "DD"]
     validated(landing)
 
 
@@ -88,10 +88,10 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
     assert repaired is not None
     with lake.duckdb.session() as session:
         FileLedger(session, log, landing.source.table_name).record([])
-    assert carriers(landing) == ["AA"]
+    assert codes(landing) == ["AA"]
     assert [file.path for file in landing.waiting()] == [f"{landing.folder}/2.csv"]
     assert landing.fates(landing.load("2.csv")) == {"2.csv": (Status.LOADED, 1, "")}
-    assert carriers(landing) == ["AA", "BB"]
+    assert codes(landing) == ["AA", "BB"]
     assert [line for line in landing.ledger() if line[0] == "2.csv"] == [
         ("2.csv", "loaded", 1),
         ("2.csv", "loaded", 1),
@@ -104,7 +104,7 @@ def test_what_a_repair_took_out_is_loaded_again(lake: Lakehouse, tmp_path: Path)
 def test_a_file_is_known_when_the_log_has_forgotten_it(
     lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = new_source("carrier", "name").table
+    table = new_source("code", "name").table
     landing = landing_of(lake, tmp_path, table=replace(table, properties={RETENTION: "interval 1 second"}))
     landing.put("1.csv", HEADER + "AA,first\n")
     landing.load()
@@ -119,7 +119,7 @@ def test_a_file_is_known_when_the_log_has_forgotten_it(
         assert not session.loaded(landing.source.table, [f"path:{first.path}"]), "the log still knows it"
     outcome = load_batch(lake.another_duckdb(), landing.zone, landing.source, [first])
     assert landing.fates(outcome) == {"1.csv": (Status.REPEATED, 0, "its bytes were loaded before")}
-    assert carriers(landing) == ["AA", "BB"]
+    assert codes(landing) == ["AA", "BB"]
 
 
 def evolving(new_columns: NewColumns) -> Source:

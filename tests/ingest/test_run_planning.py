@@ -10,19 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.landed_files import bronze_table
 from ingest.discovery.file_index import LAST, FileIndex, LoadRequest, Look
 from ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, RunOutcome, plan
+from ingest.file_source import APPEND, LOAD_COLUMNS, Source
 from orchestration.definitions import defs
+from orchestration.project_resources import EXECUTOR, RESOURCES
 from orchestration.sensors import landed_files_sensor as landed_files_sensor_module
 from orchestration.sensors.landed_files_sensor import ATTEMPT_TAG, LOST_AFTER_SECONDS, REQUEST_TAG, landed_files_sensor
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.file_listing import Listed
 from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
 
-SOURCE = "flights_raw"
+SOURCE = "orders"
+SOURCES = [
+    Source(pattern, (), TableDeclaration("bronze", name, LOAD_COLUMNS, "of a test", Engine.DUCKDB, APPEND))
+    for name, pattern in (("orders", "trips/*.csv"), ("products", "reference/products*.csv"))
+]
+"""Those of the sensor."""
 
 
 class Ticks:
@@ -145,6 +154,7 @@ def test_each_version_of_each_file_is_asked_for(
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DISCOVERY_MODE", raising=False)
+    monkeypatch.setattr(landed_files_sensor_module, "_SOURCES", {source.table_name: source for source in SOURCES})
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
@@ -188,15 +198,17 @@ def test_a_zone_that_is_missing_from_the_start_makes_one_index(tmp_path: Path, i
 
 
 def test_a_tick_asks_for_runs_that_the_job_understands(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    land(tmp_path / "zone", "trips/2013-01-01.csv", "reference/airlines.csv")
+    land(tmp_path / "zone", "trips/2013-01-01.csv", "reference/products.csv")
     tick = evaluate(instance, tmp_path / "zone")
     (request,) = tick.run_requests or []
     assert request.asset_selection == [
-        dg.AssetKey(["ratify", "bronze", "flights_raw"]),
-        dg.AssetKey(["ratify", "bronze", "airlines"]),
+        dg.AssetKey(["ratify", "bronze", "orders"]),
+        dg.AssetKey(["ratify", "bronze", "products"]),
     ]
-    assert dg.validate_run_config(defs.resolve_job_def("ingest"), request.run_config)
-    assert request.run_config["ops"]["bronze__flights_raw"]["config"]["files"] == ["trips/2013-01-01.csv"]
+    assets, ingest = [bronze_table(source) for source in SOURCES], dg.define_asset_job("ingest")
+    project = dg.Definitions(assets=assets, jobs=[ingest], resources=RESOURCES, executor=EXECUTOR)
+    assert dg.validate_run_config(project.resolve_job_def("ingest"), request.run_config)
+    assert request.run_config["ops"]["bronze__orders"]["config"]["files"] == ["trips/2013-01-01.csv"]
 
 
 def test_the_cursor_stays_small(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -259,7 +271,7 @@ def test_a_new_index_asks_only_for_files_that_wait(
 ) -> None:
     """As after `ratify demo`, whose sensor has an index of its own."""
     (tmp_path / "zone").mkdir()
-    landing = Landing(lake, tmp_path / "zone", source := new_source("carrier", "name"))
+    landing = Landing(lake, tmp_path / "zone", source := new_source("code", "name"))
     monkeypatch.setattr(landed_files_sensor_module, "_SOURCES", {source.table_name: source})
     for name in ("loaded.csv", "refused.csv"):
         landing.put(name, HEADER + name)

@@ -4,28 +4,32 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from assets.bronze.landed_sources import AIRLINES
 from ingest.ledger.file_ledger import LANDED_FILES
+from orchestration import project_tables
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from tests.embedded.catalog.harness import CatalogProcess
+from tests.orchestration.products_project import PRODUCTS, write_project
 from tests.orchestration.ratify_command import invoke
 from tests.resources.declared_tables import create_declared
 
 
 @dataclass(frozen=True)
 class LoadTarget:
-    """A running server with the empty tables `bronze.airlines` and `ops.landed_files`."""
+    """A running server with the empty tables `bronze.products` and `ops.landed_files`."""
 
     server: CatalogProcess
+    project: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"UNITY_HOST": self.server.url, "UNITY_TOKEN": self.server.token}
+        """Of a process whose project declares `bronze.products`, and nothing else."""
+        return {"UNITY_HOST": self.server.url, "UNITY_TOKEN": self.server.token, "PYTHONPATH": str(self.project)}
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         catalog = UnityCatalog(host=self.server.url, token=self.server.token)
@@ -33,8 +37,8 @@ class LoadTarget:
             return session.rows(sql)
 
     def names(self) -> dict[str, int]:
-        """How often each name is in bronze.airlines."""
-        return dict(self.rows("SELECT name, count(*) FROM uc.bronze.airlines GROUP BY name ORDER BY name"))
+        """How often each name is in bronze.products."""
+        return dict(self.rows("SELECT name, count(*) FROM uc.bronze.products GROUP BY name ORDER BY name"))
 
     def ledger(self) -> dict[str, tuple[str, int]]:
         """Status and rows by file name; a file that is entered twice is an error."""
@@ -44,13 +48,24 @@ class LoadTarget:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[LoadTarget]:
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadTarget]:
+    write_project(project := tmp_path / "project")
+    # The same in this process.
+    monkeypatch.setattr(project_tables, "declared_tables", lambda: SimpleNamespace(sources=[PRODUCTS]))
     server = CatalogProcess.start(tmp_path)
     with server.client() as admin:
-        create_declared(admin, AIRLINES.table, LANDED_FILES)
-    yield LoadTarget(server)
+        create_declared(admin, PRODUCTS.table, LANDED_FILES)
+    yield LoadTarget(server, project)
     if server.process.poll() is None:
         server.stop()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
+    """A Unity Catalog server of another owner: of which only the URL and the token are known."""
+    server = CatalogProcess.start(tmp_path, catalog="main")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -6,11 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.bronze.landed_sources import SOURCES
-from assets.silver.silver_flights import FLIGHTS
-from components.table_asset import asset_key
 from components.table_policies import downstream_of_checked
-from orchestration.definitions import defs
 
 
 class World:
@@ -113,24 +109,3 @@ def test_a_table_that_is_missing_though_its_inputs_are_there_is_asked_for_once(w
     world.make("down", "further")
     world.cursor = None
     assert world.tick() == set()
-
-
-def test_every_check_of_a_table_is_asked_for_with_it() -> None:
-    """Also where the table brings some of its own: Dagster runs no others then, and what they block would wait for ever."""
-    checks = defs.resolve_asset_graph().get_check_keys_for_assets
-    with dg.DagsterInstance.ephemeral() as instance:
-        before = dg.evaluate_automation_conditions(defs=defs, instance=instance)
-        for source in SOURCES:
-            key = asset_key(source.table)
-            instance.report_runless_asset_event(dg.AssetMaterialization(key))
-            for check in checks({key}):
-                passed = dg.AssetCheckEvaluation(asset_key=key, check_name=check.name, passed=True, metadata={})
-                instance.report_runless_asset_event(passed)
-        asked = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=before.cursor)
-    wanted = {result.key for result in asked.results if not result.true_subset.is_empty}
-    own = {spec.name for spec in defs.get_assets_def(asset_key(FLIGHTS)).check_specs}
-    others = {check for check in checks({asset_key(FLIGHTS)}) if check.name not in own}
-    assert asset_key(FLIGHTS) in wanted
-    assert own
-    assert len(others) == 7
-    assert others <= wanted

@@ -17,7 +17,7 @@ from tests.orchestration.ratify_command import RATIFY, environment, invoke, rati
 
 pytestmark = pytest.mark.stack
 
-HEADER = "carrier,name\n"
+HEADER = "code,name\n"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def put(folder: Path, *names: str) -> list[str]:
 
 
 def command(*paths: object, writers: int = 2) -> list[str]:
-    return ["ingest", *map(str, paths), "--table", "bronze.airlines", "--writers", str(writers), "--json"]
+    return ["ingest", *map(str, paths), "--table", "bronze.products", "--writers", str(writers), "--json"]
 
 
 def ingested(target: LoadTarget, home: Path, *paths: object) -> tuple[int, dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_files_are_loaded_once_and_skipped_after_that(target: LoadTarget, files:
     assert numbers(report) == {"files": 9, "loaded": 8, "rows": 8, "skipped": 1, "files refused": 0, "not begun": 0}
     assert target.names() == dict.fromkeys(names, 1)
     assert len(target.ledger()) == 9
-    paths = target.rows("SELECT DISTINCT _source_file[:7] FROM uc.bronze.airlines")
+    paths = target.rows("SELECT DISTINCT _source_file[:7] FROM uc.bronze.products")
     assert paths == [("file://",)]
 
     put(files, "n08")
@@ -84,15 +84,15 @@ def test_a_file_that_is_refused_is_reported_each_time(target: LoadTarget, files:
 def test_the_landing_zone_s_files_keep_their_names(target: LoadTarget, tmp_path: Path) -> None:
     folder = tmp_path / "landing" / "reference"
     folder.mkdir(parents=True)
-    put(folder, "airlines")
+    put(folder, "products")
     assert ingested(target, tmp_path, folder)[0] == 0
-    assert target.rows("SELECT _source_file FROM uc.bronze.airlines") == [("reference/airlines.csv",)]
+    assert target.rows("SELECT _source_file FROM uc.bronze.products") == [("reference/products.csv",)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing.csv", "--table", "bronze.airlines"), "check the name"),
+        (("nothing.csv", "--table", "bronze.products"), "check the name"),
         (("nothing.csv", "--table", "bronze.other"), "check the name"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_terminal_gets_a_bar_and_a_table(target: LoadTarget, files: Path, tmp_
     assert process.wait(10) == 0, shown
     assert "━" in shown.decode()
     assert b"2/2" in shown
-    assert b"Ingested into bronze.airlines" in shown
+    assert b"Ingested into bronze.products" in shown
 
 
 class Started:

@@ -94,8 +94,8 @@ def test_a_command_without_a_stack_ends_before_it_imports_an_engine(tmp_path: Pa
     # By what they import: each line counts only what those before it did not.
     lines = [
         ["sql", "SELECT 1"],
-        ["history", "bronze.airlines"],
-        ["ingest", "a.csv", "--table", "bronze.airlines"],
+        ["history", "bronze.products"],
+        ["ingest", "a.csv", "--table", "bronze.products"],
         ["grants", "ratify"],
         ["sql", "SELECT 1", "--engine", "duckdb"],
     ]

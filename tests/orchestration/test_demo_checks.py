@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from orchestration.cli.flights_demo import Demo, show_checks
+from orchestration.cli.demo_session import Demo, show_checks
 
 
 def evaluation(name: str, *, passed: bool) -> dg.AssetCheckEvaluation:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "deploy" / "lambda"
-HEADER = "carrier,name\n"
+HEADER = "code,name\n"
 MEMORY_MIB = 512
 
 # Runs the handler on the events in argv, one after the other in one process, as a warm function does.
@@ -58,14 +58,6 @@ RUNTIME = textwrap.dedent(
     print(json.dumps({"peak MiB": peak}))
     """
 )
-
-# A source that takes files of every format, as a lakehouse may declare; those that ship are CSV.
-ALL_FORMATS = """
-import dataclasses
-import assets.bronze.landed_sources as landed_sources
-
-landed_sources.SOURCES = (dataclasses.replace(landed_sources.AIRLINES, pattern="reference/airlines*"),)
-"""
 
 # In $1, the image's folder of extensions, which the test has in /tmp. As in Lambda, there is no shared memory either.
 LAMBDA_MOUNTS = """
@@ -143,13 +135,13 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoS3]:
 
 
 def put(s3: MotoS3, **files: str) -> None:
-    """Objects `reference/airlines-<name>.csv`."""
+    """Objects `reference/products-<name>.csv`."""
     for name, text in files.items():
         s3.client().put_object(Bucket=BUCKET, Key=key(name), Body=text.encode())
 
 
 def key(name: str) -> str:
-    return f"reference/airlines-{name}.csv"
+    return f"reference/products-{name}.csv"
 
 
 class Function:
@@ -166,10 +158,10 @@ class Function:
         self.environment = environment(self.home, **target.environment, **own)
         self.peak_mib = 0
 
-    def invoke(self, *events: dict[str, Any], first: str = "") -> list[dict[str, Any]]:
+    def invoke(self, *events: dict[str, Any]) -> list[dict[str, Any]]:
         # A file, as Lambda's own: without one DuckDB takes Python for a console, and shows its progress.
         runtime = self.home.with_name("runtime.py")
-        runtime.write_text(first + RUNTIME)
+        runtime.write_text(RUNTIME)
         words = [str(self.image.python), str(runtime), *map(json.dumps, events)]
         done = subprocess.run(
             ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.extensions), *words],
@@ -215,7 +207,7 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
     }
     assert (again["rows_inserted"], again["skipped"], again["batchItemFailures"]) == (0, 2, [])
     assert (last["rows_inserted"], fates(last)) == (rows, {key("big"): "loaded"})
-    assert target.rows("SELECT carrier, count(*) FROM uc.bronze.airlines GROUP BY 1 ORDER BY 1") == [
+    assert target.rows("SELECT code, count(*) FROM uc.bronze.products GROUP BY 1 ORDER BY 1") == [
         ("AA", 2),
         ("BB", 1),
         ("CC", rows),
@@ -225,13 +217,13 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
 
 def test_it_loads_what_is_packed_and_parquet(function: Function, s3: MotoS3, target: LoadTarget) -> None:
     files = {
-        "airlines.csv.zst": zstandard.compress(f"{HEADER}AA,zst\n".encode()),
-        "airlines.csv.gz": gzip.compress(f"{HEADER}AA,gz\n".encode()),
-        "airlines.parquet": parquet_file("SELECT 'AA' AS carrier, 'parquet' AS name"),
+        "products.csv.zst": zstandard.compress(f"{HEADER}AA,zst\n".encode()),
+        "products.csv.gz": gzip.compress(f"{HEADER}AA,gz\n".encode()),
+        "products.parquet": parquet_file("SELECT 'AA' AS code, 'parquet' AS name"),
     }
     for name, content in files.items():
         s3.client().put_object(Bucket=BUCKET, Key=f"reference/{name}", Body=content)
-    (answer,) = function.invoke(put_event(*(f"reference/{name}" for name in files)), first=ALL_FORMATS)
+    (answer,) = function.invoke(put_event(*(f"reference/{name}" for name in files)))
     assert fates(answer) == {f"reference/{name}": "loaded" for name in files}
     assert target.names() == {"zst": 1, "gz": 1, "parquet": 1}
 
@@ -331,7 +323,7 @@ def test_a_message_is_settled_when_all_of_its_files_are(here: Path, monkeypatch:
 
 
 def test_only_what_begins_with_the_prefix_is_taken(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISCOVERY_PREFIX", "reference/airlines-t")
+    monkeypatch.setenv("DISCOVERY_PREFIX", "reference/products-t")
     answer = handler(put_event(*map(key, ("one", "two", "three")), "../x.csv"), LambdaContext(60_000))
     assert fates(answer) == {key("one"): "ignored", key("two"): "loaded", key("three"): "loaded", "../x.csv": "ignored"}
 

@@ -14,7 +14,6 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster_graphql.schema import create_schema
 
-from assets.bronze.landed_sources import AIRLINES
 from components.landed_files import bronze_table
 from components.table_asset import asset_key
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, Status
@@ -26,10 +25,11 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.spark.spark_engine import Spark
 from tests.orchestration.conftest import LoadTarget
+from tests.orchestration.products_project import PRODUCTS
 
 pytestmark = pytest.mark.server
 
-HEADER = "carrier,name\n"
+HEADER = "code,name\n"
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 
 
@@ -84,15 +84,15 @@ def loaded(target: LoadTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = tmp_path / "landing" / "reference"
     folder.mkdir(parents=True)
     for number in range(30):
-        path = folder / f"airlines-{number:02}.csv"
+        path = folder / f"products-{number:02}.csv"
         path.write_text(f"{HEADER}XX,{number}\n")
         os.utime(path, (path.stat().st_mtime - 3600, path.stat().st_mtime - 3600))
-    (folder / "airlines-cut.csv").write_text(f"{HEADER}XX,cu")
+    (folder / "products-cut.csv").write_text(f"{HEADER}XX,cu")
     catalog = UnityCatalog(host=target.server.url, token=target.server.token)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance, closing(DuckDB(catalog=catalog)) as duckdb:
         resources = {"catalog": catalog, "duckdb": duckdb, "spark": Spark(catalog=catalog)}
         resources["landing"] = LandingZone(url=str(tmp_path / "landing"))
-        done = dg.materialize([bronze_table(AIRLINES)], resources=resources, instance=instance)
+        done = dg.materialize([bronze_table(PRODUCTS)], resources=resources, instance=instance)
         assert done.success
         yield instance
 
@@ -103,7 +103,7 @@ def plotted(entries: Any) -> dict[str, Any]:
 
 
 def test_a_run_shows_what_it_did(loaded: dg.DagsterInstance) -> None:
-    event = loaded.get_latest_materialization_event(asset_key(AIRLINES.table))
+    event = loaded.get_latest_materialization_event(asset_key(PRODUCTS.table))
     assert event
     assert event.asset_materialization
     shown = plotted(event.asset_materialization.metadata)
@@ -115,7 +115,7 @@ def test_a_run_shows_what_it_did(loaded: dg.DagsterInstance) -> None:
     logged = [record.event_log_entry.user_message for record in loaded.get_records_for_run(run.run_id).records]
     assert [line for line in logged if "30 of 31 files are done" in line]
     assert [line for line in logged if "31 of 31 files are done" in line]
-    assert [line for line in logged if "airlines-cut.csv: refused" in line]
+    assert [line for line in logged if "products-cut.csv: refused" in line]
 
 
 def test_the_ledger_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
@@ -135,4 +135,4 @@ def test_the_ledger_has_a_page_of_its_own(loaded: dg.DagsterInstance) -> None:
     (observation,) = page["assetObservations"]
     shown = {entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in observation["metadataEntries"]}
     assert (shown["files"], shown["files loaded"], shown["rows loaded"], shown["files refused"]) == (31, 30, 30, 1)
-    assert (shown["files waiting for bronze.airlines"], shown["oldest waiting for bronze.airlines (s)"]) == (0, 0)
+    assert (shown["files waiting for bronze.products"], shown["oldest waiting for bronze.products (s)"]) == (0, 0)

@@ -111,7 +111,7 @@ def test_no_data(path: str) -> None:
         ("trips/*.csv", "trips/", "trips/1.csv", "trips/a/1.csv"),
         ("trips/*.csv", "trips/", "trips/.csv", "old/trips/1.csv"),
         ("trips/**/*.csv", "trips/", "trips/a/b/1.csv", "trips/1.json"),
-        ("reference/air[lp]*.csv", "reference/", "reference/airports.csv", "reference/air.csv"),
+        ("reference/pro[dj]*.csv", "reference/", "reference/products.csv", "reference/pro.csv"),
         ("*.csv", "", "1.csv", "a/1.csv"),
         ("**", "", "a/b/1.csv", ""),
         ("a/b/c.csv", "a/b/", "a/b/c.csv", "a/b/c.csv.gz"),

@@ -24,11 +24,11 @@ def put(root: str, path: str, content: bytes = b"a,b\n1,2\n") -> None:
 
 
 def test_files_are_listed_by_pattern_and_sorted(root: str) -> None:
-    for path in ("trips/2.csv", "trips/1.csv", "trips/deep/3.csv", "reference/airlines.csv", "trips/UPPER.CSV"):
+    for path in ("trips/2.csv", "trips/1.csv", "trips/deep/3.csv", "reference/products.csv", "trips/UPPER.CSV"):
         put(root, path)
     zone = LandingZone(url=root)
     assert [file.path for file in zone.files("trips/*.csv")] == ["trips/1.csv", "trips/2.csv"]
-    assert [file.path for file in zone.files("reference/airlines*.csv")] == ["reference/airlines.csv"]
+    assert [file.path for file in zone.files("reference/products*.csv")] == ["reference/products.csv"]
     assert [file.path for file in zone.files("nothing/*.csv")] == []
     assert {file.size for file in zone.files("trips/*.csv")} == {8}
 

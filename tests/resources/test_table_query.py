@@ -6,9 +6,9 @@ from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableName, TableQuery
 
 QUERY = """-- silver.comment is no table
-WITH late AS (SELECT * FROM silver.flights AS f WHERE f.delay > (SELECT max(m) FROM gold.bounds))
+WITH late AS (SELECT * FROM silver.orders AS f WHERE f.delay > (SELECT max(m) FROM gold.bounds))
 SELECT late.id, b.name, r'\\d silver.text' AS t, count(*) AS n
-FROM late JOIN `bronze`.`airports` AS b ON late.dest = b.code
+FROM late JOIN `bronze`.`products` AS b ON late.dest = b.code
 WHERE late.id IN (SELECT id FROM other.gold.ids)
 GROUP BY ALL"""
 
@@ -19,7 +19,7 @@ def parsed(text: str) -> TableQuery:
 
 def test_tables_and_columns() -> None:
     query = parsed(QUERY)
-    names = [("silver", "flights"), ("gold", "bounds"), ("bronze", "airports"), ("gold", "ids", "other")]
+    names = [("silver", "orders"), ("gold", "bounds"), ("bronze", "products"), ("gold", "ids", "other")]
     assert query.inputs == tuple(TableName(*name) for name in names)
     assert query.columns == ("id", "name", "t", "n")
 
@@ -27,31 +27,31 @@ def test_tables_and_columns() -> None:
 def test_only_the_tables_are_replaced() -> None:
     named = parsed(QUERY).resolved(lambda name: f"<{name}>")
     assert named == (
-        QUERY.replace("silver.flights AS f", "<silver.flights> AS f")
+        QUERY.replace("silver.orders AS f", "<silver.orders> AS f")
         .replace("FROM gold.bounds", "FROM <gold.bounds>")
-        .replace("`bronze`.`airports`", "<bronze.airports>")
+        .replace("`bronze`.`products`", "<bronze.products>")
         .replace("other.gold.ids", "<other.gold.ids>")
     )
     # A query in its place has the name by which the text knows the table's columns.
     nested = parsed(QUERY).resolved(lambda name: f"(SELECT * FROM {name})")
     assert nested == (
-        QUERY.replace("silver.flights AS f", "(SELECT * FROM silver.flights) AS f")
+        QUERY.replace("silver.orders AS f", "(SELECT * FROM silver.orders) AS f")
         .replace("FROM gold.bounds", "FROM (SELECT * FROM gold.bounds) AS bounds")
-        .replace("`bronze`.`airports`", "(SELECT * FROM bronze.airports)")
+        .replace("`bronze`.`products`", "(SELECT * FROM bronze.products)")
         .replace("other.gold.ids", "(SELECT * FROM other.gold.ids) AS ids")
     )
 
 
 def test_where_columns_come_from() -> None:
     known = {
-        "silver.flights": ["id", "delay", "dest"],
+        "silver.orders": ["id", "delay", "dest"],
         "gold.bounds": ["m"],
-        "bronze.airports": ["code", "name"],
+        "bronze.products": ["code", "name"],
         "gold.ids": ["id"],
     }
     assert parsed(QUERY).lineage(known) == {
-        "id": ("silver.flights.id",),
-        "name": ("bronze.airports.name",),
+        "id": ("silver.orders.id",),
+        "name": ("bronze.products.name",),
         "t": (),
         "n": (),
     }

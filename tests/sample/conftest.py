@@ -1,4 +1,4 @@
-"""The engines of the session's stack, and the tracker's tables on it."""
+"""The engines of the session's stack, and the tracker's tables on it; homes of their own for the demos."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from assets.silver.tracker_stream import TABLES, ensure_tables
 from resources.kafka.kafka_client import Kafka
+from tests.orchestration.conftest import elsewhere, new_home
 from tests.resources.lakehouse import Lakehouse, engines, lake
 from tests.sample.tracker_lake import ALL, Feed
 
@@ -40,4 +41,4 @@ def feed(tracker: Lakehouse, kafka: Kafka, fresh_topic: str) -> Feed:
     return Feed(tracker, kafka, fresh_topic)
 
 
-__all__ = ["engines", "feed", "lake", "tables", "tracker"]
+__all__ = ["elsewhere", "engines", "feed", "lake", "new_home", "tables", "tracker"]

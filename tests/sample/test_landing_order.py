@@ -1,6 +1,7 @@
 """Of several landed rows of an airport the last good one counts, by the order of landings and by no clock."""
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from assets.bronze.landed_sources import AIRPORTS as LANDED_AIRPORTS
-from assets.silver import silver_airports as silver
-from components.landing_order import read_input
+from components.landing_order import landed_rows
 from ingest.ledger.file_ledger import Status
 from ingest.ledger.ledger_access import FileLedger
 from ingest.load import batch_loading
 from tests.ingest.test_batch_loading import Landing, new_source
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.sample_tables import query_of, source_of, split
 
 pytestmark = pytest.mark.stack
 
-SQL = Path(silver.__file__).parent
+LANDED_AIRPORTS = source_of("bronze.airports")
 NEW_YORK, CHICAGO, DENVER, PHOENIX = (f"America/{city}" for city in ("New_York", "Chicago", "Denver", "Phoenix"))
 IMPOSSIBLE = "Mars/Phobos"
 
@@ -51,13 +51,10 @@ class Airports(Landing):
 
     def found(self) -> tuple[dict[str, str], set[str]]:
         spark = self.lake.spark
-        rows = spark.sql(silver.AIRPORTS_VALIDATED, airports=read_input(spark, self.source.table))
-        airports, quarantine = (
-            spark.rows(spark.sql((SQL / f"{name}.sql").read_text(), validated=rows))
-            for name in ("airports", "airports_quarantine")
-        )
+        landed = spark.sql(landed_rows(spark, self.lake.full(self.source.table)))
+        airports, quarantine = map(spark.rows, split(self.lake, query_of("silver.airports"), airports=landed))
         assert {row["rule"] for row in quarantine} <= {"zone_exists"}
-        return {row["faa"]: row["zone"] for row in airports}, {row["landed"].split('"')[3] for row in quarantine}
+        return {row["faa"]: row["zone"] for row in airports}, {json.loads(row["row"])["faa"] for row in quarantine}
 
 
 def backwards() -> Iterator[dt.datetime]:

@@ -1,12 +1,12 @@
--- Every bronze row, typed, with UTC times and its key, and what its expectations are validated by (FLIGHTS_EXPECTATIONS).
--- In: {flights_raw}, bronze's rows with their landing; {airports}, silver's. Text that is no number or date becomes NULL here and fails an expectation.
+-- Every bronze row, typed, with UTC times and its key. Text that is no number or date becomes NULL here and fails an
+-- expectation.
 WITH given AS (
   -- The files have NA for a value that was not recorded.
   SELECT
     r.*, nullif(tailnum, 'NA') AS tail_number, nullif(dep_time, 'NA') AS given_dep_time,
     nullif(arr_time, 'NA') AS given_arr_time, nullif(dep_delay, 'NA') AS given_dep_delay,
     nullif(arr_delay, 'NA') AS given_arr_delay, nullif(air_time, 'NA') AS given_air_time
-  FROM {flights_raw} AS r
+  FROM bronze.flights_raw AS r
 ),
 typed AS (
   SELECT
@@ -30,8 +30,8 @@ typed AS (
       OR given_arr_delay IS NOT NULL AND try_cast(given_arr_delay AS INT) IS NULL
       OR given_air_time IS NOT NULL AND try_cast(given_air_time AS INT) IS NULL AS has_text_for_number,
     _source_file, _source_row, _landing, _batch_id,
-    to_json(struct(year, month, day, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier,
-      flight, tailnum, origin, dest, air_time, distance)) AS landed
+    struct(year, month, day, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier, flight,
+      tailnum, origin, dest, air_time, distance) AS landed
   FROM given
 ),
 local AS (
@@ -41,7 +41,7 @@ local AS (
       sched_dep_time DIV 100, sched_dep_time % 100, 0) AS departure_local,
     try_make_timestamp(year(flight_date), month(flight_date), day(flight_date),
       sched_arr_time DIV 100, sched_arr_time % 100, 0) AS arrival_local
-  FROM typed AS t LEFT JOIN {airports} AS z ON t.dest = z.faa
+  FROM typed AS t LEFT JOIN silver.airports AS z ON t.dest = z.faa
 ),
 same_day AS (
   -- Files have local times: of New York for the departure, of the destination for the arrival. Unlike to_utc_timestamp,
@@ -62,6 +62,7 @@ utc AS (
   FROM same_day
 )
 SELECT
+  landed,
   concat_ws('-', carrier, flight_number, origin, date_format(scheduled_departure_utc, "yyyyMMdd'T'HHmm'Z'")) AS flight_id,
   flight_date, carrier, flight_number, tail_number, origin, dest,
   scheduled_departure_utc,
@@ -71,6 +72,6 @@ SELECT
   departure_delay_min, arrival_delay_min, air_time_min, distance_miles,
   dep_time IS NULL AS cancelled,
   dep_time IS NOT NULL AND arrival_delay_min IS NULL AS diverted,
-  _source_file, _source_row, _landing, _batch_id,
-  landed, departure_local, arrival_local, dep_time, arr_time, has_text_for_number
+  _source_file, _source_row, _batch_id, _landing,
+  departure_local, arrival_local, dep_time, arr_time, has_text_for_number
 FROM utc

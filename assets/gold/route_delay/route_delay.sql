@@ -1,5 +1,4 @@
 -- How late a route is, over all its days.
--- In: {flights}, {airports}.
 SELECT
   f.origin, f.dest, a.name AS dest_name,
   count(*) AS flights,
@@ -9,5 +8,5 @@ SELECT
   percentile(f.arrival_delay_min, 0.5) AS median_arrival_delay_min,
   percentile(f.arrival_delay_min, 0.9) AS p90_arrival_delay_min,
   count_if(f.cancelled) / count(*) AS cancelled_share
-FROM {flights} AS f LEFT JOIN {airports} AS a ON f.dest = a.faa
+FROM silver.flights AS f LEFT JOIN silver.airports AS a ON f.dest = a.faa
 GROUP BY f.origin, f.dest, a.name

@@ -1,5 +1,4 @@
 -- An airport's hour of scheduled departures beside its weather.
--- In: {flights}, {flights_weather}.
 SELECT
   f.origin AS airport,
   date_trunc('HOUR', f.scheduled_departure_utc) AS hour_utc,
@@ -11,5 +10,5 @@ SELECT
   max(w.wind_speed_mph) AS wind_speed_mph,
   max(w.precipitation_in) AS precipitation_in,
   min(w.visibility_mi) AS visibility_mi
-FROM {flights} AS f JOIN {flights_weather} AS w ON f.flight_id = w.flight_id
+FROM silver.flights AS f JOIN silver.flights_weather AS w ON f.flight_id = w.flight_id
 GROUP BY f.origin, date_trunc('HOUR', f.scheduled_departure_utc)

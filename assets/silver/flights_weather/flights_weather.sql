@@ -1,7 +1,7 @@
 -- Each flight with the last weather observation at its origin, not later than its scheduled departure and not older than
 -- three hours (an as-of join); without one the observation's columns are NULL.
--- In: {flights}, {weather}, bronze's rows with their landing. An observation's time_hour is UTC. One pass over both, ordered by time: an equi-join on the
--- origin would pair each flight with a year of weather.
+-- An observation's time_hour is UTC. One pass over both, ordered by time: an equi-join on the origin would pair each flight
+-- with a year of weather.
 WITH observations AS (
   SELECT
     origin, CAST(time_hour AS TIMESTAMP) AS observed_at_utc,
@@ -12,12 +12,12 @@ WITH observations AS (
         try_cast(wind_gust AS DOUBLE) AS wind_gust_mph, try_cast(precip AS DOUBLE) AS precipitation_in,
         try_cast(pressure AS DOUBLE) AS pressure_mb, try_cast(visib AS DOUBLE) AS visibility_mi),
       struct(_landing, _source_file, _source_row)) AS seen
-  FROM {weather} WHERE try_cast(time_hour AS TIMESTAMP) IS NOT NULL GROUP BY ALL
+  FROM bronze.weather WHERE try_cast(time_hour AS TIMESTAMP) IS NOT NULL GROUP BY ALL
 ),
 timeline AS (
   SELECT origin, observed_at_utc AS at, 0 AS is_flight, NULL AS flight_id, seen FROM observations
   UNION ALL
-  SELECT origin, scheduled_departure_utc, 1, flight_id, NULL FROM {flights}
+  SELECT origin, scheduled_departure_utc, 1, flight_id, NULL FROM silver.flights
 ),
 joined AS (
   SELECT
@@ -26,7 +26,10 @@ joined AS (
       PARTITION BY origin ORDER BY at, is_flight ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS last_seen
   FROM timeline
 )
-SELECT flight_id, origin, scheduled_departure_utc, seen.*
+SELECT
+  flight_id, origin, scheduled_departure_utc,
+  seen.observed_at_utc, seen.temperature_f, seen.dew_point_f, seen.humidity_pct, seen.wind_direction_deg,
+  seen.wind_speed_mph, seen.wind_gust_mph, seen.precipitation_in, seen.pressure_mb, seen.visibility_mi
 FROM (
   SELECT
     flight_id, origin, at AS scheduled_departure_utc,

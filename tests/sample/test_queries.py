@@ -2,29 +2,30 @@
 
 import csv
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.functions import lit
 
-from assets.bronze.landed_sources import FLIGHTS_RAW, WEATHER
-from assets.silver import silver_flights as silver
-from components.checks.reconciliation import count_relations, rows_reconciled
-from components.landing_order import read_input
+from components.checks.row_reconciliation import rows_reconciled
+from components.landing_order import landed_rows
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.batch_loading import load_batch
 from orchestration.cli import sample_flights
 from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import new_source
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.sample_tables import query_of, source_of, split, text_over, validated
 
 pytestmark = pytest.mark.stack
 
-SQL = Path(silver.__file__).parent
+FLIGHTS = query_of("silver.flights")
+HEADER = source_of("bronze.flights_raw").header
 GOOD = dict(
     zip(
-        FLIGHTS_RAW.header,
+        HEADER,
         [
             "2013",
             "1",
@@ -83,12 +84,12 @@ def airports(lake: Lakehouse, zones: dict[str, str] = ZONES) -> Any:
 
 
 def parsed(lake: Lakehouse, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    flights = frame(lake, FLIGHTS_RAW.header, rows)
+    flights = frame(lake, HEADER, rows)
     # As text: PySpark gives timestamps in the zone of this process.
-    found = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=flights, airports=airports(lake))
+    found = validated(lake, FLIGHTS, flights_raw=flights, airports=airports(lake))
     shown = [f"date_format({c}, \"yyyy-MM-dd'T'HH:mm'Z'\") AS {c}" if c.endswith("_utc") else c for c in found.columns]
     # Several rows of a test may have one key.
-    rule = "nullif(array_join(array_remove(failed, 'one_row_for_flight'), ', '), '') AS rule"
+    rule = "nullif(array_join(array_remove(failed, 'one_row_for_each_key'), ', '), '') AS rule"
     return lake.spark.rows(found.selectExpr(*shown, rule).orderBy("_source_row"))
 
 
@@ -182,22 +183,22 @@ def test_cancelled_and_diverted(lake: Lakehouse) -> None:
 
 def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake: Lakehouse) -> None:
     given = [GOOD | {"dep_delay": "1"}, GOOD | {"flight": "7"}, GOOD | {"dep_delay": "9"}, GOOD | {"air_time": "0"}]
-    raw = frame(lake, FLIGHTS_RAW.header, given)
-    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=raw, airports=airports(lake))
-    flights = lake.spark.sql((SQL / "flights.sql").read_text(), validated=rows)
+    raw = frame(lake, HEADER, given)
+    flights, quarantine = split(lake, FLIGHTS, flights_raw=raw, airports=airports(lake))
     kept = {row["flight_number"]: row for row in lake.spark.rows(flights)}
     assert {number: row["departure_delay_min"] for number, row in kept.items()} == {1545: 9, 7: 2}
-    assert tuple(flights.columns) == silver.FLIGHTS.column_names
-    quarantine = lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), validated=rows)
+    assert tuple(flights.columns) == FLIGHTS.declaration.column_names
+    assert FLIGHTS.quarantine is not None
     assert [(row["_source_row"], row["rule"]) for row in lake.spark.rows(quarantine)] == [(4, "air_time_is_positive")]
-    assert tuple(quarantine.columns) == silver.FLIGHTS_QUARANTINE.column_names
+    assert tuple(quarantine.columns) == FLIGHTS.quarantine.column_names
+    assert FLIGHTS.quarantine.keys == ("_source_file", "_source_row")
 
     def counts(**frames: Any) -> Any:
+        assert FLIGHTS.reconciled is not None
         with lake.duckdb.session() as session:
             for name, rows in ({"bronze": raw, "silver": flights, "quarantine": quarantine} | frames).items():
                 session.con.register(name, rows.toArrow())
-            relations = {name: name for name in silver.FLIGHTS_RECONCILIATION.tables}
-            return rows_reconciled(count_relations(session, silver.FLIGHTS_RECONCILIATION.sql, **relations))
+            return rows_reconciled(FLIGHTS.reconciled.counts(session, "bronze", "silver", "quarantine"))
 
     found = counts()
     assert (found.passed, found.numbers["duplicates"]) == (True, 1)
@@ -206,7 +207,7 @@ def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake:
     assert not counts(quarantine=quarantine.where("false")).numbers["quarantine"]
     # One row three times, and one both in silver and in quarantine.
     thrice = counts(silver=flights.union(flights.where("flight_number = 7")).union(flights.where("flight_number = 7")))
-    assert (thrice.passed, thrice.numbers["silver"], thrice.numbers["doubled"]) == (False, 4, 2)
+    assert (thrice.passed, thrice.numbers["output"], thrice.numbers["doubled"]) == (False, 4, 2)
     both = counts(quarantine=quarantine.unionByName(flights.where("flight_number = 7"), allowMissingColumns=True))
     assert (both.passed, both.numbers["doubled"]) == (False, 1)
     # A row is lost and another is there twice: the sums agree.
@@ -240,9 +241,9 @@ def test_the_last_weather_before_departure(lake: Lakehouse) -> None:
     ]
     values = ", ".join(f"('{name}', '{origin}', TIMESTAMP '{at}')" for name, origin, at in departures)
     flights = lake.spark.sql(f"SELECT * FROM VALUES {values} AS t(flight_id, origin, scheduled_departure_utc)")
-    weather = frame(lake, WEATHER.header, observed)
-    found = lake.spark.sql((SQL / "flights_weather.sql").read_text(), flights=flights, weather=weather)
-    assert tuple(found.columns) == silver.FLIGHTS_WEATHER.column_names
+    weather, table = frame(lake, source_of("bronze.weather").header, observed), query_of("silver.flights_weather")
+    found = lake.spark.sql(text_over(table), flights=flights, weather=weather)
+    assert tuple(found.columns) == table.declaration.column_names
     rows = {row["flight_id"]: row for row in lake.spark.rows(found)}
     assert {name: row["temperature_f"] for name, row in rows.items()} == {
         "between": 31.0,
@@ -257,7 +258,7 @@ def test_the_last_weather_before_departure(lake: Lakehouse) -> None:
 
 
 def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: Lakehouse, tmp_path: Path) -> None:
-    source = new_source(*FLIGHTS_RAW.header)
+    source = new_source(*HEADER)
     path = tmp_path / source.pattern.replace("*", "day")
     path.parent.mkdir()
     lines = [",".join((GOOD | change).values()) for change in ({}, {"distance": "far"}, {"flight": "2"})]
@@ -267,9 +268,11 @@ def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: La
     zone = LandingZone(url=str(tmp_path))
     outcome = load_batch(lake.duckdb, zone, source, zone.files(source.pattern))
     assert (outcome.rows, outcome.version) == (3, 1)
-    raw = read_input(lake.spark, source.table)
-    rows = lake.spark.sql(silver.FLIGHTS_VALIDATED, flights_raw=raw, airports=airports(lake))
-    quarantine = lake.spark.rows(lake.spark.sql((SQL / "flights_quarantine.sql").read_text(), validated=rows))
-    assert [(row["_source_row"], row["rule"]) for row in quarantine] == [(2, "distance_is_positive")]
-    assert '"distance":"far"' in quarantine[0]["landed"]
-    assert lake.spark.sql((SQL / "flights.sql").read_text(), validated=rows).count() == 2
+    raw = lake.spark.sql(landed_rows(lake.spark, lake.full(source.table)))
+    flights, quarantine = split(lake, FLIGHTS, flights_raw=raw, airports=airports(lake))
+    (row,) = lake.spark.rows(quarantine)
+    assert (row["_source_row"], row["rule"]) == (2, "distance_is_positive")
+    # As it landed, for the person who corrects it.
+    landed = json.loads(row["row"])["landed"]
+    assert landed == {name: value for name, value in (GOOD | {"distance": "far"}).items() if name in HEADER[:16]}
+    assert flights.count() == 2

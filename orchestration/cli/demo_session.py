@@ -1,0 +1,149 @@
+"""What the demos share: runs through Dagster by the sensor and the automation conditions, and the reports of them."""
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+
+from orchestration.automation_sensor import automation_sensor
+from orchestration.cli.dagster_session import QUIET, process_tag
+from orchestration.cli.engine_session import Engines
+from orchestration.cli.terminal_output import progress, show
+from orchestration.definitions import defs
+from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.landing.landing_zone import LandingZone
+from resources.wording import counted
+
+
+@dataclass
+class Demo:
+    """One demo: the Dagster instance that it runs on, and the results of its runs."""
+
+    instance: dg.DagsterInstance
+    cursor: Any = None
+    failed_steps: list[str] = field(default_factory=list[str])
+    checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
+        default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
+    )
+
+    def automate(self) -> list[dg.AssetKey]:
+        """Evaluate the automation conditions as the daemon would, and return the assets that they request."""
+        evaluated = dg.evaluate_automation_conditions(
+            defs=defs, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
+        )
+        self.cursor = evaluated.cursor
+        keys = [spec.key for spec in defs.resolve_all_asset_specs() if spec.automation_condition]
+        return [key for key in keys if evaluated.get_num_requested(key)]
+
+    def sense(self) -> Sequence[dg.RunRequest]:
+        """Evaluate the sensor on its stored cursor, as the daemon would."""
+        name = f"ratify-demo/{landed_files_sensor.name}"
+        stored = self.instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
+        resources = {"landing": LandingZone(), "duckdb": DuckDB(catalog=UnityCatalog())}
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=stored, resources=resources, definitions=defs
+        ) as context:
+            tick = landed_files_sensor.evaluate_tick(context)
+        if tick.cursor:
+            self.instance.daemon_cursor_storage.set_cursor_values({name: tick.cursor})
+        progress(tick.skip_message or f"the sensor requests {counted(len(tick.run_requests or []), 'run')}")
+        return tick.run_requests or []
+
+    def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
+        """Run a job for some assets, with their checks, and record which steps failed and what the checks found."""
+        progress(f"running {what}")
+        run_id = str(uuid4())
+        self.instance.add_event_listener(run_id, _show_table)
+        run = defs.resolve_job_def(job).execute_in_process(
+            run_config={**(request.run_config if request else {}), **QUIET},
+            asset_selection=list(keys),
+            tags={**(request.tags if request else {}), **process_tag()},
+            instance=self.instance,
+            run_id=run_id,
+            raise_on_error=False,
+        )
+        self.failed_steps += [event.step_key or what for event in run.all_events if event.is_step_failure]
+        for check in run.get_asset_check_evaluations():
+            self.checks[".".join(check.asset_key.path[-2:]), check.check_name] = check
+
+    def bring_up_to_date(self) -> None:
+        """Load what the sensor finds, and carry it to gold by the automation conditions."""
+        for number, request in enumerate(self.sense(), 1):
+            self.run("ingest", f"load batch {number}", request.asset_selection or [], request)
+        self.materialize_requested()
+
+    def materialize_requested(self) -> None:
+        """Materialize what the automation conditions request, until they request nothing more or a step fails."""
+        # Evaluated again after each run, as the daemon does, because the condition has to see its request fulfilled.
+        while keys := self.automate():
+            self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
+            if self.failed_steps:
+                return
+
+
+def _show_table(entry: dg.EventLogEntry) -> None:
+    """Print a table that a run has materialized."""
+    event = entry.dagster_event
+    if event and event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
+        made = event.step_materialization_data.materialization
+        rows = made.metadata.get("dagster/row_count")
+        number = f": {counted(int(str(rows.value)), 'row')}" if rows else ""
+        progress(f"  {'.'.join(made.asset_key.path[-2:])}{number}")
+
+
+def count_rows(opened: Engines, *tables: TableDeclaration) -> list[int]:
+    """Return how many rows each table has, by DuckDB."""
+    with opened.duckdb.session() as duckdb:
+        return [duckdb.count(table) for table in tables]
+
+
+def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
+    """Print the tables' rows and versions, and which engines made their commits."""
+    shown = list[dict[str, Any]]()
+    for declaration, rows in zip(tables, count_rows(opened, *tables), strict=True):
+        full_name = declaration.full_name(opened.catalog.connection.name)
+        commits = opened.spark.history(full_name)
+        by_engine = Counter(commit.engine.value for commit in commits)
+        shown.append(
+            {
+                "table": full_name,
+                "rows": rows,
+                "version": commits[0].version,
+                "commits": ", ".join(f"{engine} {count}" for engine, count in by_engine.most_common()),
+                "last commit": f"{commits[0].engine} {commits[0].operation}",
+            }
+        )
+    show("Tables", shown)
+
+
+def show_checks(demo: Demo, by_design: Container[tuple[str, str]]) -> None:
+    """Print how many checks passed, and those that failed.
+
+    Args:
+        demo: Its checks.
+        by_design: The checks, by table and name, that data which is wrong on purpose makes fail.
+    """
+    by_table: dict[str, list[tuple[bool, dg.AssetCheckEvaluation]]] = {}
+    for key, check in demo.checks.items():
+        by_table.setdefault(key[0], []).append((key in by_design and not check.passed, check))
+    rows = list[dict[str, str]]()
+    for table, checks in by_table.items():
+        passed = [check.passed for wanted, check in checks if not wanted]
+        rows.append(
+            {
+                "table": table,
+                "checks passed": f"{sum(passed)} of {len(passed)}",
+                "failed by design": ", ".join(check.check_name for wanted, check in checks if wanted),
+                "of note": next((c.description or "" for _, c in checks if c.check_name in _OF_NOTE), ""),
+            }
+        )
+    show("Checks", rows)
+
+
+_OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}
