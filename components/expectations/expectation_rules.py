@@ -8,13 +8,12 @@ A predicate has to be TRUE for a row to pass; NULL fails, as FALSE does. Databri
 boolean statement" returns true and leaves NULL open; a predicate that accepts NULL has to name it (`x IS NULL OR x > 0`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from components.expectations.rule_dialects import SPARK, RuleDialect
 from resources.declarations import IDENTIFIER
 from resources.errors import UnsafeDeclaration
-from resources.sql.spark_sql import literal
 
 EXAMPLE_CHARACTERS = 500
 """Characters of a failed row in an example, at most."""
@@ -36,7 +35,7 @@ _BOUNDS = (("min", "lower"), ("max", "upper"))
 
 @dataclass(frozen=True)
 class Expectation:
-    """A predicate in Spark SQL that has to be TRUE for each row."""
+    """A predicate, in the SQL of the engine that computes the rows, that has to be TRUE for each of them."""
 
     name: str
     predicate: str
@@ -69,6 +68,7 @@ class Expectations:
         example: SQL text that shows a row that failed.
         unique: Validated after all others.
         raw: Columns of quarantined rows only; the other rows do without them, which saves memory.
+        dialect: The SQL of the engine that computes the rows.
 
     Raises:
         UnsafeDeclaration: a name is no plain identifier, or is used twice, or uniqueness has an action other than to drop.
@@ -79,6 +79,7 @@ class Expectations:
     example: str
     unique: Unique | None = None
     raw: tuple[str, ...] = ()
+    dialect: RuleDialect = SPARK
 
     def __post_init__(self) -> None:
         names = [rule.name for rule in self.all]
@@ -101,18 +102,17 @@ class Expectations:
 
     def validated(self, rows: str) -> str:
         """Return the query that gives the rows of the query `rows` with `failed`, `decided_by` and `example`."""
-        tested = ", ".join(f"CASE WHEN ({rule.predicate}) THEN NULL ELSE {literal(rule.name)} END" for rule in self.rules)
+        sql, literal = self.dialect, self.dialect.literal
+        tested = sql.array_of(f"CASE WHEN ({rule.predicate}) THEN NULL ELSE {literal(rule.name)} END" for rule in self.rules)
         decisive = [rule.name for action in _DECISIVE for rule in self.rules if rule.action is action]
         cases = " ".join(f"WHEN array_contains(failed, {literal(name)}) THEN {literal(name)}" for name in decisive)
         decided_by = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
-        quarantined_raw = [
-            f"CASE WHEN {_is_one_of(self.named(Action.QUARANTINE))} THEN {name} END AS {name}" for name in self.raw
-        ]
-        excluded = f" EXCEPT ({', '.join(self.raw)})" if self.raw else ""
-        shown = f"CASE WHEN size(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
+        quarantined_raw = [f"CASE WHEN {self.quarantined()} THEN {name} END AS {name}" for name in self.raw]
+        excluded = f" {sql.excluding} ({', '.join(self.raw)})" if self.raw else ""
+        shown = f"CASE WHEN {sql.size}(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
         text = (
             f"WITH ratify_rows AS (\n{rows}\n),\n"
-            f"ratify_tested AS (SELECT *, array_compact(array({tested})) AS failed FROM ratify_rows),\n"
+            f"ratify_tested AS (SELECT *, {tested} AS failed FROM ratify_rows),\n"
             f"ratify_decided AS (SELECT *, {decided_by} AS decided_by FROM ratify_tested),\n"
             f"ratify_validated AS (SELECT {', '.join([f'*{excluded}', *quarantined_raw])}, "
             f"{shown} AS example FROM ratify_decided)\n"
@@ -125,17 +125,18 @@ class Expectations:
         Given SQL text in `bounded`, that row also has its least and greatest value over the accepted rows: `lower`, `upper`.
         """
 
+        sql = self.dialect
+
         def by_name(value: str, kind: str) -> str:
-            pairs = ", ".join(f"{literal(rule.name)}, {value.format(name=literal(rule.name))}" for rule in self.all)
-            return f"map({pairs})" if self.all else f"CAST(map() AS map<string,{kind}>)"
+            return sql.map_of({rule.name: value.format(name=sql.literal(rule.name)) for rule in self.all}, kind)
 
         rows = "coalesce(sum(ratify_rows) FILTER (WHERE {0}), 0)"
         fails = "array_contains(failed, {name})"
         failed = by_name(rows.format(fails), "bigint")
         decided = by_name(rows.format("decided_by = {name}"), "bigint")
         # The first and the last: a list of all would have to fit in memory when every row fails.
-        ends = f"array(min(ratify_first) FILTER (WHERE {fails}), max(ratify_last) FILTER (WHERE {fails}))"
-        examples = by_name(f"array_distinct(array_compact({ends}))", "array<string>")
+        ends = sql.array_of(f"{end} FILTER (WHERE {fails})" for end in ("min(ratify_first)", "max(ratify_last)"))
+        examples = by_name(sql.distinct.format(ends), sql.text_array)
         columns = [
             "coalesce(sum(ratify_rows), 0) AS rows",
             f"{failed} AS failed",
@@ -157,26 +158,23 @@ class Expectations:
 
     def quarantined(self) -> str:
         """Return the condition that a validated row goes to quarantine."""
-        return _is_one_of(self.named(Action.QUARANTINE))
+        names = ", ".join(map(self.dialect.literal, self.named(Action.QUARANTINE)))
+        return f"decided_by IN ({names})" if names else "false"
 
     def _unique(self) -> str:
         if not self.unique:
             raise ValueError("these expectations have no unique one")
-        name = literal(self.unique.name)
+        sql, name = self.dialect, self.dialect.literal(self.unique.name)
         # Rows that do not compete are spread over partitions: those without a key would all go to one task.
-        spread = f"CASE WHEN decided_by IS NOT NULL THEN xxhash64({', '.join(self.identity)}) END"
+        spread = f"CASE WHEN decided_by IS NOT NULL THEN {sql.hash}({', '.join(self.identity)}) END"
         order = ", ".join(f"{column} DESC" for column in self.unique.latest)
         race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {spread} ORDER BY {order})"
         superseded = "decided_by IS NULL AND ratify_place > 1"
         return (
             f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_validated)\n"
-            f"SELECT * EXCEPT (ratify_place, failed, decided_by, example), "
+            f"SELECT * {sql.excluding} (ratify_place, failed, decided_by, example), "
             f"CASE WHEN {superseded} THEN array_append(failed, {name}) ELSE failed END AS failed, "
             f"CASE WHEN {superseded} THEN {name} ELSE decided_by END AS decided_by, "
-            f"CASE WHEN {superseded} THEN left(to_json(struct({', '.join((*self.unique.keys, *self.identity))})), "
+            f"CASE WHEN {superseded} THEN left({sql.json_of((*self.unique.keys, *self.identity))}, "
             f"{EXAMPLE_CHARACTERS}) ELSE example END AS example FROM ratify_raced"
         )
-
-
-def _is_one_of(names: Sequence[str]) -> str:
-    return f"decided_by IN ({', '.join(map(literal, names))})" if names else "false"

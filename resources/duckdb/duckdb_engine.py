@@ -24,11 +24,10 @@ from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_actions import Committed, NothingToCommit
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
-from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
 from resources.delta.schema_change import columns_added
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
-from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, YieldWindow, completed
+from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
@@ -51,6 +50,9 @@ ALIAS = "uc"
 """The name under which the catalog is attached."""
 
 _CHECKPOINT_EVERY = 20
+# Loading the extensions for a checkpoint takes longer than twenty appends: a process that has not loaded them leaves the
+# checkpoints in between to others.
+_CHECKPOINT_EVERY_UNEXTENDED = 100
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
 # Time for a catalog to restart.
 _READ_PATIENCE_S = 6
@@ -101,6 +103,11 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""
         return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
+
+    @property
+    def extended(self) -> bool:
+        """Whether the extensions that attach the catalog are loaded."""
+        return self._extended
 
     def _engine(self) -> "DuckDBPyConnection":
         if self._con is None:
@@ -276,19 +283,12 @@ class DuckDBSession:
             committed.append(version)
             return CommittedGroup(version, attempts, completed(complete, version))
 
-        def open_yield_window(last: YieldWindow) -> YieldWindow:
-            log = self.log(declaration)
-            with suppress(RatifyError):
-                if (lost := newest_lost_version(log, last.lost)) > last.lost:
-                    seconds = last.next_seconds
-                    return YieldWindow(lost, seconds, wait_for_other_version(log, seconds))
-            return last
-
-        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, open_yield_window)
+        ratified = CommitQueue(self._spool(declaration)).commit(staged, append, yield_windows(self.log(declaration)))
         # The attached catalog shows the table as it was before.
         self._attached = False
         # By the writer that committed the version, after the others have their answers.
-        if any(version % _CHECKPOINT_EVERY == 0 for version in committed):
+        every = _CHECKPOINT_EVERY if self._engine.extended else _CHECKPOINT_EVERY_UNEXTENDED
+        if any(version % every == 0 for version in committed):
             self._checkpoint(declaration)
         return ratified
 

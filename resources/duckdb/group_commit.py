@@ -27,6 +27,8 @@ from typing import IO, Any
 from uuid import uuid4
 
 from resources import errors
+from resources.delta.delta_log import DeltaLog
+from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
 from resources.errors import AlreadyLoaded, CatalogError, RatifyError
 
 logger = logging.getLogger(__name__)
@@ -135,6 +137,19 @@ class YieldWindow:
 
 OpenYieldWindow = Callable[[YieldWindow], YieldWindow]
 """Yields to an engine that lost a version since the last window, or returns that last window if none has."""
+
+
+def yield_windows(log: DeltaLog) -> OpenYieldWindow:
+    """Return what opens yield windows for the engines that commit to a table, by its log."""
+
+    def open_window(last: YieldWindow) -> YieldWindow:
+        with suppress(RatifyError):
+            if (lost := newest_lost_version(log, last.lost)) > last.lost:
+                seconds = last.next_seconds
+                return YieldWindow(lost, seconds, wait_for_other_version(log, seconds))
+        return last
+
+    return open_window
 
 
 class CommitQueue:

@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import dagster as dg
+import duckdb
 import pytest
 from pyspark.cloudpickle import dumps
 
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.rule_dialects import DUCKDB
 from components.expectations.validation import ValidationResult, total, validation_result
 from components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
 from resources.errors import UnsafeDeclaration
@@ -50,10 +52,37 @@ def test_rows_are_validated_and_counted_in_one_pass(lake: Lakehouse) -> None:
     given = [(id_, n, f"p{id_}") for id_, n, _, _ in ROWS]
     frame = lake.spark.session.createDataFrame(given, "id int, n int, payload string")
     validated = lake.spark.sql(RULES.validated("SELECT * FROM {rows}"), rows=frame)
-    found = {row["id"]: row for row in lake.spark.rows(validated)}
+    (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{validated}", "id"), validated=validated))
+    assert_validated(lake.spark.rows(validated), counted)
+    # All predicates and all counts over one reading of the source.
+    plan = validated._explain_string()
+    assert plan.count("LocalTableScan") + plan.count("Scan ExistingRDD") == 1, plan
+
+
+def test_duckdb_validates_as_spark_does() -> None:
+    rules = replace(RULES, dialect=DUCKDB)
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE given (id int, n int, payload varchar)")
+        con.executemany("INSERT INTO given VALUES (?, ?, ?)", [(id_, n, f"p{id_}") for id_, n, _, _ in ROWS])
+        con.execute(f"CREATE TABLE validated AS {rules.validated('SELECT * FROM given')}")
+        (counted,) = records(con, rules.counted("validated", "id"))
+        assert_validated(records(con, "FROM validated"), counted)
+        # Without expectations, too.
+        none = Expectations((), ("id",), "'row'", dialect=DUCKDB)
+        con.execute(f"CREATE OR REPLACE TABLE validated AS {none.validated('SELECT * FROM given')}")
+        assert records(con, none.counted("validated")) == [{"rows": len(ROWS), "failed": {}, "decided": {}, "examples": {}}]
+
+
+def records(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    cursor = con.execute(query)
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def assert_validated(rows: list[dict[str, Any]], counted: dict[str, Any]) -> None:
+    found = {row["id"]: row for row in rows}
     assert {id_: (row["failed"], row["decided_by"]) for id_, row in found.items()} == {row[0]: row[2:] for row in ROWS}
     assert {id_ for id_, row in found.items() if row["payload"]} == {5, 6, 9}
-    (counted,) = lake.spark.rows(lake.spark.sql(RULES.counted("{validated}", "id"), validated=validated))
     assert (counted["lower"], counted["upper"]) == (1, 7)
     result = validation_result(counted)
     assert (result.rows, result.accepted) == (9, 3)
@@ -62,9 +91,6 @@ def test_rows_are_validated_and_counted_in_one_pass(lake: Lakehouse) -> None:
     assert result.sum_of(RULES, Action.QUARANTINE) == 3
     assert list(result.examples["known"]) == ["row 6", "row 9"]
     assert list(result.examples["one_for_n"]) == ['{"n":4,"id":2}']
-    # All predicates and all counts over one reading of the source.
-    plan = validated._explain_string()
-    assert plan.count("LocalTableScan") + plan.count("Scan ExistingRDD") == 1, plan
 
 
 def test_counts_add_up_over_batches() -> None:

@@ -13,6 +13,7 @@ from duckdb import IOException
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, TableDeclaration
 from resources.delta.delta_log import DeltaLog
+from resources.duckdb import duckdb_engine
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.group_commit import Ratified
@@ -182,6 +183,24 @@ def test_an_engine_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, mo
             assert session.rows("SELECT count(*) FROM uc.s.t") == [(0,)]
     duckdb.close()
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize(("reads", "at"), [(True, [2, 4, 6]), (False, [6])])
+def test_writers_sum_up_the_log(
+    lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch, reads: bool, at: list[int]
+) -> None:
+    """Often where DuckDB's extensions are loaded anyway, and less often where a checkpoint would cost their loading."""
+    monkeypatch.setattr(duckdb_engine, "_CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(duckdb_engine, "_CHECKPOINT_EVERY_UNEXTENDED", 6)
+    with closing(lake.another_duckdb()) as duckdb:
+        if reads:
+            with duckdb.session() as session:
+                assert session.count(table) == 0
+        for number in range(1, 7):
+            append(duckdb, table, f"SELECT {number}, 'x'", f"load-{number}")
+        names = duckdb.log(lake.full(table)).storage.names("_delta_log")
+    assert sorted({int(name[:20]) for name in names if ".checkpoint" in name}) == at
+    assert len(lake.rows(table)) == 6
 
 
 def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDeclaration) -> None:

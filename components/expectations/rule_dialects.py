@@ -1,0 +1,90 @@
+"""The SQL in which expectations are written and validated: where the words of Spark and of DuckDB differ."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from resources.sql import duckdb_sql, spark_sql
+
+
+@dataclass(frozen=True)
+class RuleDialect:
+    """An engine's words for what the queries of expectations need.
+
+    Attributes:
+        literal: Returns a string literal.
+        array: Template of an array of given items.
+        compact: Template of an array without its NULLs.
+        size: Function that gives the length of an array.
+        distinct: Template of an array, whose items are in order, without its doubles.
+        excluding: Keyword between `*` and the columns that it leaves out.
+        hash: Function of several columns.
+        entry: Template of an entry of a map, in which `{key}` and `{value}` stand for expressions.
+        map: Template of a map of given entries.
+        empty_map: Template of a map without entries from text to a type.
+        field: Template of a field of a struct.
+        struct: Template of a struct of given fields.
+        text_array: Type of an array of texts.
+    """
+
+    literal: Callable[[str], str]
+    array: str
+    compact: str
+    size: str
+    distinct: str
+    excluding: str
+    hash: str
+    entry: str
+    map: str
+    empty_map: str
+    field: str
+    struct: str
+    text_array: str
+
+    def array_of(self, items: Iterable[str]) -> str:
+        """Return the array of these expressions that are not NULL."""
+        return self.compact.format(self.array.format(", ".join(items)))
+
+    def map_of(self, values: Mapping[str, str], kind: str) -> str:
+        """Return a map of texts, each with an expression; `kind` is the type of their values."""
+        if not values:
+            return self.empty_map.format(kind)
+        entries = (self.entry.format(key=self.literal(name), value=value) for name, value in values.items())
+        return self.map.format(", ".join(entries))
+
+    def json_of(self, columns: Iterable[str]) -> str:
+        """Return the JSON of an object with these columns, given by plain names."""
+        return f"to_json({self.struct.format(', '.join(self.field.format(name) for name in columns))})"
+
+
+SPARK = RuleDialect(
+    literal=spark_sql.literal,
+    array="array({})",
+    compact="array_compact({})",
+    size="size",
+    distinct="array_distinct({})",
+    excluding="EXCEPT",
+    hash="xxhash64",
+    entry="{key}, {value}",
+    map="map({})",
+    empty_map="CAST(map() AS map<string,{}>)",
+    field="{}",
+    struct="struct({})",
+    text_array="array<string>",
+)
+
+DUCKDB = RuleDialect(
+    literal=duckdb_sql.literal,
+    # The type of an array without items is not known otherwise.
+    array="CAST([{}] AS VARCHAR[])",
+    compact="list_filter({}, lambda item: item IS NOT NULL)",
+    size="len",
+    distinct="list_sort(list_distinct({}))",
+    excluding="EXCLUDE",
+    hash="hash",
+    entry="{key}: {value}",
+    map="MAP {{{}}}",
+    empty_map="CAST(MAP {{}} AS MAP(VARCHAR, {}))",
+    field="{0} := {0}",
+    struct="struct_pack({})",
+    text_array="VARCHAR[]",
+)
