@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ingest.file_source import RESCUED, RESERVED, Source
 from ingest.formats.file_fields import Field, FieldKind, Raw
 from ingest.formats.file_readers import reading
-from resources.column_types import spark_type_of_duckdb, sql_type
+from resources.column_types import sql_type
 from resources.declarations import IDENTIFIER, Column
+from resources.duckdb.query_types import spark_type_of
 from resources.errors import BadFile
 from resources.sql.duckdb_sql import literal
 
@@ -96,7 +97,7 @@ def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Seq
         case FieldKind.TEXT:
             return _TEXT_TYPES
         case FieldKind.TYPED:
-            return [_spark(duckdb.sqltype(field.type)) or "string"]
+            return [spark_type_of(duckdb.sqltype(field.type)) or "string"]
         case FieldKind.JSON:
             some = f"FROM {raw.relation} WHERE {field.sql} IS NOT NULL LIMIT {_SAMPLE_VALUES}"
             found = con.execute(f"SELECT CAST({field.sql} AS VARCHAR) {some}").fetchall()
@@ -138,24 +139,3 @@ def _struct(values: Sequence[dict[str, Any]]) -> str | None:
     ):
         return None
     return f"struct<{','.join(f'{name}:{shape}' for name, shape in shapes.items())}>"
-
-
-def _spark(held: Any, *, inside: bool = False) -> str | None:
-    """The column type of a type of DuckDB's; None for one that only text can take, as JSON if it is nested."""
-    match held.id:
-        case "decimal":
-            sizes = dict(held.children)
-            return None if inside else f"decimal({sizes['precision']},{sizes['scale']})"
-        case "list":
-            item = _spark(held.child, inside=inside)
-            return f"array<{item}>" if item else None
-        case "map":
-            key, value = (_spark(part, inside=inside) for _, part in held.children)
-            return f"map<{key},{value}>" if key and value else None
-        case "struct":
-            parts = [(name, _spark(part, inside=True)) for name, part in held.children]
-            plain = all(part and IDENTIFIER.fullmatch(name) for name, part in parts)
-            return f"struct<{','.join(f'{name}:{part}' for name, part in parts)}>" if plain else None
-    found = spark_type_of_duckdb(held.id.upper())
-    # A timestamp without a zone has another type inside of a struct than the table declares.
-    return None if inside and held.id in ("ubigint", "timestamp") else found

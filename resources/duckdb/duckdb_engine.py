@@ -242,6 +242,8 @@ class DuckDBSession:
             CommitConflict, CatalogBusy, CatalogUnavailable: after all attempts; nothing was committed.
             CommitOutcomeUnknown: it may have been ratified; repeat the same append, its load ids prevent duplicates.
         """
+        if not loads:
+            raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
         staged = self.stage(declaration, select, loads, self._spool(declaration))
         try:
             return self.commit_staged(declaration, staged)
@@ -250,8 +252,6 @@ class DuckDBSession:
 
     def stage(self, declaration: TableDeclaration, select: str, loads: Sequence[str], folder: Path) -> Staged:
         """Write the rows of a query over local tables to a Parquet file in `folder`, for `commit_staged`."""
-        if not loads:
-            raise ValueError("append needs at least one load id: without it a lost reply could double the rows")
         names = ", ".join(identifier(column.name) for column in declaration.columns)
         typed = ", ".join(
             f"CAST({identifier(column.name)} AS {sql_type(column.type).sql}) AS {identifier(column.name)}"

@@ -1,0 +1,117 @@
+"""A table made equal to the rows of a DuckDB query: one commit replaces all of its files."""
+
+from dataclasses import dataclass, replace
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from resources.declarations import TableDeclaration
+from resources.delta.commit_actions import Proposal
+from resources.delta.commit_history import Commit, commit_from_actions
+from resources.delta.delta_log import DeltaLog
+from resources.delta.snapshot import Snapshot
+from resources.delta.table_repair import refuse_removes
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.group_commit import Staged
+from resources.duckdb.pending_append import PendingAppend
+from resources.errors import NOTHING_COMMITTED, CommitConflict
+from resources.scratch_folders import scratch_folder
+from resources.sql.duckdb_sql import identifier, literal
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """What was done to a table.
+
+    Attributes:
+        commit: The commit; None if nothing differed and no version was committed.
+        version: The table's version now.
+        rows: Rows in it.
+        inserted: Rows that it did not have before.
+        deleted: Rows that it has no more.
+    """
+
+    commit: Commit | None
+    version: int
+    rows: int
+    inserted: int = 0
+    deleted: int = 0
+
+
+class _Overtaken(Exception):
+    """Another writer has committed since the table was compared."""
+
+
+def overwrite_to_match(session: DuckDBSession, declaration: TableDeclaration, relation: str) -> Overwritten:
+    """Make a table equal to a local relation by one version that replaces its files; by none if it is equal already.
+
+    Args:
+        session: Has the relation.
+        declaration: The table. It is written by one DuckDB process whole, so it has to be of a size for that.
+        relation: Name of a local table or view with at least the table's columns.
+
+    Raises:
+        CommitConflict: other writers won every attempt; nothing was committed.
+        UnsafeTable: the table is append-only, has a change data feed, or differs from its declaration.
+        As `DuckDBSession.append`.
+    """
+    retrying = Retrying(retry=retry_if_exception_type(_Overtaken), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+    try:
+        return retrying(_overwrite, session, declaration, relation)
+    except _Overtaken:
+        raise CommitConflict(
+            f"Other writers of {declaration.table_name} committed before each of {_ATTEMPTS} attempts; nothing was written."
+        ) from None
+
+
+def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: str) -> Overwritten:
+    log = session.log(declaration)
+    before = log.refresh().version
+    # Only now, so that what is compared is that version, or a later one, which the commit would not follow.
+    session.attach()
+    columns = ", ".join(map(identifier, declaration.column_names))
+    with scratch_folder(session.home) as folder:
+        staged = session.stage(declaration, f"SELECT {columns} FROM {relation}", (), folder)
+        inserted, deleted = _difference(session, declaration, staged)
+        if not (inserted or deleted):
+            return Overwritten(None, log.refresh().version, staged.rows)
+        version = _commit(session, log, staged, before, deleted)
+    commit = commit_from_actions(version, log.actions(version))
+    return Overwritten(commit, version, staged.rows, inserted, deleted)
+
+
+def _difference(session: DuckDBSession, declaration: TableDeclaration, staged: Staged) -> tuple[int, int]:
+    """How many rows the staged ones add to the table, and how many the table has beyond them."""
+    columns = ", ".join(map(identifier, declaration.column_names))
+    new = f"SELECT {columns} FROM read_parquet({literal(str(staged.parquet))})"
+    old = f"SELECT {columns} FROM {ALIAS}.{declaration.table_name}"
+    ((inserted, deleted),) = session.rows(
+        f"SELECT (SELECT count(*) FROM ({new} EXCEPT ALL {old})), (SELECT count(*) FROM ({old} EXCEPT ALL {new}))"
+    )
+    return inserted, deleted
+
+
+def _commit(session: DuckDBSession, log: DeltaLog, staged: Staged, before: int, deleted: int) -> int:
+    pending = PendingAppend(session.con, log, [staged], exclusive=True)
+
+    def proposal(snapshot: Snapshot) -> Proposal:
+        if snapshot.version != before:
+            raise _Overtaken
+        files = log.files(snapshot)
+        if files:
+            refuse_removes(snapshot, files)
+        # As Spark's INSERT OVERWRITE reports it.
+        return replace(
+            pending.proposal(snapshot),
+            removes=files,
+            parameters={"mode": "Overwrite", "partitionBy": "[]"},
+            metrics={"numDeletedRows": deleted},
+        )
+
+    try:
+        return log.commit(proposal).version
+    except (*NOTHING_COMMITTED, _Overtaken):
+        # After any other error, a ratified commit may name the files.
+        pending.withdraw()
+        raise
