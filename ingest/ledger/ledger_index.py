@@ -17,6 +17,8 @@ from resources.delta.row_changes import appended_files
 from resources.duckdb.data_file_rows import rows_of_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 
+_LAYOUT = 2
+_FILLED = ("entries", "held", "copied", "totals")
 _SCHEMA = Path(__file__).with_suffix(".sql")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PARAMETERS = 500
@@ -91,7 +93,8 @@ class LedgerIndex:
 
     def repeats(self, table_id: str) -> int:
         """Return the number of a table's entries REPEATED."""
-        counted = "SELECT count(*) FROM entries WHERE table_id = ? AND status = 'repeated'"
+        # Left to itself, SQLite reads all of the table's entries in another index.
+        counted = "SELECT count(*) FROM entries INDEXED BY entries_repeated WHERE table_id = ? AND status = 'repeated'"
         return int(self._con.execute(counted, [table_id]).fetchone()[0])
 
     def all_entries(self, table_id: str) -> list[LedgerEntry]:
@@ -100,8 +103,8 @@ class LedgerIndex:
 
     def latest_entries(self, table_id: str, limit: int) -> list[LedgerEntry]:
         """Return the newest entries of a bronze table, newest first."""
-        newest = "seq IN (SELECT seq FROM entries WHERE table_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
-        return self._entries(newest, [table_id, limit])
+        newest = "SELECT seq FROM entries INDEXED BY entries_by_table WHERE table_id = ? ORDER BY seq DESC LIMIT ?"
+        return self._entries(f"seq IN ({newest}) ORDER BY seq DESC", [table_id, limit])
 
     def copied_version(self, table_id: str) -> int:
         """Return the newest version of a bronze table that has entries here; -1 if none has."""
@@ -139,15 +142,18 @@ def _connected(path: Path) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have been faster.
         if not _has_schema(connection):
+            # One of an earlier layout is built again.
+            for table in (*_FILLED, "indexed"):
+                connection.execute(f"DROP TABLE IF EXISTS {table}")
             for statement in _SCHEMA.read_text().split(";\n"):
                 connection.execute(statement)
-            connection.execute("PRAGMA user_version = 1")
+            connection.execute(f"PRAGMA user_version = {_LAYOUT}")
         connection.execute("COMMIT")
     return connection
 
 
 def _has_schema(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA user_version").fetchone() == (1,)
+    return connection.execute("PRAGMA user_version").fetchone() == (_LAYOUT,)
 
 
 def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLog) -> None:
@@ -160,7 +166,7 @@ def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLo
         if indexed < log.version:
             rows = _added_rows(session, log, indexed)
             if rows is None:
-                for table in ("entries", "held", "copied", "totals"):
+                for table in _FILLED:
                     connection.execute(f"DELETE FROM {table}")
                 # Before the scan, which may show later versions: those are read again, and left out.
                 rows = session.rows(f"SELECT {LEDGER_COLUMNS} FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}")

@@ -6,6 +6,9 @@ CREATE TABLE entries (
 );
 CREATE UNIQUE INDEX entries_once ON entries (table_id, path, fingerprint, sha256, status, version, declaration);
 CREATE INDEX entries_by_content ON entries (table_id, sha256);
+-- With seq, as every index has it: a table's newest entries come first at its end.
+CREATE INDEX entries_by_table ON entries (table_id);
+CREATE INDEX entries_repeated ON entries (table_id) WHERE status = 'repeated';
 CREATE INDEX entries_refused ON entries (table_id, path) WHERE status = 'refused';
 
 -- The contents whose rows are in a bronze table: seq is that of the LOADED entry.
