@@ -1,5 +1,6 @@
 """`ratify sql`: one statement through Spark or DuckDB."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import typer
@@ -48,8 +49,9 @@ def _duckdb_rows(query: str) -> list[dict[str, Any]]:
     try:
         with engine.session() as session:
             session.attach()
-            # So that `schema.table` is a table of the catalog, as it is in Spark.
-            session.con.execute(f"USE {ALIAS}")
+            # So that `schema.table` is a table of the catalog, as it is in Spark. A catalog without schemas cannot be used.
+            with suppress(duckdb.CatalogException):
+                session.con.execute(f"USE {ALIAS}")
             try:
                 return session.records(query)
             finally:

@@ -86,6 +86,8 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
     assert set(status["spark"]) >= {"remote", "pid"}
     assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600
+    # Of a catalog that has no schema yet.
+    assert "12345" in invoke(new_home, "sql", "SELECT 12345 AS id", "--engine", "duckdb").stdout
     made = "CREATE TABLE bronze.t (id BIGINT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
     for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
         assert invoke(new_home, "sql", statement).returncode == 0, statement
@@ -110,7 +112,6 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
         assert unknown.stderr.startswith("TableMissing: "), unknown.stderr
         assert len(unknown.stderr) < 300, unknown.stderr
     assert invoke(new_home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
-    assert "12345" in invoke(new_home, "sql", "SELECT 12345 AS id", "--engine", "duckdb").stdout
     commits = json.loads(invoke(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
     ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
