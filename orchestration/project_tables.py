@@ -1,26 +1,26 @@
-"""What the folders of `assets/` define: the tables in YAML, the assets in Python, and every kind of landed file."""
+"""What the folders of the project define: the tables in YAML, the assets in Python, and every kind of landed file."""
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import assets
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
+from orchestration.project_folders import declaring_package
 
-OWN_LOCATIONS = ("cross_engine",)
-"""Folders of `assets/` that are code locations of their own."""
+APART = ("cross_engine",)
+"""Folders of the package that are code locations of their own."""
 
 
 def folder() -> Path:
-    """Return the folder `assets/`, in which tables are declared."""
-    return Path(next(iter(assets.__path__)))
+    """Return the folder of the package in which tables are declared."""
+    return Path(next(iter(declaring_package().__path__)))
 
 
 @cache
 def declared_tables() -> DeclaredTables:
-    """Return what the folders of `assets/` define."""
-    return DeclaredTables(assets, without=OWN_LOCATIONS)
+    """Return what its folders define."""
+    return DeclaredTables(declaring_package(), without=APART)
 
 
 def sources() -> Sequence[Source]:

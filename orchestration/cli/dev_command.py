@@ -3,15 +3,13 @@
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestration.cli.terminal_output import out, progress
 
-_WORKSPACE = Path(__file__).parents[2] / "workspace.yaml"
-# An installed wheel has no workspace.yaml.
+# A project of one's own has its workspace.yaml; an installed wheel has none.
 _MODULES = ["-m", "orchestration.definitions", "-m", "orchestration.proof_definitions"]
 
 
@@ -32,13 +30,15 @@ def _run_dev(port: int, *, kafka: bool) -> int:
     from embedded.child_process import LOCALHOST, Child, answers, free_port
     from orchestration.cli.dagster_session import dagster_home
     from orchestration.cli.stack_session import stack_for_this_process
+    from orchestration.project_folders import project_root
     from resources.settings import Settings
 
     settings = Settings()
     free_port(port, "Dagster UI")
     with stack_for_this_process(kafka=kafka):
         os.environ.update({"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(dagster_home(settings))})
-        target = ["-w", str(_WORKSPACE)] if _WORKSPACE.exists() else _MODULES
+        workspace = project_root() / "workspace.yaml"
+        target = ["-w", str(workspace)] if workspace.exists() else _MODULES
         log = settings.home / "logs" / "dagster.log"
         dagster = [sys.executable, "-m", "dagster", "dev", *target, "-h", LOCALHOST, "-p", str(port)]
         child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)

@@ -20,6 +20,7 @@ from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
 from orchestration.cli.land_command import land
+from orchestration.cli.new_command import new_app
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
@@ -32,7 +33,7 @@ from resources.distribution import DISTRIBUTION, distribution_version
 from resources.errors import RatifyError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Start": {"demo": demo, "dev": dev, "up": up, "status": status, "down": down, "setup": setup},
+    "Start": {"demo": demo, "dev": dev, "up": up, "status": status, "down": down, "setup": setup, "new": new_app},
     "Data": {"sql": sql, "history": history, "ingest": ingest, "land": land, "hook": hook},
     "Streams": {"stream": stream_app, "simulate": simulate_app, "replay": replay},
     "Access and catalog": {

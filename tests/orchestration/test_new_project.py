@@ -1,0 +1,93 @@
+"""`ratify new project`: a project of one's own, used by the words of its README."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.cli import new_command
+from orchestration.cli.new_command import CannotCreate, create_project
+from tests.orchestration.ratify_command import environment
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["assets", "orchestration", "7", "…"])
+def test_a_name_that_is_none_for_a_package_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CannotCreate, match="choose another, such as my-lake"):
+        create_project(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CannotCreate, match="is there already, and not empty"):
+        create_project(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_project_requires_the_distribution_as_it_was_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        origin: str | None = None
+
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return self.origin
+
+    monkeypatch.setattr(new_command, "distribution", lambda name: Installed())
+    released = (create_project(tmp_path / "one") / "pyproject.toml").read_text()
+    assert 'dependencies = ["ratify-lakehouse[embedded,ui]==' in released
+    Installed.origin = '{"url": "file:///a%20folder/ratify"}'
+    built = (create_project(tmp_path / "two") / "pyproject.toml").read_text()
+    assert 'dependencies = ["ratify-lakehouse[embedded,ui] @ file:///a%20folder/ratify"]' in built
+
+
+@pytest.fixture
+def new_project(tmp_path: Path, jars_dir: Path) -> Path:
+    """A project at a path with a space, that uses this environment and its jars: their installation is not the subject."""
+    made = create_project(tmp_path / "some where" / "my-lake")
+    (made / ".venv").symlink_to(Path(sys.prefix))
+    (made / ".ratify").mkdir()
+    (made / ".ratify" / "jars").symlink_to(jars_dir)
+    # Older than the environment: make has nothing to install.
+    os.utime(made / "pyproject.toml", (0, 0))
+    return made
+
+
+def make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in environment(project).items() if name != "RATIFY_HOME"}
+    return subprocess.run(["make", *words], cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
+
+
+ORDERS = {
+    "my_lake/bronze/orders/defs.yaml": "type: components.LandedFiles\nattributes: {description: Orders, pattern: 'shop/*.csv'}\n",
+    "my_lake/silver/orders/defs.yaml": "type: components.SqlTable\nattributes: {description: Orders, keys: [id]}\n",
+    "my_lake/silver/orders/orders.sql": "SELECT id, amount FROM bronze.orders\n",
+    ".ratify/landing/shop/a.csv": "id,amount\n1,2.5\n2,3.5\n",
+}
+
+
+@pytest.mark.server
+def test_the_commands_of_its_readme_work(new_project: Path) -> None:
+    empty = make(new_project, "demo")
+    assert empty.returncode == 0, empty.stdout + empty.stderr
+    assert "declares no table yet" in empty.stdout
+    tested = make(new_project, "test")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    for name, text in ORDERS.items():
+        path = new_project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shown = make(new_project, "demo")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    tables = {line.split()[1]: line.split()[3] for line in shown.stdout.splitlines() if "ratify." in line}
+    assert tables == {"ratify.bronze.orders": "2", "ratify.silver.orders": "2", "ratify.ops.landed_files": "1"}, shown.stdout
+    assert "flights" not in shown.stdout
+    tested = make(new_project, "test")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    (new_project / "my_lake/silver/orders/orders.sql").write_text("SELECT id, amount FROM bronze.nothing\n")
+    wrong = make(new_project, "test")
+    assert wrong.returncode != 0
+    assert "no asset of the project makes bronze.nothing" in wrong.stdout + wrong.stderr
