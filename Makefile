@@ -32,8 +32,8 @@ demo: setup ## Run the main job on real flights and print what it did
 demo-streaming: setup ## Run tracker events through Kafka and reconcile every one
 	$(BIN)/ratify demo --streaming
 
-dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000
-	$(BIN)/ratify dev
+dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000, or PORT
+	$(BIN)/ratify dev $(if $(PORT),--port $(PORT))
 
 # Three processes keep two cores busy, because a test often waits; all of them share one stack. tests/conftest.py says which
 # tests run beside each other.

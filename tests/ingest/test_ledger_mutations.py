@@ -69,8 +69,9 @@ def _of_any_table(self: LedgerIndex, _: str, paths: Iterable[str], contents: Ite
     return [entry for table in tables for entry in _held(self, table, names, wanted)]
 
 
-def _newest_version_alone(self: FileLedger, index: LedgerIndex) -> list[CommittedFiles]:
-    return _missing(self, index)[-1:]
+def _newest_version_alone(self: FileLedger, index: LedgerIndex) -> tuple[list[CommittedFiles], bool]:
+    found, lost = _missing(self, index)
+    return found[-1:], lost
 
 
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {

@@ -1,17 +1,13 @@
 """`ratify new project`: a project of one's own, used by the words of its README."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from orchestration.cli import new_command
 from orchestration.cli.new_command import CannotCreate, create_project
-from tests.orchestration.ratify_command import environment
-
-ROOT = Path(__file__).parents[2]
+from tests.orchestration.new_projects import shell_environment, use_this_environment
 
 
 @pytest.mark.parametrize("name", ["assets", "orchestration", "7", "…"])
@@ -48,21 +44,17 @@ def test_a_project_requires_the_distribution_as_it_was_installed(tmp_path: Path,
 def new_project(tmp_path: Path, jars_dir: Path) -> Path:
     """A project at a path with a space, that uses this environment and its jars: their installation is not the subject."""
     made = create_project(tmp_path / "some where" / "my-lake")
-    (made / ".venv").symlink_to(Path(sys.prefix))
-    (made / ".ratify").mkdir()
-    (made / ".ratify" / "jars").symlink_to(jars_dir)
-    # Older than the environment: make has nothing to install.
-    os.utime(made / "pyproject.toml", (0, 0))
+    use_this_environment(made, jars_dir)
     return made
 
 
 def make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in environment(project).items() if name != "RATIFY_HOME"}
+    env = shell_environment()
     return subprocess.run(["make", *words], cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 ORDERS = {
-    "my_lake/bronze/orders/defs.yaml": "type: components.LandedFiles\nattributes: {description: Orders, pattern: 'shop/*.csv'}\n",
+    "my_lake/bronze/orders/defs.yaml": "type: components.LandedFiles\nattributes: {description: R, pattern: 'shop/*.csv'}\n",
     "my_lake/silver/orders/defs.yaml": "type: components.SqlTable\nattributes: {description: Orders, keys: [id]}\n",
     "my_lake/silver/orders/orders.sql": "SELECT id, amount FROM bronze.orders\n",
     ".ratify/landing/shop/a.csv": "id,amount\n1,2.5\n2,3.5\n",

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,13 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from orchestration.cli.sample_flights import land_days
+from tests.orchestration.chromium import chromium_page
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
 TABLES = 12
@@ -111,18 +110,8 @@ def dev(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[D
 
 @pytest.fixture(scope="module")
 def page(dev: Dev) -> Generator[Page]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: install the package chromium to run the browser tests")
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*quiet, "--disable-component-update", "--disable-sync"]
-        )
-        page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(60_000)
-        expect.set_options(timeout=60_000)
+    with chromium_page() as page:
         yield page
-        browser.close()
 
 
 def test_sensor_and_automation_bring_every_table_up(dev: Dev) -> None:
