@@ -117,8 +117,9 @@ def test_no_module_is_long() -> None:
 def test_a_module_is_known_by_its_name_alone_and_a_class_by_its_own() -> None:
     files = [path.name for path in sources(".py", ".scala") if path.name not in GIVEN_NAMES]
     assert [name for name, count in Counter(files).items() if count > 1] == []
-    trees = [ast.parse(path.read_text()) for path in sources(".py")]
-    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    classes = Counter(
+        name for path in sources(".py") for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+    )
     assert classes["TableDeclaration"] == 1
     assert [name for name, count in classes.items() if count > 1] == []
 

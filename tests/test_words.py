@@ -6,7 +6,8 @@ The words are regular expressions in which one letter is a class of its own, so 
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,19 @@ def parts(text: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text).replace("_", " ")
 
 
-def found(text: str, words: dict[str, str]) -> Iterator[str]:
+def found(text: str, words: Mapping[str, str]) -> Iterator[str]:
+    text = parts(text)
+    # Most texts have none of the words: one search says so.
+    if not any_of(tuple(words)).search(text):
+        return
     for pattern, better in words.items():
-        for match in re.finditer(rf"\b({pattern})\b", parts(text), re.IGNORECASE):
+        for match in re.finditer(rf"\b({pattern})\b", text, re.IGNORECASE):
             yield f"{match.group()!r}, better: {better}"
+
+
+@cache
+def any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(patterns)})\b", re.IGNORECASE)
 
 
 def texts() -> list[Path]:
@@ -89,7 +99,8 @@ def test_no_replaced_word_is_in_the_tree() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{number}: {word}"
         for path in texts()
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if any_of(tuple(WORDS)).search(parts(text := path.read_text()))
+        for number, line in enumerate(text.splitlines(), 1)
         for word in found(line, WORDS)
     ]
     assert wrong == []

@@ -170,6 +170,7 @@ def test_the_broker_writes_its_password_into_no_log(kafka: Kafka, broker: TestBr
     assert [log for log in logs if broker.password.partition("k+/")[2][:32] in log.read_text(errors="replace")] == []
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._NOENT])
 def test_offsets_are_asked_for_again_when_a_broker_has_just_come_back(
     kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch, code: int
