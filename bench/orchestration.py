@@ -92,9 +92,8 @@ def script(spark: Spark) -> None:
             merge(table.declaration, session.sql(text))
             continue
         validated = spark.sql(table.expectations.validated(text)).persist()
-        types = dict.fromkeys(table.query.columns, "")
-        for declaration, frame in zip(table.written, split_rows(spark, table, types, validated), strict=False):
-            merge(declaration, frame)
+        for declaration, query in zip(table.written, split_rows(table, table.query.columns), strict=False):
+            merge(declaration, spark.sql(query, rows=validated))
         validated.unpersist()
 
 

@@ -1,32 +1,27 @@
-"""A table that a Spark MERGE makes equal to a query, whose rows are validated first."""
+"""A table that is made equal to a query, whose rows are validated first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from components.checks.row_reconciliation import InputRows
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action, Expectations
+from components.expectations.rule_dialects import RuleDialect
 from components.expectations.validation import validation_result
-from components.landing_order import LANDING, landed_rows
-from components.table_asset import asset_key, materialize_to_match
-from ingest.file_source import LOAD_COLUMNS
+from components.landing_order import LANDING
+from components.query_engines import QueryEngine, ValidatedRows
+from components.table_asset import asset_key
 from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
-from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import identifier, table_name
-from resources.sql.table_query import TableName, TableQuery
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from resources.sql.table_query import Dialect, TableQuery
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
-_LOADED = {column.name for column in LOAD_COLUMNS}
 _SHOWN_KEYS = 3
 _KEYS_ADVICE = "Name the keys that identify a row, or declare under `unique` which of them is the latest."
 _ROW_ID_ADVICE = (
@@ -175,7 +170,7 @@ class ValidatedQuery:
                 )
 
 
-def read_query(file: Path) -> TableQuery:
+def read_query(file: Path, dialect: Dialect) -> TableQuery:
     """Return the query of a file.
 
     Raises:
@@ -187,10 +182,10 @@ def read_query(file: Path) -> TableQuery:
         text = file.read_text()
     except FileNotFoundError:
         raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
-    return TableQuery.parsed(text.rstrip().removesuffix(";"), "databricks", where)
+    return TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where)
 
 
-def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Make the tables equal to the query's rows that pass, and to those in quarantine; yield the results of all.
 
     Raises:
@@ -199,16 +194,16 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
         TableMissing: an input does not exist.
         CommitConflict: other writers won every attempt.
     """
-    catalog = spark.catalog.connection.name
-    inputs = {name: spark.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
+    catalog = engine.catalog.connection.name
+    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
     known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
-    text = table.query.resolved(lambda name: _relation(spark, table.query, name, known[name]))
-    types = dict(spark.sql(text).dtypes)
-    lineage = _without_landing(table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()}))
+    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
+    types = engine.types(text)
+    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
     declaration = table.stored(types, lineage)
     quarantine = table.stored_quarantine(declaration, lineage)
-    with spark.cached(spark.sql(table.expectations.validated(text))) as rows:
-        (counted,) = spark.rows(spark.sql(table.expectations.counted("{rows}"), rows=rows))
+    with engine.validated(table.expectations.validated(text)) as rows:
+        (counted,) = rows.records(table.expectations.counted("{rows}"))
         found = validation_result(counted)
         key = asset_key(declaration)
         if failed := [name for name in table.expectations.named(Action.FAIL) if found.failed.get(name)]:
@@ -216,65 +211,42 @@ def materialize(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeR
             raise ExpectationFailed(
                 f"Rows of {key.to_user_string()} fail {', '.join(failed)}; nothing was written.", counted
             )
-        accepted, quarantined = split_rows(spark, table, types, rows)
+        accepted, quarantined = split_rows(table, types)
         if not table.expectations.unique:
-            _check_keys(spark, declaration, accepted, _KEYS_ADVICE)
+            _check_keys(engine.dialect, rows, declaration, accepted, _KEYS_ADVICE)
         if table.reconciled and quarantine:
-            _check_keys(spark, quarantine, quarantined, _ROW_ID_ADVICE)
+            _check_keys(engine.dialect, rows, quarantine, quarantined, _ROW_ID_ADVICE)
         given = {"rows of the query": found.rows}
-        yield materialize_to_match(spark, declaration, lambda: accepted, **given)
+        yield rows.write(declaration, accepted, **given)
         if quarantine:
-            yield materialize_to_match(spark, quarantine, lambda: quarantined, **given)
+            yield rows.write(quarantine, quarantined, **given)
     yield from check_results(table.expectations, key, found)
 
 
-def _without_landing(lineage: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """No table has that column: it is added to rows of landed files as they are read."""
-    return {
-        column: tuple(source for source in sources if not source.endswith(f".{LANDING}"))
-        for column, sources in lineage.items()
-    }
-
-
-def _relation(spark: Spark, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
-    full_name = name.full_name(spark.catalog.connection.name)
-    if LANDING in query.text and set(columns) >= _LOADED:
-        return f"(\n{landed_rows(spark, full_name)}\n)"
-    return table_name(full_name)
-
-
-def split_rows(
-    spark: Spark, table: ValidatedQuery, types: Mapping[str, str], rows: "DataFrame"
-) -> tuple["DataFrame", "DataFrame"]:
-    """Return the rows of the table, and those of its quarantine.
+def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:
+    """Return the queries that give the rows of the table, and those of its quarantine; both are over `{rows}`.
 
     Args:
-        spark: The session.
         table: The table and its quarantine.
-        types: Types of the query's columns by name.
-        rows: The rows of the query as its expectations validate them (see `Expectations.validated`).
+        types: The query's columns.
     """
-    expectations = table.expectations
-    columns = _listed(name for name in types if name not in {*table.helpers, LANDING})
-    accepted = spark.sql(f"SELECT {columns} FROM {{rows}} WHERE {expectations.accepted()}", rows=rows)
-    row = f"to_json(struct({_listed(name for name in types if name != LANDING)})) AS row"
-    rule = "array_join(failed, ', ') AS rule"
+    expectations, sql = table.expectations, table.expectations.dialect
+    columns = sql.listed(name for name in types if name not in {*table.helpers, LANDING})
+    accepted = f"SELECT {columns} FROM {{rows}} WHERE {expectations.accepted()}"
+    row = f"{sql.json_of(name for name in types if name != LANDING)} AS row"
+    rule = f"{sql.joined.format('failed')} AS rule"
     if table.reconciled:
-        query = f"SELECT {_listed(table.reconciled.row_id)}, {rule}, {row} FROM {{rows}} WHERE {expectations.quarantined()}"
-    else:
-        quarantined = f"SELECT {row}, failed FROM {{rows}} WHERE {expectations.quarantined()}"
-        query = f"SELECT sha2(row, 256) AS row_hash, {rule}, row, count(*) AS rows FROM ({quarantined}) GROUP BY ALL"
-    return accepted, spark.sql(query, rows=rows)
+        row_id = sql.listed(table.reconciled.row_id)
+        return accepted, f"SELECT {row_id}, {rule}, {row} FROM {{rows}} WHERE {expectations.quarantined()}"
+    each = f"SELECT {row}, failed FROM {{rows}} WHERE {expectations.quarantined()}"
+    row_hash = f"{sql.sha256.format('row')} AS row_hash"
+    return accepted, f"SELECT {row_hash}, {rule}, row, count(*) AS rows FROM ({each}) GROUP BY ALL"
 
 
-def _listed(columns: Iterable[str]) -> str:
-    return ", ".join(map(identifier, columns))
-
-
-def _check_keys(spark: Spark, declaration: TableDeclaration, rows: "DataFrame", advice: str) -> None:
-    keys = _listed(declaration.keys)
-    several = f"SELECT {keys}, count(*) AS ratify_rows FROM {{rows}} GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
-    if found := spark.rows(spark.sql(several, rows=rows)):
+def _check_keys(sql: RuleDialect, rows: ValidatedRows, declaration: TableDeclaration, query: str, advice: str) -> None:
+    keys = sql.listed(declaration.keys)
+    several = f"SELECT {keys}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
+    if found := rows.records(several):
         shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in declaration.keys) for row in found)
         raise QueryMismatch(
             f"{declaration.table_name}: several rows of the query have the same {', '.join(declaration.keys)}: {shown}. "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -13,11 +13,15 @@ from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.rule_dialects import DUCKDB, SPARK
+from components.landing_order import LANDING
+from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, read_query
 from components.table_asset import asset_key, step_name, table_spec
 from components.table_component import TableColumn, TableComponent, table_definitions
 from components.table_policies import with_policies
 from resources.declarations import Engine, TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
@@ -34,7 +38,7 @@ class ExpectedRow(dg.Model, dg.Resolvable):
     """An expectation: what has to be true of each row."""
 
     name: str
-    expect: str = Field(description="Predicate in Spark SQL over the query's columns; NULL fails")
+    expect: str = Field(description="Predicate over the query's columns, in the SQL of its engine; NULL fails")
     action: Action = Field(
         default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
     )
@@ -85,11 +89,15 @@ class SqlTableScaffolder(dg.Scaffolder[SqlTableParameters]):
 
 @dg.scaffold_with(SqlTableScaffolder)
 class SqlTable(TableComponent):
-    """A table whose rows are those of a query, computed by Spark whenever one of its inputs has changed.
+    """A table whose rows are those of a query, computed by Spark or DuckDB whenever one of its inputs has changed.
 
     Its inputs and its column lineage are read from the query, which names each table with its schema.
     """
 
+    engine: Literal["spark", "duckdb"] = Field(
+        default="spark",
+        description="What computes the query, in its SQL: spark merges the changed rows, duckdb replaces the files",
+    )
     sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
     keys: list[str] = Field(min_length=1, description="Columns that identify a row")
     columns: list[QueriedColumn] = Field(
@@ -105,7 +113,6 @@ class SqlTable(TableComponent):
     unique: UniqueRow | None = Field(
         default=None, description="Which of several rows with the same keys is accepted; without it they are an error"
     )
-
     reconcile: ReconciledInput | None = Field(
         default=None, description="Check that no row of an input is lost or doubled on the way, counted by DuckDB"
     )
@@ -123,7 +130,7 @@ class SqlTable(TableComponent):
             UnsafeDeclaration: its file is missing.
             InvalidDeclaration: it is not one query that names its tables with their schemas.
         """
-        return read_query(self.query_file)
+        return read_query(self.query_file, "duckdb" if self.engine == "duckdb" else "databricks")
 
     @cached_property
     def table(self) -> ValidatedQuery:
@@ -133,6 +140,10 @@ class SqlTable(TableComponent):
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
         keys, rows = tuple(self.keys), self._input_rows()
+        by_duckdb = self.engine == "duckdb"
+        if by_duckdb and LANDING in self.query.text:
+            raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
+        dialect = DUCKDB if by_duckdb else SPARK
         for number, each in enumerate(self.expectations):
             with in_field("expectations", number, "expect"):
                 check_predicate(each.expect, self.query)
@@ -142,8 +153,8 @@ class SqlTable(TableComponent):
         return ValidatedQuery(
             self.declared(
                 columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
-                writer=Engine.SPARK,
-                operations=frozenset({"MERGE"}),
+                writer=Engine.DUCKDB if by_duckdb else Engine.SPARK,
+                operations=frozenset({"WRITE"} if by_duckdb else {"MERGE"}),
                 keys=keys,
                 inferred=True,
             ),
@@ -153,8 +164,9 @@ class SqlTable(TableComponent):
                     Expectation(each.name, each.expect, each.action, each.description) for each in self.expectations
                 ),
                 identity=rows.row_id if rows else keys,
-                example="to_json(struct(*))",
+                example=dialect.all_json,
                 unique=Unique("one_row_for_each_key", keys, tuple(self.unique.latest)) if self.unique else None,
+                dialect=dialect,
             ),
             tuple(self.helpers),
             rows,
@@ -192,8 +204,12 @@ class SqlTable(TableComponent):
             specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
             check_specs=check_specs(table.expectations, asset_key(table.declaration)),
         )
-        def asset(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from materialize(spark, table)
+        def asset(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            if self.engine == "spark":
+                yield from materialize(SparkQueries(spark), table)
+                return
+            with duckdb.session() as session:
+                yield from materialize(DuckDBQueries(session, spark), table)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         return table_definitions([asset], checks, with_policies, table.written)

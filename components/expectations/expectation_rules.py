@@ -168,6 +168,7 @@ class Expectations:
         # Rows that do not compete are spread over partitions: those without a key would all go to one task.
         spread = f"CASE WHEN decided_by IS NOT NULL THEN {sql.hash}({', '.join(self.identity)}) END"
         order = ", ".join(f"{column} DESC" for column in self.unique.latest)
+        shown = dict.fromkeys((*self.unique.keys, *self.identity))
         race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {spread} ORDER BY {order})"
         superseded = "decided_by IS NULL AND ratify_place > 1"
         return (
@@ -175,6 +176,6 @@ class Expectations:
             f"SELECT * {sql.excluding} (ratify_place, failed, decided_by, example), "
             f"CASE WHEN {superseded} THEN array_append(failed, {name}) ELSE failed END AS failed, "
             f"CASE WHEN {superseded} THEN {name} ELSE decided_by END AS decided_by, "
-            f"CASE WHEN {superseded} THEN left({sql.json_of((*self.unique.keys, *self.identity))}, "
+            f"CASE WHEN {superseded} THEN left({sql.json_of(shown)}, "
             f"{EXAMPLE_CHARACTERS}) ELSE example END AS example FROM ratify_raced"
         )

@@ -12,6 +12,7 @@ class RuleDialect:
 
     Attributes:
         literal: Returns a string literal.
+        identifier: Returns a quoted identifier.
         array: Template of an array of given items.
         compact: Template of an array without its NULLs.
         size: Function that gives the length of an array.
@@ -24,9 +25,14 @@ class RuleDialect:
         field: Template of a field of a struct.
         struct: Template of a struct of given fields.
         text_array: Type of an array of texts.
+        json: Template of the JSON text of a struct.
+        all_json: The JSON text of all columns of a row that is validated.
+        joined: Template of an array of texts as one text, by comma.
+        sha256: Template of the hexadecimal SHA-256 of a text.
     """
 
     literal: Callable[[str], str]
+    identifier: Callable[[str], str]
     array: str
     compact: str
     size: str
@@ -39,6 +45,10 @@ class RuleDialect:
     field: str
     struct: str
     text_array: str
+    json: str
+    all_json: str
+    joined: str
+    sha256: str
 
     def array_of(self, items: Iterable[str]) -> str:
         """Return the array of these expressions that are not NULL."""
@@ -52,12 +62,18 @@ class RuleDialect:
         return self.map.format(", ".join(entries))
 
     def json_of(self, columns: Iterable[str]) -> str:
-        """Return the JSON of an object with these columns, given by plain names."""
-        return f"to_json({self.struct.format(', '.join(self.field.format(name) for name in columns))})"
+        """Return the JSON text of an object with these columns."""
+        fields = (self.field.format(self.identifier(name)) for name in columns)
+        return self.json.format(self.struct.format(", ".join(fields)))
+
+    def listed(self, columns: Iterable[str]) -> str:
+        """Return a list of columns, quoted."""
+        return ", ".join(map(self.identifier, columns))
 
 
 SPARK = RuleDialect(
     literal=spark_sql.literal,
+    identifier=spark_sql.identifier,
     array="array({})",
     compact="array_compact({})",
     size="size",
@@ -70,10 +86,15 @@ SPARK = RuleDialect(
     field="{}",
     struct="struct({})",
     text_array="array<string>",
+    json="to_json({})",
+    all_json="to_json(struct(*))",
+    joined="array_join({}, ', ')",
+    sha256="sha2({}, 256)",
 )
 
 DUCKDB = RuleDialect(
     literal=duckdb_sql.literal,
+    identifier=duckdb_sql.identifier,
     # The type of an array without items is not known otherwise.
     array="CAST([{}] AS VARCHAR[])",
     compact="list_filter({}, lambda item: item IS NOT NULL)",
@@ -87,4 +108,9 @@ DUCKDB = RuleDialect(
     field="{0} := {0}",
     struct="struct_pack({})",
     text_array="VARCHAR[]",
+    json="CAST(to_json({}) AS VARCHAR)",
+    # Of the table that `Expectations.validated` tests.
+    all_json="CAST(to_json(ratify_decided) AS VARCHAR)",
+    joined="array_to_string({}, ', ')",
+    sha256="sha256({})",
 )

@@ -34,5 +34,7 @@ def validated(lake: Lakehouse, table: ValidatedQuery, **inputs: Any) -> Any:
 
 def split(lake: Lakehouse, table: ValidatedQuery, **inputs: Any) -> tuple[Any, Any]:
     """The rows of the table and those of its quarantine, over other inputs."""
-    types = dict(lake.spark.sql(text_over(table), **inputs).dtypes)
-    return split_rows(lake.spark, table, types, validated(lake, table, **inputs))
+    types = lake.spark.sql(text_over(table), **inputs).columns
+    rows = validated(lake, table, **inputs)
+    accepted, quarantined = (lake.spark.sql(query, rows=rows) for query in split_rows(table, types))
+    return accepted, quarantined

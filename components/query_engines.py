@@ -1,0 +1,190 @@
+"""The engines that compute the rows of a query and write them: what `sql_table.materialize` needs of Spark and of DuckDB."""
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import dagster as dg
+
+from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
+from components.landing_order import LANDING, landed_rows
+from components.table_asset import TableChange, materialize_to_match, result
+from components.table_preview import preview_by_duckdb
+from ingest.file_source import LOAD_COLUMNS
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
+from resources.delta.commit_history import commit_from_actions
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_errors import translating
+from resources.duckdb.query_types import spark_types
+from resources.duckdb.table_overwrite import overwrite_to_match
+from resources.errors import QueryMismatch
+from resources.spark.spark_engine import Spark
+from resources.sql import duckdb_sql
+from resources.sql.spark_sql import table_name
+from resources.sql.table_query import TableName, TableQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOADED = {column.name for column in LOAD_COLUMNS}
+_VALIDATED, _WRITTEN = "ratify_validated_rows", "ratify_written_rows"
+
+
+class ValidatedRows(Protocol):
+    """The rows of a query, as its expectations validate them; in SQL, `{rows}` stands for them."""
+
+    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a query over them."""
+        ...
+
+    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
+        """Make a table, created where it is missing, equal to a query over them, and return its materialization.
+
+        Args:
+            declaration: The table.
+            sql: The query; it gives the table's columns.
+            more: Further metadata.
+
+        Raises:
+            CommitConflict: other writers won every attempt.
+        """
+        ...
+
+
+class QueryEngine(Protocol):
+    """An engine that computes queries over tables of the catalog."""
+
+    catalog: UnityCatalog
+    dialect: RuleDialect
+
+    def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
+        """Return what stands for a table in the text that the engine gets; `columns` are those that the table has."""
+        ...
+
+    def types(self, text: str) -> Mapping[str, str]:
+        """Return the types of a query's columns, in Spark SQL's words.
+
+        Raises:
+            QueryMismatch: no type of a table's column holds the values of one.
+        """
+        ...
+
+    @contextmanager
+    def validated(self, text: str) -> Generator[ValidatedRows]:
+        """Compute the rows of a query of `Expectations.validated`, once for all uses in the block."""
+        ...
+
+
+class SparkQueries:
+    """Spark, which makes a table equal to a query by a MERGE."""
+
+    dialect = SPARK
+
+    def __init__(self, spark: Spark) -> None:
+        self.catalog = spark.catalog
+        self._spark = spark
+
+    def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
+        """See `QueryEngine`. Rows of landed files have the column `_landing` where the query reads it."""
+        full_name = name.full_name(self.catalog.connection.name)
+        if LANDING in query.text and _LOADED.issubset(columns):
+            return f"(\n{landed_rows(self._spark, full_name)}\n)"
+        return table_name(full_name)
+
+    def types(self, text: str) -> Mapping[str, str]:
+        """See `QueryEngine`."""
+        return dict(self._spark.sql(text).dtypes)
+
+    @contextmanager
+    def validated(self, text: str) -> Generator[ValidatedRows]:
+        """See `QueryEngine`."""
+        with self._spark.cached(self._spark.sql(text)) as frame:
+            yield _SparkRows(self._spark, frame)
+
+
+@dataclass(frozen=True)
+class _SparkRows:
+    spark: Spark
+    frame: "DataFrame"
+
+    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        return self.spark.rows(self.spark.sql(sql, rows=self.frame))
+
+    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
+        return materialize_to_match(self.spark, declaration, lambda: self.spark.sql(sql, rows=self.frame), **more)
+
+
+class DuckDBQueries:
+    """DuckDB, which replaces a table's files in one version. Spark creates the tables."""
+
+    dialect = DUCKDB
+
+    def __init__(self, session: DuckDBSession, spark: Spark) -> None:
+        self.catalog = spark.catalog
+        self._session, self._spark = session, spark
+
+    def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
+        """See `QueryEngine`.
+
+        Raises:
+            QueryMismatch: the table is of another catalog.
+        """
+        if name.catalog not in ("", self.catalog.connection.name):
+            raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
+        return f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}"
+
+    def types(self, text: str) -> Mapping[str, str]:
+        """See `QueryEngine`."""
+        self._session.attach()
+        with translating("read the columns of a query"):
+            found = spark_types(self._session.con, text)
+        for name, (held, type_) in found.items():
+            if type_ is None:
+                raise QueryMismatch(
+                    f"Column {name} of the query is {held} in DuckDB, and no column of a table can be: write "
+                    f"CAST(… AS …) AS {name}, with a type that Spark has, too."
+                )
+        return {name: type_ for name, (_, type_) in found.items() if type_}
+
+    @contextmanager
+    def validated(self, text: str) -> Generator[ValidatedRows]:
+        """See `QueryEngine`."""
+        self._session.rows(f"CREATE OR REPLACE TEMP TABLE {_VALIDATED} AS {text}")
+        yield _DuckDBRows(self._session, self._spark)
+        self._session.rows(f"DROP TABLE {_VALIDATED}")
+
+
+@dataclass(frozen=True)
+class _DuckDBRows:
+    session: DuckDBSession
+    spark: Spark
+
+    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        return self.session.records(_over_validated(sql))
+
+    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
+        began = time.monotonic()
+        created = self.spark.ensure_table(declaration)
+        self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {_over_validated(sql)}")
+        wrote = overwrite_to_match(self.session, declaration, _WRITTEN)
+        log = self.session.log(declaration)
+        # The attached catalog shows the table as it was before.
+        self.session.attach()
+        change = TableChange(
+            version=wrote.version,
+            rows=wrote.rows,
+            added=wrote.inserted - wrote.deleted,
+            versions=[*([0] if created else []), *([wrote.commit.version] if wrote.commit else [])],
+            last=wrote.commit or commit_from_actions(wrote.version, log.actions(wrote.version)),
+            seconds=time.monotonic() - began,
+            preview=preview_by_duckdb(self.session, declaration),
+            more={"rows inserted": wrote.inserted, "rows deleted": wrote.deleted, **more},
+        )
+        return result(declaration, change)
+
+
+def _over_validated(sql: str) -> str:
+    return sql.replace("{rows}", _VALIDATED)

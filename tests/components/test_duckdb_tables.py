@@ -1,0 +1,135 @@
+"""Tables whose query DuckDB computes: the same tables as by Spark, validated and reconciled in the same way."""
+
+import dagster as dg
+import pytest
+
+from components.table_asset import COMMITS
+from resources.errors import InvalidDeclaration
+from tests.components.test_yaml_tables import Project, Shop, causes, failed_checks, metadata, project, shop
+
+__all__ = ["project", "shop"]
+
+BRONZE = "type: components.LandedFiles\nattributes: {description: Orders as they came, pattern: shop/*.csv}\n"
+SILVER = """
+type: components.SqlTable
+attributes:
+  description: Orders, one row each
+  engine: ENGINE
+  keys: [order_id]
+  helpers: [landed_as]
+  unique: {latest: [_source_file, _source_row]}
+  columns:
+    - {name: amount, type: "decimal(10,2)", description: In euros}
+    - {name: customer, pii: true}
+  expectations:
+    - {name: amount_is_positive, expect: amount > 0, action: quarantine}
+    - {name: day_is_known, expect: day IS NOT NULL, action: quarantine}
+    - {name: customer_is_given, expect: customer <> ''}
+    - {name: not_a_test, expect: "customer IS NULL OR customer <> 'test'", action: drop}
+"""
+SQL = """
+SELECT order_id, trim(customer_name) AS customer, CAST(amount_eur AS DECIMAL(10, 2)) AS amount,
+  TRY_CAST(placed_at AS DATE) AS day, placed_at AS landed_as, _source_file, _source_row
+FROM bronze.orders
+"""
+GOLD = """
+type: components.SqlTable
+attributes: {description: What was sold on a day, engine: ENGINE, keys: [day]}
+"""
+GOLD_SQL = "SELECT day, count(*) AS orders, sum(amount) AS amount, max(customer) AS last FROM silver.SOURCE GROUP BY day"
+COLUMNS = "order_id, customer, CAST(amount AS STRING), CAST(day AS STRING), _source_file, _source_row"
+DAYS = "CAST(day AS STRING), orders, CAST(amount AS STRING), last"
+
+
+def write(project: Project, engine: str) -> None:
+    project.write("silver", engine, SILVER.replace("ENGINE", engine), SQL)
+    sql = GOLD_SQL.replace("SOURCE", engine)
+    # DuckDB sums decimals as DECIMAL(38,2), Spark as DECIMAL(20,2).
+    project.write(
+        "gold", engine, GOLD.replace("ENGINE", engine), sql.replace("sum(amount)", "CAST(sum(amount) AS DECIMAL(20, 2))")
+    )
+
+
+def results(done: dg.ExecuteInProcessResult, table: str) -> dict[str, tuple[bool, object]]:
+    """Of the expectations, with how many rows fail them."""
+    checks = (check for check in done.get_asset_check_evaluations() if check.asset_key.path[-1] == table)
+    return {
+        check.check_name: (check.passed, check.metadata["failed"].value) for check in checks if "failed" in check.metadata
+    }
+
+
+@pytest.mark.stack
+def test_duckdb_makes_the_tables_that_spark_makes(shop: Shop) -> None:
+    """After each landing: rows, quarantine, expectations, types and lineage of both engines are equal."""
+    shop.project.write("bronze", "orders", BRONZE)
+    for engine in ("spark", "duckdb"):
+        write(shop.project, engine)
+    landings = {
+        "1.csv": "1,Ann,2.50,2026-01-01\n2, Bob ,3,2026-01-01\n3,Cid,-1,2026-01-02\n4,,4,2026-01-02\n5,test,1,2026-01-02\n",
+        # Corrections, a row that cannot be read, and the same order twice.
+        "2.csv": "2,Bob,3.50,2026-01-03\n3,Cid,1,2026-01-02\n6,Eve,6,someday\n7,Flo,7,2026-01-04\n7,Flo,8,2026-01-04\n",
+        "3.csv": "",
+    }
+    for number, (name, text) in enumerate(landings.items()):
+        shop.land(name, text)
+        done = shop.run()
+        assert done.success, causes(done)
+        history_checks = {"committed_as_declared", "rows_as_reported", "no_external_commits", "schema_as_declared"}
+        assert not failed_checks(done) & history_checks
+        assert results(done, "spark") == results(done, "duckdb")
+        for layer, columns in (("silver", COLUMNS), ("gold", DAYS)):
+            assert shop.rows(layer, columns, "duckdb") == shop.rows(layer, columns, "spark") != []
+        kept = "row, rule, rows, row_hash"
+        by_spark, by_duckdb = (shop.rows("silver", kept, f"{engine}_quarantine") for engine in ("spark", "duckdb"))
+        assert [row[1:3] for row in by_duckdb] == [row[1:3] for row in by_spark]
+        assert len({row[3] for row in by_duckdb}) == len(by_duckdb)
+        spark, duckdb = (metadata(done, "silver", engine) for engine in ("spark", "duckdb"))
+        assert duckdb["dagster/column_schema"] == spark["dagster/column_schema"]
+        assert duckdb["dagster/column_lineage"] == spark["dagster/column_lineage"]
+        assert duckdb["preview"] == spark["preview"]
+        assert (duckdb["engine"], duckdb["rows added"]) == ("DuckDB", spark["rows added"])
+        changed = number < 2
+        assert [bool(found[COMMITS]["versions"]) for found in (spark, duckdb)] == [changed, changed]
+        assert duckdb["last commit"].endswith(": WRITE by DuckDB")
+    assert shop.rows("silver", "order_id, CAST(amount AS STRING)", "duckdb")[-1] == (7, "8.00")
+
+
+@pytest.mark.stack
+def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
+    shop.project.write("bronze", "orders", BRONZE)
+    shop.land("1.csv", "1,Ann,2.50,2026-01-01\n1,Ann,3.50,2026-01-01\n")
+    cases = {
+        "several": ("SELECT order_id AS id, customer_name FROM bronze.orders", "several rows of the query have the same id"),
+        "huge": ("SELECT 1 AS id, sum(order_id) AS n FROM bronze.orders", "Column n of the query is HUGEINT in DuckDB"),
+        "other": (
+            "SELECT 1 AS id, 'x' AS amount FROM bronze.orders",
+            "its declared type is bigint, but the query gives string",
+        ),
+        "failing": (
+            "SELECT 1 AS id, 0 AS amount FROM bronze.orders LIMIT 1",
+            "fail amount_is_positive; nothing was written",
+        ),
+    }
+    for name, (sql, _) in cases.items():
+        amount = "columns: [{name: amount, type: bigint}], " if name == "other" else ""
+        rule = "expectations: [{name: amount_is_positive, expect: amount > 0, action: fail}], " if name == "failing" else ""
+        attributes = f"{{description: D, engine: duckdb, {amount}{rule}keys: [id]}}"
+        shop.project.write("silver", name, f"type: components.SqlTable\nattributes: {attributes}\n", sql)
+    found = causes(shop.run(checks=False))
+    assert {name: message in found[name] for name, (_, message) in cases.items()} == dict.fromkeys(cases, True), found
+    tables = shop.lake.spark.sql(f"SHOW TABLES IN {shop.project.schema('silver')}")
+    assert [
+        row["tableName"]
+        for row in shop.lake.spark.rows(tables)
+        if shop.lake.run(f"SELECT * FROM {shop.project.schema('silver')}.{row['tableName']}")
+    ] == []
+
+
+def test_what_only_spark_knows_is_named(project: Project) -> None:
+    project.write("silver", "t", GOLD.replace("ENGINE", "duckdb"), "SELECT 1 AS day, _landing FROM bronze.orders")
+    with pytest.raises(Exception) as error:  # noqa: PT011 Dagster wraps it
+        _ = project.tables.definitions
+    cause: BaseException | None = error.value
+    while cause and not isinstance(cause, InvalidDeclaration):
+        cause = cause.__cause__
+    assert "t/defs.yaml, line 3, engine: the query reads _landing, which only Spark knows" in str(cause)
