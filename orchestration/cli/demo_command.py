@@ -1,4 +1,4 @@
-"""`ratify demo`: the main job on real data, or on streaming events."""
+"""`ratify demo`: the main job on real data, or on streaming events; in a project of one's own, the project's tables."""
 
 from typing import Annotated
 
@@ -13,11 +13,19 @@ def demo(
     ] = False,
     events: Annotated[int, typer.Option(min=1, help="With --streaming: events to send, twice.")] = 200_000,
 ) -> None:
-    """Land real flights, run bronze to gold through the sensor, and report; or do the same with streaming events."""
+    """Land real flights, run bronze to gold through the sensor, and report; or do the same with streaming events.
+
+    In a project of your own it lands nothing: it loads what has landed, updates the project's tables, and reports.
+    """
     from orchestration.cli.stack_session import stack_for_this_process
+    from orchestration.project_folders import is_sample
 
     with stack_for_this_process(kafka=streaming):
-        if streaming:
+        if not is_sample():
+            from orchestration.cli.project_demo import run_project_demo
+
+            passed = run_project_demo()
+        elif streaming:
             from orchestration.cli.streaming_demo import run_streaming_demo
 
             passed = run_streaming_demo(events)

@@ -1,0 +1,65 @@
+"""`ratify demo` in a project of one's own: what has landed is loaded, every table updated, and all of it shown."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from ingest.ledger.file_ledger import LANDED_FILES
+from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
+from orchestration.cli.demo_session import Demo, show_checks, show_tables
+from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.terminal_output import err, out, runnable
+from orchestration.project_tables import declared_tables, folder
+from resources.declarations import TableDeclaration
+from resources.errors import TableMissing
+from resources.settings import Settings
+
+
+def run_project_demo() -> bool:
+    """Run it; return whether every step passed, and every check whose failure is an error."""
+    declared = declared_tables().tables
+    if not declared:
+        out.print(f"{folder()} declares no table yet: README.md has the first steps.", highlight=False)
+        return True
+    with engines() as opened, dagster_instance() as instance:
+        demo = Demo(instance)
+        close_dead_runs(instance)
+        demo.bring_up_to_date()
+        present = [table for table in (*declared, LANDED_FILES) if _exists(opened, table)]
+        show_tables(opened, present)
+        if missing := [table.table_name for table in declared if table not in present]:
+            waiting = f"No file has landed for these in {Settings().landing}, or for a table that they read"
+            out.print(f"{waiting}: {', '.join(missing)}.", highlight=False)
+        show_checks(demo, _warnings(demo), "warnings")
+    return _passed(demo)
+
+
+def _exists(opened: Engines, table: TableDeclaration) -> bool:
+    try:
+        opened.catalog.table(table.full_name(opened.catalog.connection.name))
+    except TableMissing:
+        return False
+    return True
+
+
+def _warnings(demo: Demo) -> Sequence[tuple[str, str]]:
+    """The checks that failed, and that only warn."""
+    return [key for key, check in demo.checks.items() if not check.passed and check.severity is dg.AssetCheckSeverity.WARN]
+
+
+def _passed(demo: Demo) -> bool:
+    """Print what failed, or that nothing did, and return whether nothing did."""
+    warnings = _warnings(demo)
+    faults = [f"step failed: {step}; ratify dev shows its log" for step in demo.failed_steps]
+    faults += [
+        f"check failed: {table}.{name}: {check.description}"
+        for (table, name), check in demo.checks.items()
+        if not check.passed and (table, name) not in warnings
+    ]
+    for fault in faults:
+        err.print(f"[red]{fault}[/red]", highlight=False)
+    for table, name in warnings:
+        out.print(f"[yellow]{table}.{name}: {demo.checks[table, name].description}[/yellow]", highlight=False)
+    if not faults:
+        out.print(runnable("[green]Every step passed.[/green] See it in the Dagster UI: `ratify dev`"), highlight=False)
+    return not faults
