@@ -5,6 +5,7 @@ Fields without a value are left out: the reference server sends null, which neit
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 from embedded.catalog import table_contract
 from embedded.catalog.api_errors import UnsupportedTableFormatError
@@ -97,7 +98,8 @@ def staging_response(staging: StagingTable, vended: Credentials | None) -> Json:
     return {
         "table-id": staging.id,
         "table-type": "MANAGED",
-        "location": staging.location,
+        # Not encoded: Delta's client makes a path of this one, which encodes it, while it reads other locations as URLs.
+        "location": unquote(staging.location),
         **credentials_response(staging.location, "READ_WRITE", vended),
         "required-protocol": table_contract.required_protocol(),
         "suggested-protocol": {"reader-features": [], "writer-features": []},
