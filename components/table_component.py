@@ -33,7 +33,7 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     description: str = Field(description="What a row is, for the catalog and the UI")
     owner: str = Field(default="data-platform", description="Team that is responsible for it")
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
-    daily: bool = Field(default=False, description="Whether it gets new rows every day; the check data_is_fresh says if not")
+    daily: bool = Field(default=False, description="Whether it gets new rows every day: else data_is_fresh fails")
 
     _folder: Path = PrivateAttr()
 

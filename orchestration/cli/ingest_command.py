@@ -32,8 +32,11 @@ def ingest(
     A table that is not declared gets a declaration, with the columns of the first file.
     """
     from orchestration.cli.parallel_ingest import find_source, load_files, unsettled_files
+    from resources.settings import Settings
 
     started = time.monotonic()
+    # Without a catalog it ends here: reading declarations imports most of Dagster, and one may be written.
+    Settings().catalog_connection()
     source = find_source(table) or _declared(table, paths)
     files, tally = unsettled_files(source, paths)
     with _until_interrupted() as stop, _progress(tally) as show_progress:
