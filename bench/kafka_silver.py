@@ -5,22 +5,19 @@ aside, the batch entered in the ledger), by the same with no more expectations t
 a stream by hand that only parses and merges.
 """
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import Any
-from unittest.mock import patch
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver import tracker_stream
-from assets.silver.tracker_tables import EXPECTATIONS, ON_TIME, QUARANTINE, TRACKER_EVENTS
 from bench.ratios import UNCOUNTED, timed
 from components.expectations.expectation_rules import Action, Expectation
+from components.stream.event_stream import EventStream
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.simulate_command import Simulation, send
+from orchestration.project_tables import event_stream, record_tables
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
 
@@ -36,17 +33,19 @@ def silver(spark: Spark, kafka: Kafka, checkpoint: Path, sizes: Sequence[int]) -
         checkpoint: A folder for the stream by hand.
         sizes: Events of each turn of a round, round by round; the first `UNCOUNTED` do not count.
     """
-    by_hand = SilverByHand(spark, checkpoint)
-    tracker_stream.ensure_tables(spark)
+    ours, (raw,) = event_stream("silver.tracker_events"), record_tables("bronze.tracker_events_raw")
+    streams = {"ours": ours, "without": without_expectations(ours)}
+    by_hand = SilverByHand(spark, ours, checkpoint)
+    for table in (raw.declaration, *ours.tables):
+        spark.ensure_table(table)
     took: dict[str, list[float]] = {"ours": [], "without": [], "by hand": []}
     for number, events in enumerate(sizes):
         for name in ("ours", "without") if number % 2 else ("without", "ours"):
             send(kafka, Simulation(events, seed=number), _TOPIC)
-            ingest(kafka, spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[_TOPIC], consumer_group=""))
-            for table in (TRACKER_EVENTS, QUARANTINE, by_hand.table):
+            ingest(kafka, spark, raw.declaration, SourceOptions(topics=[_TOPIC], consumer_group=""))
+            for table in (*ours.written, by_hand.table):
                 spark.rows(spark.sql(f"DELETE FROM {spark.full_name(table)}"))
-            with without_expectations() if name == "without" else nullcontext():
-                seconds = timed(lambda: tracker_stream.stream(spark))
+            seconds = timed(lambda name=name: streams[name].run(spark))
             seconds_by_hand = timed(by_hand.stream)
             if number >= UNCOUNTED:
                 took[name].append(seconds)
@@ -56,33 +55,30 @@ def silver(spark: Spark, kafka: Kafka, checkpoint: Path, sizes: Sequence[int]) -
     return took
 
 
-@contextmanager
-def without_expectations() -> Generator[None]:
-    """The package's stream with only the expectations that deduplicate events and separate late ones."""
+def without_expectations(stream: EventStream) -> EventStream:
+    """Return the package's stream with only the expectations that deduplicate events and separate late ones."""
     keyed = Expectation("keyed", "typed AND user_id <> '' AND time IS NOT NULL", Action.DROP)
-    late = next(rule for rule in EXPECTATIONS.rules if rule.name == ON_TIME)
-    with patch.object(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=(keyed, late))):
-        yield
+    late = next(rule for rule in stream.expectations.rules if rule.name == stream.late)
+    return replace(stream, expectations=replace(stream.expectations, rules=(keyed, late)))
 
 
 class SilverByHand:
     """A stream that parses, keeps what it can read, takes the last record for each key, and merges."""
 
-    def __init__(self, spark: Spark, checkpoint: Path) -> None:
-        self.table = replace(TRACKER_EVENTS, name="bench_events")
+    def __init__(self, spark: Spark, stream: EventStream, checkpoint: Path) -> None:
+        self.table, self._stream = replace(stream.table, name="bench_events"), stream
         self._spark, self._checkpoint = spark, checkpoint
         self._spark.ensure_table(self.table)
 
     def stream(self) -> None:
         """Bring the table up to date with bronze."""
         spark = self._spark
-        parsed = tracker_stream.parsed_sql(spark, "bare_batch")
+        parsed = self._stream.parsed_sql(spark, "bare_batch")
         keyed = "PARTITION BY user_id, time ORDER BY kafka_timestamp DESC, partition DESC, offset DESC"
         once = f"WHERE typed QUALIFY row_number() OVER ({keyed}) = 1"
         validated = f"SELECT *, CAST(NULL AS STRING) AS decided_by FROM ({parsed}) {once}"
-        text = (Path(tracker_stream.__file__).parent / "tracker_events_merge.sql").read_text()
-        everything = {"lower": -(2**55), "upper": 2**55}
-        merge = Template(text).substitute(silver=spark.full_name(self.table), validated="bare_validated", **everything)
+        text = self._stream.merge_sql(spark.full_name(self.table), "bare_validated")
+        merge = Template(text).substitute(lower=-(2**55), upper=2**55)
 
         def write(frame: Any, _: int) -> None:
             frame.createOrReplaceTempView("bare_batch")
@@ -91,6 +87,6 @@ class SilverByHand:
             session.sql(merge).collect()
 
         with spark.isolated_session() as session:
-            source = session.readStream.format("delta").table(spark.full_name(TRACKER_EVENTS_RAW))
+            source = session.readStream.format("delta").table(spark.full_name(self._stream.records))
             writer = source.writeStream.foreachBatch(write).option("checkpointLocation", str(self._checkpoint))
             writer.trigger(availableNow=True).start().awaitTermination()

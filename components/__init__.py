@@ -1,6 +1,8 @@
 """The kinds of tables: components that a table's `defs.yaml` names."""
 
+from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
 from components.sql_table_component import SqlTable
+from components.stream_table_component import StreamTable
 
-__all__ = ["LandedFiles", "SqlTable"]
+__all__ = ["KafkaEvents", "LandedFiles", "SqlTable", "StreamTable"]

@@ -131,7 +131,7 @@ class LandedFiles(TableComponent):
     @property
     def written(self) -> Sequence[TableDeclaration]:
         """The table."""
-        return (self.source.table,)
+        return [self.source.table]
 
     def table_defs(self) -> dg.Definitions:
         """Return the landed files as an external asset, the table, and its checks."""

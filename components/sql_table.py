@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,7 +18,7 @@ from components.table_asset import asset_key
 from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
-from resources.sql.table_query import Dialect, TableQuery
+from resources.sql.table_query import TableQuery
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
 _SHOWN_KEYS = 3
@@ -108,7 +107,7 @@ class ValidatedQuery:
         declared = {column.name: column for column in self.declaration.columns}
         omitted = {*self.helpers, LANDING}
         columns = [
-            replace(self._typed(declared.get(name, Column(name, "")), type_text), sources=lineage.get(name, ()))
+            replace(typed(self.declaration, declared.get(name, Column(name, "")), type_text), sources=lineage.get(name, ()))
             for name, type_text in types.items()
             if name not in omitted
         ]
@@ -127,14 +126,6 @@ class ValidatedQuery:
             for column in self.quarantine.columns
         ]
         return replace(self.quarantine, columns=tuple(columns), inferred=False)
-
-    def _typed(self, column: Column, found: str) -> Column:
-        if column.type and sql_type(column.type).spark != sql_type(found).spark:
-            raise QueryMismatch(
-                f"{self.declaration.table_name}, column {column.name}: its declared type is {column.type}, but the query "
-                f"gives {found}; write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
-            )
-        return replace(column, type=found)
 
     @property
     def _row_id(self) -> tuple[str, ...]:
@@ -170,19 +161,18 @@ class ValidatedQuery:
                 )
 
 
-def read_query(file: Path, dialect: Dialect) -> TableQuery:
-    """Return the query of a file.
+def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
+    """Return a column with the type that the query gives it.
 
     Raises:
-        UnsafeDeclaration: it is missing.
-        InvalidDeclaration: it is not one query that names its tables with their schemas.
+        QueryMismatch: another type is declared.
     """
-    where = "/".join(file.parts[-3:])
-    try:
-        text = file.read_text()
-    except FileNotFoundError:
-        raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
-    return TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where)
+    if column.type and sql_type(column.type).spark != sql_type(found).spark:
+        raise QueryMismatch(
+            f"{declaration.table_name}, column {column.name}: its declared type is {column.type}, but the query "
+            f"gives {found}; write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
+        )
+    return replace(column, type=found)
 
 
 def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:

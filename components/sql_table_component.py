@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
@@ -12,37 +11,27 @@ from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
+from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
-from components.sql_table import ValidatedQuery, materialize, read_query
+from components.sql_table import ValidatedQuery, materialize
 from components.table_asset import asset_key, step_name, table_spec
-from components.table_component import TableColumn, TableComponent, table_definitions
+from components.table_component import TableColumn, table_definitions
 from components.table_policies import with_policies
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableQuery, check_columns, check_predicate
+from resources.sql.table_query import Dialect, check_columns
 
 
 class QueriedColumn(TableColumn):
     """A column of the query."""
 
     type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
-
-
-class ExpectedRow(dg.Model, dg.Resolvable):
-    """An expectation: what has to be true of each row."""
-
-    name: str
-    expect: str = Field(description="Predicate over the query's columns, in the SQL of its engine; NULL fails")
-    action: Action = Field(
-        default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
-    )
-    description: str = ""
 
 
 class UniqueRow(dg.Model, dg.Resolvable):
@@ -88,7 +77,7 @@ class SqlTableScaffolder(dg.Scaffolder[SqlTableParameters]):
 
 
 @dg.scaffold_with(SqlTableScaffolder)
-class SqlTable(TableComponent):
+class SqlTable(QueryComponent):
     """A table whose rows are those of a query, computed by Spark or DuckDB whenever one of its inputs has changed.
 
     Its inputs and its column lineage are read from the query, which names each table with its schema.
@@ -98,12 +87,9 @@ class SqlTable(TableComponent):
         default="spark",
         description="What computes the query, in its SQL: spark merges the changed rows, duckdb replaces the files",
     )
-    sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
-    keys: list[str] = Field(min_length=1, description="Columns that identify a row")
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
-    expectations: list[ExpectedRow] = Field(default=[], description="What has to be true of each row")
     external: list[str] = Field(
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
     )
@@ -118,19 +104,9 @@ class SqlTable(TableComponent):
     )
 
     @property
-    def query_file(self) -> Path:
-        """The file of the query."""
-        return self.folder / (self.sql or f"{self.folder.name}.sql")
-
-    @cached_property
-    def query(self) -> TableQuery:
-        """The query.
-
-        Raises:
-            UnsafeDeclaration: its file is missing.
-            InvalidDeclaration: it is not one query that names its tables with their schemas.
-        """
-        return read_query(self.query_file, "duckdb" if self.engine == "duckdb" else "databricks")
+    def dialect(self) -> Dialect:
+        """The SQL of the engine."""
+        return "duckdb" if self.engine == "duckdb" else "databricks"
 
     @cached_property
     def table(self) -> ValidatedQuery:
@@ -139,14 +115,11 @@ class SqlTable(TableComponent):
         Raises:
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
-        keys, rows = tuple(self.keys), self._input_rows()
+        keys, rules, rows = tuple(self.keys), self.rules(), self._input_rows()
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
         dialect = DUCKDB if by_duckdb else SPARK
-        for number, each in enumerate(self.expectations):
-            with in_field("expectations", number, "expect"):
-                check_predicate(each.expect, self.query)
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
                 check_columns(self.unique.latest, self.query)
@@ -160,9 +133,7 @@ class SqlTable(TableComponent):
             ),
             self.query,
             Expectations(
-                rules=tuple(
-                    Expectation(each.name, each.expect, each.action, each.description) for each in self.expectations
-                ),
+                rules=rules,
                 identity=rows.row_id if rows else keys,
                 example=dialect.all_json,
                 unique=Unique("one_row_for_each_key", keys, tuple(self.unique.latest)) if self.unique else None,

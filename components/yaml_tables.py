@@ -3,7 +3,7 @@
 import importlib
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,15 @@ from typing import TypeVar
 import dagster as dg
 
 from components.declaration_places import located
+from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
+from components.query_component import QueryComponent
+from components.shared_assets import shared_definitions
 from components.sql_table_component import SqlTable
+from components.stream.event_stream import EventStream
+from components.stream.record_table import RecordTable
+from components.stream_table_component import StreamTable
+from components.table_asset import asset_key
 from components.table_component import TableComponent
 from ingest.file_source import SchemaMode, Source
 from resources.declarations import TableDeclaration
@@ -58,18 +65,16 @@ class DeclaredTables:
         for category in (dg.BetaWarning, dg.PreviewWarning):
             # Dagster warns of what its own loader uses, for each definition.
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
-        return dg.Definitions.merge(*(tree.build_defs(tree.defs_module_path) for tree in self._trees))
+        built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
+        return dg.Definitions.merge(*built, shared_definitions(self.sources, self.record_tables, self.streams))
 
     @cached_property
     def components(self) -> Mapping[str, TableComponent]:
         """The tables that are declared in YAML, by `schema.table`."""
         return {f"{table.folder.parent.name}.{table.folder.name}": table for table in self._all(TableComponent)}
 
-    def check_inputs(self, others: Collection[dg.AssetKey]) -> None:
+    def check_inputs(self) -> None:
         """Check that every input of a query is an asset of the project, of another catalog, or named as external.
-
-        Args:
-            others: Assets of the project that are not defined here.
 
         Raises:
             InvalidDeclaration: one is not; the error names the file and the line of the query. Or rows are to be reconciled
@@ -77,14 +82,20 @@ class DeclaredTables:
         """
         catalog = catalog_name()
         external_assets = [asset.key for asset in self.definitions.assets or () if isinstance(asset, dg.AssetSpec)]
-        made = [*others, *external_assets, *self.keys]
-        known = {".".join(key.path).casefold(): ".".join(key.path[1:]) for key in made}
+        known = {".".join(key.path).casefold(): ".".join(key.path[1:]) for key in (*external_assets, *self.keys)}
+        records = {table.declaration.table_name.casefold(): table.declaration.table_name for table in self.record_tables}
+        for table in self._all(StreamTable):
+            for name in table.query.inputs:
+                if str(name).casefold() not in records:
+                    hint = "A stream reads a table of the kind KafkaEvents."
+                    raise InvalidDeclaration(_unknown(table, name, records.values(), hint))
         for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:
                 of_project = name.full_name(catalog).casefold() in known or str(name).casefold() in external
                 if not of_project and name.catalog in ("", catalog):
-                    raise InvalidDeclaration(_unknown(table, name, known.values()))
+                    hint = "Name a table of other programs under `external`."
+                    raise InvalidDeclaration(_unknown(table, name, known.values(), hint))
             self._check_reconciled(table)
 
     @cached_property
@@ -93,15 +104,44 @@ class DeclaredTables:
         return [component.source for component in self._all(LandedFiles)]
 
     @cached_property
-    def tables(self) -> Sequence[TableDeclaration]:
-        """The tables of the declarations in YAML, with their quarantines."""
-        return [table for component in self.components.values() for table in component.written]
+    def record_tables(self) -> Sequence[RecordTable]:
+        """Their tables of records."""
+        return [component.table for component in self._all(KafkaEvents)]
+
+    @cached_property
+    def streams(self) -> Sequence[EventStream]:
+        """Their streams from a table of records into another table."""
+        return [component.stream for component in self._all(StreamTable)]
+
+    @cached_property
+    def declarations(self) -> Mapping[dg.AssetKey, TableDeclaration]:
+        """The tables that are declared in YAML, with their quarantines, by their keys."""
+        written = (table for component in self.components.values() for table in component.written)
+        return {asset_key(table): table for table in written}
+
+    @cached_property
+    def from_records(self) -> Sequence[dg.AssetKey]:
+        """The tables of records, and then all that depend on them."""
+        return self.with_dependents(asset_key(table.declaration) for table in self.record_tables)
+
+    def with_dependents(self, keys: Iterable[dg.AssetKey]) -> Sequence[dg.AssetKey]:
+        """Return tables, and then all that depend on them."""
+        waiting = list(keys)
+        deps = {key: {dep.asset_key for dep in spec.deps} for key, spec in self._specs().items()}
+        found = list[dg.AssetKey]()
+        while waiting:
+            found += waiting
+            waiting = [key for key, inputs in deps.items() if key not in found and inputs.intersection(found)]
+        return found
+
+    def _specs(self) -> Mapping[dg.AssetKey, dg.AssetSpec]:
+        assets = (asset for asset in self.definitions.assets or () if isinstance(asset, dg.AssetsDefinition))
+        return {spec.key: spec for asset in assets for spec in asset.specs}
 
     @cached_property
     def keys(self) -> Sequence[dg.AssetKey]:
         """The keys of the assets that are materialized."""
-        materialized = (asset for asset in self.definitions.assets or () if isinstance(asset, dg.AssetsDefinition))
-        return [key for asset in materialized for key in asset.keys]
+        return list(self._specs())
 
     @cached_property
     def checks(self) -> Sequence[dg.AssetCheckKey]:
@@ -146,10 +186,8 @@ def _has_definitions(folder: Path) -> bool:
     )
 
 
-def _unknown(table: SqlTable, name: TableName, known: Collection[str]) -> str:
+def _unknown(table: QueryComponent, name: TableName, known: Collection[str], hint: str) -> str:
     near = get_close_matches(str(name), known, 1)
     meant = f" Did you mean {near[0]}?" if near else ""
-    return (
-        f"{'/'.join(table.query_file.parts[-3:])}, line {table.query.line_of(name)}: no asset of the project makes {name}."
-        f"{meant} Name a table of other programs under `external`."
-    )
+    place = f"{'/'.join(table.query_file.parts[-3:])}, line {table.query.line_of(name)}"
+    return f"{place}: no asset of the project makes {name}.{meant} {hint}"

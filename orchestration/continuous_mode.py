@@ -1,4 +1,4 @@
-"""The continuous mode: the streams from Kafka to silver, side by side, until they are stopped.
+"""The continuous mode: the streams into a table of records and on from it, side by side, until they are stopped.
 
 It works in rounds. At the end of each round, the results of the streams are reported to Dagster as materializations and
 check results, as those of a run are. The UI therefore shows them, automation carries on to gold, and no sensor requests what
@@ -9,20 +9,19 @@ stream continues from its checkpoint.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_events import TrackerConfig, validated
-from assets.silver.tracker_tables import TRACKER_EVENTS
-from components.stream.record_table import record_table_result
+from components.stream.event_stream import EventStream
+from components.stream.record_table import RecordTable, record_table_result
+from components.stream.stream_materialization import StreamTableConfig, materialize_stream
 from components.table_asset import asset_key
-from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.continuous_state import ContinuousOptions
 from orchestration.stream_metrics import StreamMetrics
@@ -41,12 +40,13 @@ _MAX_PAUSE_S = 60.0
 
 @dataclass
 class ContinuousMode:
-    """The streams, until `stop` is set; `ready` is called when both have started."""
+    """The streams into a table and on from it, until `stop` is set; `ready` is called when all have started."""
 
     kafka: Kafka
     spark: Spark
     instance: dg.DagsterInstance
-    source: SourceOptions
+    records: RecordTable
+    streams: Sequence[EventStream]
     options: ContinuousOptions
     stop: threading.Event
     metrics: StreamMetrics
@@ -74,19 +74,20 @@ class ContinuousMode:
                 pause = min(_MAX_PAUSE_S, pause * 2)
 
     def _round(self) -> None:
-        """Run both streams for a round, and report their results.
+        """Run all streams for a round, and report their results.
 
-        The round's time begins when both streams have started, however long that takes. A stream that fails ends the round
-        for the other too; the next round that succeeds reports what they did before.
+        The round's time begins when all streams have started, however long that takes. A stream that fails ends the round
+        for the others too; the next round that succeeds reports what they did before.
         """
-        # Before there are two threads: they share the session, and PySpark cannot be imported by two threads at once.
+        # Before there are threads: they share the session, and PySpark cannot be imported by two threads at once.
         _ = self.spark.session
         over = threading.Event()
-        started = [threading.Event(), threading.Event()]
-        with ThreadPoolExecutor(2, "stream") as threads:
+        work = [self._read, *(partial(self._validate, stream) for stream in self.streams)]
+        started = [threading.Event() for _ in work]
+        with ThreadPoolExecutor(len(work), "stream") as threads:
             streams = [
-                threads.submit(self._until, over, stream, start)
-                for stream, start in zip((self._bronze, self._silver), started, strict=True)
+                threads.submit(self._until, over, stream, start, after=started[0] if number else None)
+                for number, (stream, start) in enumerate(zip(work, started, strict=True))
             ]
             ends = float("inf")
             while not (over.is_set() or self.stop.wait(0.2)) and time.monotonic() < ends:
@@ -99,49 +100,62 @@ class ContinuousMode:
         self.metrics.rounds.inc()
 
     def _until(
-        self, over: threading.Event, stream: Callable[[StreamOptions], list[AssetResult]], started: threading.Event
+        self,
+        over: threading.Event,
+        stream: Callable[[StreamOptions], list[AssetResult]],
+        started: threading.Event,
+        *,
+        after: threading.Event | None,
     ) -> list[AssetResult]:
         try:
+            # The stream into the table of records creates it, before others read it.
+            while after and not after.wait(0.1):
+                if over.is_set():
+                    return []
             return stream(StreamOptions(self.options.every, over, started.set))
         finally:
             over.set()
 
-    def _bronze(self, options: StreamOptions) -> list[AssetResult]:
-        options = replace(options, on_batch=self.metrics.batch_recorder(TRACKER_EVENTS_RAW))
-        done = ingest(self.kafka, self.spark, TRACKER_EVENTS_RAW, self.source, options)
+    def _read(self, options: StreamOptions) -> list[AssetResult]:
+        table = self.records.declaration
+        options = replace(options, on_batch=self.metrics.batch_recorder(table))
+        done = ingest(self.kafka, self.spark, table, self.records.options, options)
         if not (done.run.batches or done.created):
             return []
-        return [record_table_result(TRACKER_EVENTS_RAW, self.spark, done, self.instance)]
+        return [record_table_result(table, self.spark, done, self.instance)]
 
-    def _silver(self, options: StreamOptions) -> list[AssetResult]:
+    def _validate(self, stream: EventStream, options: StreamOptions) -> list[AssetResult]:
         rows = 0
-        record = self.metrics.batch_recorder(TRACKER_EVENTS)
+        record = self.metrics.batch_recorder(stream.table)
 
         def counted(batch: Batch) -> None:
             nonlocal rows
             rows += batch.rows
             record(batch)
 
-        options = replace(options, on_batch=counted, on_progress=self._record_outstanding)
-        results = list(validated(TrackerConfig(), self.spark, options))
+        options = replace(options, on_batch=counted, on_progress=partial(self._record_outstanding, stream))
+        results = list(materialize_stream(stream, StreamTableConfig(), self.spark, options))
         return results if rows else []
 
-    def _record_outstanding(self, position: Any) -> None:
+    def _record_outstanding(self, stream: EventStream, position: Any) -> None:
         with suppress(RatifyError):
-            raw = self.spark.full_name(TRACKER_EVENTS_RAW)
-            self.metrics.record_outstanding(TRACKER_EVENTS, bytes_outstanding(self.spark, raw, position))
+            records = self.spark.full_name(stream.records)
+            self.metrics.record_outstanding(stream.table, bytes_outstanding(self.spark, records, position))
 
     def _report(self, results: list[AssetResult]) -> None:
         for event in _events(results):
             self.instance.report_runless_asset_event(event)
+        tables = {asset_key(stream.table): stream.table for stream in self.streams}
         for check in results:
-            if isinstance(check, dg.AssetCheckResult) and check.asset_key == asset_key(TRACKER_EVENTS):
-                self.metrics.record_check(TRACKER_EVENTS, check)
+            if isinstance(check, dg.AssetCheckResult) and check.asset_key in tables:
+                self.metrics.record_check(tables[check.asset_key], check)
 
 
 def _events(results: list[AssetResult]) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     for result in results:
-        key = result.asset_key or asset_key(TRACKER_EVENTS)
+        key = result.asset_key
+        if key is None:
+            continue
         if isinstance(result, dg.AssetCheckResult):
             yield dg.AssetCheckEvaluation(
                 asset_key=key,

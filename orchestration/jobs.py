@@ -4,9 +4,7 @@ from functools import partial
 
 import dagster as dg
 
-from assets.table_checks import all_checks
 from components.checks.check_state import FULL
-from components.ledgers import ledger_checks
 from components.table_asset import asset_key
 from orchestration.project_tables import declared_tables, sources
 
@@ -16,8 +14,7 @@ ingest_job = dg.define_asset_job(
     description="Load all waiting files into bronze.",
 )
 
-# What others write to Kafka is an external asset with the kind "kafka": what depends on it is found by that, not by name.
-_from_kafka = dg.AssetSelection.kind("kafka", include_sources=True).downstream().materializable()
+_from_kafka = dg.AssetSelection.assets(*declared_tables().from_records)
 
 events_job = dg.define_asset_job(
     "events", selection=_from_kafka, description="Read new events from Kafka and update the tables that depend on them."
@@ -41,8 +38,7 @@ nightly = _schedule(
     description="After the last departures of the day; loads files that no sensor found.",
 )
 
-ledgers = ledger_checks()
-_checks = [*declared_tables().checks, *(key for check in [*all_checks, *ledgers] for key in check.check_keys)]
+_checks = declared_tables().checks
 _HOURLY = {"files_present", "data_is_fresh"}
 
 files_job = dg.define_asset_job(
@@ -53,7 +49,7 @@ files_job = dg.define_asset_job(
 
 full_checks_job = dg.define_asset_job(
     "full_checks",
-    selection=dg.AssetSelection.checks(*_checks) - _from_kafka,
+    selection=dg.AssetSelection.checks(*_checks) - dg.AssetSelection.checks_for_assets(*declared_tables().from_records),
     tags={FULL: "full"},
     description="Check every table that does not depend on Kafka in full: other runs compare what is new since they passed.",
 )

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from components.stream.event_stream import EventStream
+from components.stream.record_table import RecordTable
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
 from orchestration.project_folders import declaring_package
+from resources.errors import NotConfigured
 
 APART = ("cross_engine",)
 """Folders of the package that are code locations of their own."""
@@ -26,3 +29,42 @@ def declared_tables() -> DeclaredTables:
 def sources() -> Sequence[Source]:
     """Return every kind of landed file, each with the bronze table that takes its rows."""
     return declared_tables().sources
+
+
+def record_tables(name: str = "") -> Sequence[RecordTable]:
+    """Return the tables of records: the one that is named as schema.table, or all.
+
+    Raises:
+        NotConfigured: there is none, or none of that name.
+    """
+    found = {table.declaration.table_name: table for table in declared_tables().record_tables}
+    if not found:
+        raise NotConfigured(
+            "No table of the project is of the kind KafkaEvents: docs/own-tables.md says how to declare one."
+        )
+    if name and name not in found:
+        raise NotConfigured(f"{name} is no table of the kind KafkaEvents: choose from {', '.join(found)}.")
+    return [found[name]] if name else list(found.values())
+
+
+def event_stream(name: str = "") -> EventStream:
+    """Return the stream into a table, named as schema.table; without a name the only one that there is.
+
+    Raises:
+        NotConfigured: there is none of that name, or there are several and none is named.
+    """
+    found = {stream.name: stream for stream in declared_tables().streams}
+    if not found:
+        raise NotConfigured(
+            "No table of the project is of the kind StreamTable: docs/own-tables.md says how to declare one."
+        )
+    if name and name not in found:
+        raise NotConfigured(f"{name} is no table of the kind StreamTable: choose from {', '.join(found)}.")
+    if not name and len(found) > 1:
+        raise NotConfigured(f"There are several tables of the kind StreamTable: name one of {', '.join(found)}.")
+    return found[name or next(iter(found))]
+
+
+def streams_from(table: RecordTable) -> Sequence[EventStream]:
+    """Return the streams that read a table of records."""
+    return [stream for stream in declared_tables().streams if stream.records.table_name == table.declaration.table_name]

@@ -75,15 +75,15 @@ class Discovery(BaseModel):
         return folder.rstrip("/")
 
 
-class Tracker(BaseModel):
-    """Where the tracker's events come from; `TRACKER_SOURCE` sets `source`, and so on. docs/streaming.md has more."""
+class Events(BaseModel):
+    """What tables of records read that do not say so; `EVENTS_SOURCE` sets `source`. docs/streaming.md has more."""
 
     model_config = ConfigDict(frozen=True)
 
     source: str = Field(default="kafka", description="kafka, files or rate")
     files: str = Field(default="", description="Folder or URL of files that another service lands")
     format: Literal["json", "kcat"] = Field(default="json", description="Lines that are values, or of kcat -J")
-    key: str = Field(default="user_id", description="Field of a value, or path ($.a.b), that is the record's key")
+    key: str = Field(default="", description="Field of a value, or path ($.a.b), that is the record's key; empty: none")
     time: str = Field(default="", description="The same that is the record's timestamp; empty: the file's own")
     max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
 
@@ -160,8 +160,7 @@ class Settings(_CatalogName):
     kafka_username: str | None = Field(default=None, description="User; $ConnectionString for Azure Event Hubs")
     kafka_password: SecretStr | None = Field(default=None, description="Password, or an Event Hubs connection string")
     kafka_ca: Path | None = Field(default=None, description="CA certificates (PEM) of the brokers")
-    kafka_topics: str = Field(default="tracker-events", description="Topics of the tracker's events, with commas")
-    tracker: Tracker = Field(default=Tracker(), description="Where the tracker's events come from")
+    events: Events = Field(default=Events(), description="What tables of records read that do not say so")
     ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")

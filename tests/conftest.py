@@ -41,9 +41,10 @@ _SERVERS = frozenset(
 # `make test` runs several processes. The files of one group run one after the other in one process; any other file is one
 # group. These groups and files take longest, and start first, so that all processes end at about the same time.
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "the tables of the tracker's events, and the broker, which one test kills": (
+    "the tables of the shipped events, and the broker, which one test kills": (
         "sample/test_tracker_events.py",
         "sample/test_tracker_replay.py",
+        "sample/test_tracker_source.py",
         "sample/test_tracker_validation.py",
         "orchestration/test_stream.py",
         "orchestration/test_simulate.py",
@@ -190,7 +191,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generato
     home = tmp_path_factory.mktemp("kafka")
     # A connection string of Azure Event Hubs, and all else that JAAS, a properties file and JSON could stumble over.
     hub = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey"
-    password = f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=tracker-events'
+    password = f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=events'
     write_private(password_file := home / "password", password)
     config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
     with running(config, say) as state:

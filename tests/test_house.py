@@ -191,7 +191,7 @@ def test_the_lock_names_packages_by_version_only() -> None:
 
 
 # The tables that ship are an example. Everything else works for any tables, and names none of theirs.
-SAMPLE_WORDS = ("flights?", "airports?", "airlines?", "carriers?", "aircrafts?", "planes", "tailnum", "weather")
+SAMPLE_WORDS = ("flights?", "airports?", "airlines?", "carriers?", "aircrafts?", "planes", "tailnum", "weather", "trackers?")
 SAMPLE = re.compile(rf"(?<![a-z])(?:{'|'.join(SAMPLE_WORDS)})(?![a-z])", re.IGNORECASE)
 SAMPLE_PLACES = (
     "assets/bronze/",
@@ -200,6 +200,10 @@ SAMPLE_PLACES = (
     "bench/",
     "tests/sample/",
     *(f"{CLI}{name}.py" for name in ("flights_demo", "sample_flights", "demo_command", "land_command")),
+    *(f"{CLI}{name}.py" for name in ("streaming_demo", "simulate_command")),
+    # The simulator's command, and the files of tests that have a place of their own.
+    "tests/orchestration/test_cli.py",
+    "tests/conftest.py",
     "tests/test_house.py",
 )
 
@@ -265,7 +269,7 @@ def test_everything_runs_without_being_switched_on() -> None:
     assert {s.name: s.default_status.value for s in repository.sensor_defs} == {
         "automation": "RUNNING",
         "landed_files_sensor": "RUNNING",
-        "tracker_events_sensor": "RUNNING",
+        "bronze__tracker_events_raw_lag": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
         "hourly": "RUNNING",

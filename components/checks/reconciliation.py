@@ -5,7 +5,7 @@ what Spark wrote: the same rows, read by an engine that had no part in writing t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from components.checks.history_findings import Finding
@@ -20,15 +20,17 @@ class Reconciliation:
     Attributes:
         sql: File of the query (DuckDB SQL), in which `{name}` stands for a table.
         tables: Tables by these names; among them `silver`, whose check it is.
+        more: Other SQL text by its names in the query.
     """
 
     sql: Path
     tables: Mapping[str, TableDeclaration]
+    more: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def counts(self, session: DuckDBSession) -> dict[str, int]:
         """Return the counts, by name."""
         names = {name: f"{ALIAS}.{table.layer}.{table.name}" for name, table in self.tables.items()}
-        return count_relations(session, self.sql, **names)
+        return count_relations(session, self.sql, **names, **self.more)
 
 
 def count_relations(session: DuckDBSession, sql: Path, **relations: str) -> dict[str, int]:

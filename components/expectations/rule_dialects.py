@@ -52,7 +52,8 @@ class RuleDialect:
 
     def array_of(self, items: Iterable[str]) -> str:
         """Return the array of these expressions that are not NULL."""
-        return self.compact.format(self.array.format(", ".join(items)))
+        # An array without any item would have no type.
+        return self.compact.format(self.array.format(", ".join(items) or "CAST(NULL AS STRING)"))
 
     def map_of(self, values: Mapping[str, str], kind: str) -> str:
         """Return a map of texts, each with an expression; `kind` is the type of their values."""
@@ -95,8 +96,7 @@ SPARK = RuleDialect(
 DUCKDB = RuleDialect(
     literal=duckdb_sql.literal,
     identifier=duckdb_sql.identifier,
-    # The type of an array without items is not known otherwise.
-    array="CAST([{}] AS VARCHAR[])",
+    array="[{}]",
     compact="list_filter({}, lambda item: item IS NOT NULL)",
     size="len",
     distinct="list_sort(list_distinct({}))",

@@ -30,9 +30,9 @@ class BatchStatements:
         app_id: Marks the writes of this stream in its tables; by it and the number of a batch, Delta makes each write once.
         target: Full name, as SQL has it, of the table that `merge` writes.
         validate: Query over the view BATCH that gives validated rows.
-        count: Query over the view VALIDATED that counts them, in one row, with `lower` and `upper`: bounds, in microseconds,
-            of the accepted rows.
-        merge: MERGE of the accepted rows of VALIDATED; `$lower` and `$upper` stand for the bounds.
+        count: Query over the view VALIDATED that counts them, in one row; with `lower` and `upper`, bounds of the accepted
+            rows in microseconds, where `merge` has bounds.
+        merge: MERGE of the accepted rows of VALIDATED; `$lower` and `$upper`, if it has them, stand for the bounds.
         quarantine: INSERT or MERGE of the quarantined rows.
         account: INSERT of the view ACCOUNT.
         entry_columns: Columns of that view, with their types.
@@ -40,7 +40,7 @@ class BatchStatements:
         checkpoint: Name of its checkpoint.
         fail: Expectations that stop the batch.
         quarantining: Expectations that send a row to quarantine.
-        late: The expectation that late records fail.
+        late: The expectation that late records fail; empty if none does.
         unique: The expectation that duplicates fail.
         from_quarantine: The records come from quarantine, and were counted before.
     """
@@ -123,7 +123,9 @@ def _merging(given: Mapping[str, Any]) -> Callable[[Any, Callable[[Any, str], li
         """Merge the accepted rows; return how many it inserted, also when an attempt that died did it."""
         if found["rows"] == sum(found["decided"].values()):
             return 0
-        text = given["merge"].replace("$lower", str(found["lower"])).replace("$upper", str(found["upper"]))
+        text = given["merge"]
+        for bound in ("lower", "upper"):
+            text = text.replace(f"${bound}", str(found.get(bound)))
         done = run(session, text)
         if done and done[0]["num_inserted_rows"]:
             return int(done[0]["num_inserted_rows"])
@@ -139,7 +141,7 @@ def _accounting(given: Mapping[str, Any]) -> Callable[[int, Mapping[str, Any], i
         decided, rows, replayed = found["decided"], found["rows"], given["from_quarantine"]
         accepted = rows - sum(decided.values())
         quarantined = sum(decided[name] for name in given["quarantining"])
-        late, superseded = decided[given["late"]], decided[given["unique"]]
+        late, superseded = decided.get(given["late"], 0), decided[given["unique"]]
         return {
             "stream": given["stream"],
             "checkpoint": given["checkpoint"],

@@ -1,16 +1,16 @@
-"""Bronze tables of records: the asset that streams a source's records into a table as they came, each exactly once."""
+"""Tables of records: the asset that streams a source's records into a table as they came, each exactly once."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
+from pydantic import Field, create_model
 
-from components.stream.stream_config import StreamConfig
 from components.table_asset import TableChange, asset_key, result, step_name, table_spec
 from components.table_preview import preview_by_spark
-from ingest.records.record_source import OFFSETS
+from ingest.records.record_source import OFFSETS, DeclaredSource, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import TableDeclaration
 from resources.errors import SourceNotConfigured
@@ -19,23 +19,51 @@ from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import Batch, StreamOptions
 
 
-def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+class RecordConfig(SourceOptions, dg.Config):
+    """What records one run reads, and how. What is empty is as the settings say."""
+
+
+@dataclass(frozen=True)
+class RecordTable:
+    """A table of records, and where they come from.
+
+    Attributes:
+        declaration: With the columns `RECORD`.
+        source: What its declaration says of the source; the configuration of a run may say otherwise.
+    """
+
+    declaration: TableDeclaration
+    source: DeclaredSource
+
+    @property
+    def options(self) -> SourceOptions:
+        """What a run reads that is not configured."""
+        return SourceOptions(**self.source.model_dump())
+
+
+def topic_key(topic: str) -> dg.AssetKey:
+    """Return the key of a topic of Kafka, which others write."""
+    return dg.AssetKey(["kafka", topic])
+
+
+def topic_spec(topic: str) -> dg.AssetSpec:
+    """Return a topic of Kafka as an asset that others write."""
+    return dg.AssetSpec(topic_key(topic), description=f"Kafka's topic {topic}", group_name="kafka", kinds={"kafka"})
+
+
+def record_table(table: RecordTable) -> dg.AssetsDefinition:
     """Return the asset of a table of records, which takes in all records that are waiting.
 
     Where no source is configured, it is skipped, and so are the assets that depend on it.
-
-    Args:
-        declaration: The table, with the columns `RECORD`.
-        deps: What the records come from.
     """
-
+    declaration = table.declaration
     # Kafka is optional, and "Materialize all" is for everybody.
-    spec = table_spec(declaration, deps).replace_attributes(skippable=True)
+    spec = table_spec(declaration, list(map(topic_key, table.source.topics))).replace_attributes(skippable=True)
 
-    @dg.multi_asset(name=step_name(declaration), specs=[spec])
-    def asset(
-        context: dg.AssetExecutionContext, config: StreamConfig, kafka: Kafka, spark: Spark
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    @dg.multi_asset(name=step_name(declaration), specs=[spec], config_schema=_config_of(table).to_fields_dict())
+    def asset(context: dg.AssetExecutionContext, kafka: Kafka, spark: Spark) -> Iterator[dg.MaterializeResult[Any]]:
+        config = SourceOptions(**context.op_execution_context.op_config)
+
         def log_batch(batch: Batch) -> None:
             numbers = (batch.number, batch.rows, batch.processed_rate, batch.offsets_behind)
             context.log.info("batch %d: %d records, %.0f/s, behind: %s", *numbers)
@@ -51,6 +79,15 @@ def record_table(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> 
         yield record_table_result(declaration, spark, done, context.instance, time.monotonic() - began)
 
     return asset
+
+
+def _config_of(table: RecordTable) -> type[RecordConfig]:
+    """The configuration of the table's runs, whose defaults are what its declaration says."""
+    declared: dict[str, Any] = {
+        name: (field.annotation, Field(default=getattr(table.source, name), description=field.description))
+        for name, field in DeclaredSource.model_fields.items()
+    }
+    return create_model("RecordConfig", __base__=RecordConfig, **declared)
 
 
 def record_table_result(

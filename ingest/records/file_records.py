@@ -61,14 +61,14 @@ class FileSource(RecordSource):
     def __init__(self, config: SourceOptions) -> None:
         """Raise NotConfigured where the settings name no folder, or one that Spark would read as a pattern."""
         self._config = config
-        self._settings = config.tracker
+        self._settings = config.events
         if not self._settings.files:
-            raise SourceNotConfigured("The source is files: set TRACKER_FILES to the folder or URL where they land.")
+            raise SourceNotConfigured("The source is files: set EVENTS_FILES to the folder or URL where they land.")
         folder = self._settings.files.rstrip("/")
         self._folder = folder if "://" in folder else str(Path(folder).expanduser().resolve())
         if _GLOB.search(self._folder):
             raise NotConfigured(f"{self._folder}: Spark reads []{{}}*?\\ as a pattern. Give the folder another name.")
-        self._zone = LandingZone(url=self._folder, setting="TRACKER_FILES")
+        self._zone = LandingZone(url=self._folder, setting="EVENTS_FILES")
         # Another folder is another stream.
         self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
 
@@ -131,7 +131,7 @@ class FileSource(RecordSource):
     def explained(self, error_text: str) -> StreamError:
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", error_text, re.MULTILINE):
             return FileUnreadable(
-                f"{found[1]} is larger than TRACKER_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
+                f"{found[1]} is larger than EVENTS_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
                 "counts ten times): a whole file has to fit in memory. Split it, or raise the bound, and start it again."
             )
         if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", error_text):

@@ -56,7 +56,7 @@ class KafkaSource(RecordSource):
     def __init__(self, kafka: Kafka, config: SourceOptions) -> None:
         self._kafka = kafka
         self._config = config
-        self._topics = config.named_topics
+        self._topics = config.topics
         self._held: Offsets = {}
 
     def status(self, reported: Mapping[str, Any]) -> SourceStatus:

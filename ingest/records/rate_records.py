@@ -1,4 +1,4 @@
-"""Generated events of the tracker, for tests and demonstrations: the same ones for the same offsets."""
+"""Generated events, for tests and demonstrations: the same ones for the same offsets."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -5,8 +5,7 @@ timed AS (SELECT n, 1767225600000 + n * 100 AS ms FROM counted)
 SELECT
   CAST(concat('user-', lpad(CAST(n % 100 AS STRING), 6, '0')) AS BINARY) AS key,
   CAST(to_json(named_struct(
-    'time', ms, 'version', '2.0.1', 'model', element_at(array('pulse-1', 'pulse-2', 'band-lite'), CAST(n % 3 AS INT) + 1),
-    'heart_bpm', 60 + n % 80, 'kcal', n % 12)) AS BINARY) AS value,
+    'time', ms, 'model', element_at(array('a', 'b', 'c'), CAST(n % 3 AS INT) + 1))) AS BINARY) AS value,
   $topic AS topic, 0 AS partition, n AS offset, timestamp_millis(ms) AS timestamp, 0 AS timestamp_type,
   CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
 FROM timed

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from resources.declarations import Column, TableDeclaration
 from resources.errors import StreamError
 from resources.kafka.kafka_client import Offsets
-from resources.settings import Settings, Tracker
+from resources.settings import Events, Settings
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, StreamRun, failure
 
@@ -43,17 +43,15 @@ SOURCE = f"IF({IN_KAFKA}, 'kafka', substring_index(topic, ':', 1))"
 """The name of a record's source."""
 
 
-class SourceOptions(BaseModel):
-    """Which records are read, and how. The settings fill in what is empty."""
+class DeclaredSource(BaseModel):
+    """Which records are read, and how, as the declaration of their table says it. The settings fill in what is empty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str = Field(default="", description="kafka, files or rate; empty: TRACKER_SOURCE")
+    source: str = Field(default="", description="kafka, files or rate; empty: EVENTS_SOURCE")
     min_file_bytes: int = Field(default=64 * 2**20, ge=1, description="Files of one commit are compacted up to this size")
-    full_refresh: bool = Field(default=False, description="Empty the table and read what the source still has")
-    force: bool = Field(default=False, description="Do so even if rows are lost that the source no longer has")
 
-    topics: list[str] = Field(default=[], description="Kafka: topics to read; empty: KAFKA_TOPICS")
+    topics: list[str] = Field(default=[], description="Kafka: topics to read")
     starting: Literal["earliest", "latest"] = Field(default="earliest", description="Kafka: where a new stream begins")
     starting_offsets: dict[str, dict[str, int]] = Field(
         default={}, description="Kafka: where it begins in these partitions: {topic: {partition: offset}}"
@@ -66,21 +64,28 @@ class SourceOptions(BaseModel):
         default="fail", description="Kafka: when records expired before they were read; a gap is always reported"
     )
 
-    files: str = Field(default="", description="Files: their folder or URL; empty: TRACKER_FILES")
+    files: str = Field(default="", description="Files: their folder or URL; empty: EVENTS_FILES")
+    format: Literal["", "json", "kcat"] = Field(
+        default="", description="Files: lines that are values, or of kcat -J; empty: EVENTS_FORMAT"
+    )
+    key: str = Field(default="", description="Files of json: the field of a value that is the key; empty: EVENTS_KEY")
+    time: str = Field(default="", description="Files of json: the one that is the timestamp; empty: EVENTS_TIME")
     max_files: int = Field(default=1000, ge=1, description="Files in one batch, and so in one commit, at most")
 
     rate: int = Field(default=1000, ge=1, description="Rate: events in one batch; a run that is not continuous has one")
 
     @property
-    def named_topics(self) -> list[str]:
-        """The topics, by configuration or settings."""
-        return self.topics or [topic.strip() for topic in Settings().kafka_topics.split(",") if topic.strip()]
-
-    @property
-    def tracker(self) -> Tracker:
+    def events(self) -> Events:
         """The settings of the source, overridden by what is configured here."""
-        given = {"source": self.source, "files": self.files}
-        return Settings().tracker.model_copy(update={name: value for name, value in given.items() if value})
+        given = {name: getattr(self, name) for name in ("source", "files", "format", "key", "time")}
+        return Settings().events.model_copy(update={name: value for name, value in given.items() if value})
+
+
+class SourceOptions(DeclaredSource):
+    """Which records one run reads, and how."""
+
+    full_refresh: bool = Field(default=False, description="Empty the table and read what the source still has")
+    force: bool = Field(default=False, description="Do so even if rows are lost that the source no longer has")
 
 
 @dataclass(frozen=True)

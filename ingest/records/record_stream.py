@@ -47,10 +47,10 @@ def source_of(config: SourceOptions, kafka: Kafka) -> RecordSource:
         "files": lambda: FileSource(config),
         "rate": lambda: RateSource(config),
     }
-    name = config.tracker.source
+    name = config.events.source
     if name not in sources:
         raise NotConfigured(
-            f"There is no source {name!r}: set TRACKER_SOURCE, or `source` in the run's configuration, to one of "
+            f"There is no source {name!r}: set EVENTS_SOURCE, or `source` in the run's configuration, to one of "
             f"{', '.join(sources)}. Azure Event Hubs is read as kafka, by its Kafka endpoint. Kinesis has no reader here: "
             "let Firehose land its records in a folder, and read it as files. See docs/streaming.md."
         )
@@ -130,7 +130,7 @@ def _refresh(
     """
     rows = spark.count(table)
     if rows and not config.force:
-        raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.tracker.source))
+        raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.events.source))
     # In this order: with rows and without checkpoints, a stream resumes after the rows.
     stream_checkpoints.forget(spark, table)
     return rows, spark.truncate(spark.full_name(table)) if rows else None

@@ -36,7 +36,8 @@ def _flights_raw() -> Source:
 def _tables() -> list[TableDeclaration]:
     """Every table from landed files, bronze to gold, and the ledger of the files."""
     keys = medallion_job.selection.resolve(defs.resolve_asset_graph())
-    found = [table for table in (*declared_tables().tables, CARRIER_DAILY_SNAPSHOT) if asset_key(table) in keys]
+    tables = (*declared_tables().declarations.values(), CARRIER_DAILY_SNAPSHOT)
+    found = [table for table in tables if asset_key(table) in keys]
     return [*sorted(found, key=lambda table: LAYERS.index(table.layer)), LANDED_FILES]
 
 
@@ -116,7 +117,7 @@ def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silve
 
 
 def _rows_in_silver(opened: Engines, paths: Sequence[str]) -> int:
-    (flights,) = [table for table in declared_tables().tables if table.table_name == _FLIGHTS]
+    (flights,) = [table for table in declared_tables().declarations.values() if table.table_name == _FLIGHTS]
     silver = opened.spark.table(flights)
     return silver.where(silver["_source_file"].isin(list(paths))).count()
 

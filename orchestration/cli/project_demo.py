@@ -17,7 +17,7 @@ from resources.settings import Settings
 
 def run_project_demo() -> bool:
     """Run it; return whether every step passed, and every check whose failure is an error."""
-    declared = declared_tables().tables
+    declared = list(declared_tables().declarations.values())
     if not declared:
         out.print(f"{folder()} declares no table yet: README.md has the first steps.", highlight=False)
         return True

@@ -9,7 +9,9 @@ from orchestration.cli.terminal_output import Json, show
 
 
 def replay(
-    table: Annotated[str, typer.Argument(help="schema.table of a table with a quarantine, such as silver.tracker_events.")],
+    table: Annotated[
+        str, typer.Argument(help="schema.table of a StreamTable; by default the only one.", show_default=False)
+    ] = "",
     corrections: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="JSON lines: topic, partition, offset, and value or value_base64."),
@@ -19,4 +21,5 @@ def replay(
     """Bring a table up to date, then validate its quarantine again; rows that pass are added, exactly once."""
     from orchestration.cli.replay_run import run_replay
 
-    show(f"Replayed into {table}", [run_replay(table, corrections)], as_json=as_json)
+    replayed = run_replay(table, corrections)
+    show(f"Replayed into {replayed.table}", [replayed.numbers], as_json=as_json)

@@ -15,9 +15,9 @@ import typer
 from orchestration.cli.terminal_output import Json, out, progress, runnable, show
 
 if TYPE_CHECKING:
-    from orchestration.continuous_state import ContinuousState
+    from orchestration.continuous_state import ContinuousOptions, ContinuousState
 
-stream_app = typer.Typer(no_args_is_help=True, help="The continuous streams from Kafka to silver.")
+stream_app = typer.Typer(no_args_is_help=True, help="The continuous streams from Kafka into tables and on from them.")
 
 # The first start creates the tables.
 _UP_S = 180
@@ -27,20 +27,24 @@ _PACKAGE_ROOT = Path(__file__).parents[2]
 Every = Annotated[float, typer.Option(min=0.1, help="Seconds from one micro-batch to the next.")]
 Round = Annotated[float, typer.Option(min=1, help="Seconds from one report to Dagster to the next.")]
 Port = Annotated[int, typer.Option(help="Port of the Prometheus metrics on 127.0.0.1; 0: any free port.")]
+Table = Annotated[str, typer.Argument(help="schema.table of a KafkaEvents table; by default all.", show_default=False)]
 
 
 @stream_app.command()
 def run(
+    table: Annotated[
+        str, typer.Argument(help="schema.table of a KafkaEvents table; by default the only one.", show_default=False)
+    ] = "",
     every: Every = 10,
     round_seconds: Round = 300,
     metrics_port: Port = 0,
     options: Annotated[Path | None, typer.Option(hidden=True, help="These three as JSON, from `stream start`.")] = None,
 ) -> None:
-    """Run the streams in the foreground, until Ctrl-C or SIGTERM; the batches in progress are finished."""
-    from ingest.records.record_source import SourceOptions
+    """Run the streams of a table in the foreground, until Ctrl-C or SIGTERM; the batches in progress are finished."""
     from orchestration.cli.dagster_session import dagster_instance
     from orchestration.continuous_mode import ContinuousMode
     from orchestration.continuous_state import ContinuousOptions, published_state
+    from orchestration.project_tables import record_tables, streams_from
     from orchestration.stream_metrics import StreamMetrics
     from resources.catalog.unity_catalog import UnityCatalog
     from resources.kafka.kafka_client import Kafka
@@ -55,34 +59,50 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    spark, metrics = Spark(catalog=UnityCatalog()), StreamMetrics()
-    with dagster_instance() as instance, published_state(metrics.serve(given.metrics_port), given.every) as ready:
+    if len(found := record_tables(table)) > 1:
+        names = ", ".join(each.declaration.table_name for each in found)
+        raise typer.BadParameter(f"A process runs the streams of one table: name one of {names}.")
+    (records,) = found
+    spark, metrics, name = Spark(catalog=UnityCatalog()), StreamMetrics(), records.declaration.table_name
+    with dagster_instance() as instance, published_state(name, metrics.serve(given.metrics_port), given.every) as ready:
         try:
-            ContinuousMode(Kafka(), spark, instance, SourceOptions(), given, stop, metrics, ready).run()
+            streams = streams_from(records)
+            ContinuousMode(Kafka(), spark, instance, records, streams, given, stop, metrics, ready).run()
         finally:
             spark.close()
 
 
 @stream_app.command()
-def start(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -> None:
-    """Start the streams as a background process, and wait until they run; `ratify stream stop` ends it."""
+def start(table: Table = "", every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -> None:
+    """Start the streams, a background process for each KafkaEvents table, and wait until they run."""
+    from orchestration.continuous_state import ContinuousOptions, continuous_state
+    from orchestration.project_tables import record_tables
+
+    given = ContinuousOptions(every=every, round_seconds=round_seconds, metrics_port=metrics_port)
+    names = [records.declaration.table_name for records in record_tables(table)]
+    if metrics_port and len(names) > 1:
+        raise typer.BadParameter(f"Each table has a port of its own: name one of {', '.join(names)}.")
+    for name in names:
+        if running := continuous_state(name):
+            out.print(f"The streams from {name} run already, as process {running.process}.", highlight=False)
+        else:
+            _start(name, given)
+
+
+def _start(table: str, given: "ContinuousOptions") -> None:
     from embedded.embedded_errors import tail
-    from orchestration.continuous_state import ContinuousOptions, continuous_state, streams_folder
+    from orchestration.continuous_state import streams_folder
     from resources.errors import StreamFailed
     from resources.settings import Settings
 
-    if running := continuous_state():
-        out.print(f"The streams run already, as process {running.process}.", highlight=False)
-        return
-    options = streams_folder() / "options.json"
+    options = streams_folder() / f"{table}.options.json"
     options.parent.mkdir(parents=True, exist_ok=True)
-    given = ContinuousOptions(every=every, round_seconds=round_seconds, metrics_port=metrics_port)
     options.write_text(given.model_dump_json())
-    log = _log()
+    log = _log(table)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestration.cli", "stream", "run", "--options", str(options)],
+            [sys.executable, "-m", "orchestration.cli", "stream", "run", table, "--options", str(options)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -90,21 +110,22 @@ def start(every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0)
             cwd=_PACKAGE_ROOT,
             env=os.environ | {"RATIFY_HOME": str(Settings().home)},
         )
-    progress("waiting for both streams to start")
-    if running := _ready(process):
-        out.print(f"The streams run as process {process.pid}; metrics: {running.metrics}; log: {log}", highlight=False)
+    progress(f"waiting for the streams from {table} to start")
+    if running := _ready(table, process):
+        shown = f"The streams from {table} run as process {process.pid}; metrics: {running.metrics}; log: {log}"
+        out.print(shown, highlight=False)
         return
     raise StreamFailed(f"The streams did not start. The end of their log, {log}:\n{tail(log)}")
 
 
-def _ready(process: subprocess.Popen[bytes]) -> "ContinuousState | None":
+def _ready(table: str, process: subprocess.Popen[bytes]) -> "ContinuousState | None":
     """Wait until the streams of a process have started; end it if they have not in time, or if the wait is interrupted."""
     from orchestration.continuous_state import continuous_state
 
     deadline = time.monotonic() + _UP_S
     try:
         while time.monotonic() < deadline and process.poll() is None:
-            if (running := continuous_state()) and running.process == process.pid and running.ready:
+            if (running := continuous_state(table)) and running.process == process.pid and running.ready:
                 return running
             time.sleep(0.1)
     except KeyboardInterrupt:
@@ -119,49 +140,61 @@ def _ready(process: subprocess.Popen[bytes]) -> "ContinuousState | None":
 
 
 @stream_app.command()
-def stop() -> None:
+def stop(table: Table = "") -> None:
     """Stop the streams when the batches in progress are finished."""
+    found = _running(table)
+    if not found:
+        out.print("no streams were running", highlight=False)
+        return
+    for running in found:
+        os.kill(running.process, signal.SIGTERM)
+    progress("finishing the batches in progress")
+    deadline = time.monotonic() + _DOWN_S
+    for running in found:
+        _await_end(running, deadline)
+    out.print("stopped", highlight=False)
+
+
+def _await_end(running: "ContinuousState", deadline: float) -> None:
     from orchestration.continuous_state import continuous_state
     from resources.errors import StreamFailed
 
-    running = continuous_state()
-    if running is None:
-        out.print("no streams were running", highlight=False)
-        return
-    os.kill(running.process, signal.SIGTERM)
-    progress("finishing the batches in progress")
-    deadline = time.monotonic() + _DOWN_S
-    while continuous_state():
+    while continuous_state(running.table):
         if time.monotonic() > deadline:
             os.kill(running.process, signal.SIGKILL)
             raise StreamFailed(
                 f"Process {running.process} did not end within {_DOWN_S} s and was killed; no data is lost. "
-                f"Its log: {_log()}"
+                f"Its log: {_log(running.table)}"
             )
         time.sleep(0.1)
-    out.print("stopped", highlight=False)
 
 
 @stream_app.command()
-def status(as_json: Json = False) -> None:
-    """Show whether the streams run, and their progress; exit code 3 if they do not run."""
-    from orchestration.continuous_state import continuous_state
-
-    running = continuous_state()
-    if running is None:
+def status(table: Table = "", as_json: Json = False) -> None:
+    """Show which streams run, and their progress; exit code 3 if none runs."""
+    found = _running(table)
+    if not found:
         out.print(runnable("no streams run; start them with `ratify stream start`"), highlight=False)
         raise typer.Exit(3)
-    show(
-        f"Streams since {running.since:%Y-%m-%d %H:%M:%S} UTC, process {running.process}, metrics {running.metrics}",
-        _numbers(running.metrics),
-        as_json=as_json,
+    processes = (
+        f"{each.table} since {each.since:%Y-%m-%d %H:%M:%S} UTC, process {each.process}, metrics {each.metrics}"
+        for each in found
     )
+    rows = [row for each in found for row in _numbers(each.metrics)]
+    show(f"Streams from {'; '.join(processes)}", rows, as_json=as_json)
 
 
-def _log() -> Path:
+def _running(table: str) -> "list[ContinuousState]":
+    """The processes that run streams: the one of a table, or all."""
+    from orchestration.continuous_state import running_streams
+
+    return [state for state in running_streams() if table in ("", state.table)]
+
+
+def _log(table: str) -> Path:
     from resources.settings import Settings
 
-    return Settings().home / "logs" / "stream.log"
+    return Settings().home / "logs" / f"stream-{table}.log"
 
 
 _SHOWN = {

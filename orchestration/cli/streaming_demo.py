@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_stream import ensure_tables
-from assets.silver.tracker_tables import EXPECTATIONS, TRACKER_EVENTS, TRACKER_RECONCILIATION
-from assets.table_checks import FROM_KAFKA
 from components.expectations.expectation_rules import Unique
+from components.stream.event_stream import EventStream
 from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
@@ -20,17 +17,20 @@ from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from orchestration.cli.terminal_output import err, out, runnable, show
 from orchestration.jobs import events_job
+from orchestration.project_tables import declared_tables, event_stream, record_tables
+from resources.declarations import TableDeclaration
 from resources.kafka.kafka_client import Kafka
 
 _BAD = 0.01
 _USERS = 100
 FATES = ("silver", "dropped", "quarantine", "duplicates", "late")
-"""What can become of a record; the names of `TRACKER_RECONCILIATION`."""
+"""What can become of a record; the names of the stream's reconciliation."""
+_RAW, _EVENTS = "bronze.tracker_events_raw", "silver.tracker_events"
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was sent, and by how much each number of `TRACKER_RECONCILIATION` grew."""
+    """What was sent, and by how much each number of the stream's reconciliation grew."""
 
     sent: Sent
     grew: Mapping[str, int]
@@ -60,24 +60,26 @@ class Round:
 
 def run_streaming_demo(events: int) -> bool:
     """Run the demo; return whether every record is accounted for and every step and check passed."""
-    kafka = Kafka()
+    kafka, stream, (raw,) = Kafka(), event_stream(_EVENTS), record_tables(_RAW)
+    keys = declared_tables().with_dependents([asset_key(raw.declaration)])
     with engines() as opened, dagster_instance() as instance:
         close_dead_runs(instance)
-        ensure_tables(opened.spark)
+        for table in (raw.declaration, *stream.tables):
+            opened.spark.ensure_table(table)
         demo = Demo(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
-        if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, TRACKER_EVENTS_RAW)):
-            demo.run(events_job.name, "events that an earlier demo sent", [asset_key(table) for table in FROM_KAFKA])
-        rounds = [_round(kafka, opened, demo, number, events) for number in (1, 2)]
-        _show_offsets(kafka, opened)
-        _show_expectations(demo)
-        show_tables(opened, (*FROM_KAFKA, STREAM_BATCHES))
-        show_checks(demo, {(TRACKER_EVENTS.table_name, rule.name) for rule in EXPECTATIONS.all})
+        if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, raw.declaration)):
+            demo.run(events_job.name, "events that an earlier demo sent", keys)
+        rounds = [_round(kafka, opened, demo, stream, number, events) for number in (1, 2)]
+        _show_offsets(kafka, opened, raw.declaration)
+        _show_expectations(demo, stream)
+        show_tables(opened, [*(declared_tables().declarations[key] for key in keys), STREAM_BATCHES])
+        show_checks(demo, {(stream.name, rule.name) for rule in stream.expectations.all})
     for number, each in enumerate(rounds, 1):
         out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
     faults = [f"step failed: {step}" for step in demo.failed_steps]
     faults += [fault for each in rounds for fault in each.faults()]
-    faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo).items()]
+    faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo, stream).items()]
     for fault in faults:
         err.print(f"[red]{fault}[/red]", highlight=False)
     if not faults:
@@ -86,35 +88,35 @@ def run_streaming_demo(events: int) -> bool:
     return not faults
 
 
-def _round(kafka: Kafka, opened: Engines, demo: Demo, number: int, events: int) -> Round:
-    before = _counts(opened)
+def _round(kafka: Kafka, opened: Engines, demo: Demo, stream: EventStream, number: int, events: int) -> Round:
+    before = _counts(opened, stream)
     sent = send(kafka, Simulation(events, _USERS, _BAD, seed=number))
     faults = ", ".join(f"{count:,} {kind}" for kind, count in sent.kinds.items())
     out.print(
         f"[bold]{number}. Sent {sent.records:,} records[/bold], {sent.records / sent.seconds:,.0f}/s: {faults}",
         highlight=False,
     )
-    demo.run(events_job.name, "the events, bronze to gold", [asset_key(table) for table in FROM_KAFKA])
-    after = _counts(opened)
+    demo.run(events_job.name, "the events, bronze to gold", declared_tables().with_dependents([asset_key(stream.records)]))
+    after = _counts(opened, stream)
     return Round(sent, {name: after[name] - before[name] for name in after})
 
 
-def _counts(opened: Engines) -> dict[str, int]:
+def _counts(opened: Engines, stream: EventStream) -> dict[str, int]:
     with opened.duckdb.session() as session:
         session.attach()
-        return TRACKER_RECONCILIATION.counts(session)
+        return stream.reconciliation.counts(session)
 
 
-def _failed_checks(demo: Demo) -> dict[str, dg.AssetCheckEvaluation]:
+def _failed_checks(demo: Demo, stream: EventStream) -> dict[str, dg.AssetCheckEvaluation]:
     """Checks that failed, without the expectations, which some records fail on purpose."""
-    expected = {rule.name for rule in EXPECTATIONS.all}
+    expected = {rule.name for rule in stream.expectations.all}
     return {
         f"{table}.{name}": found for (table, name), found in demo.checks.items() if not found.passed and name not in expected
     }
 
 
-def _show_offsets(kafka: Kafka, opened: Engines) -> None:
-    raw = opened.spark.table(TRACKER_EVENTS_RAW)
+def _show_offsets(kafka: Kafka, opened: Engines, table: TableDeclaration) -> None:
+    raw = opened.spark.table(table)
     held = opened.spark.rows(
         opened.spark.sql(
             "SELECT topic, partition, count(*) AS records, min(offset) AS first, max(offset) AS last FROM {raw} "
@@ -127,11 +129,11 @@ def _show_offsets(kafka: Kafka, opened: Engines) -> None:
     show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
 
 
-def _show_expectations(demo: Demo) -> None:
+def _show_expectations(demo: Demo, stream: EventStream) -> None:
     """Print the expectations and how many records of the second round fail them."""
     rows = list[dict[str, object]]()
-    for rule in EXPECTATIONS.all:
-        found = demo.checks.get((TRACKER_EVENTS.table_name, rule.name))
+    for rule in stream.expectations.all:
+        found = demo.checks.get((stream.name, rule.name))
         if found:
             validated, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
             rate = f"{failed / validated:.2%}" if validated else ""

@@ -81,8 +81,8 @@ def translated(error: Any, bootstrap: str, message: str, topic: str = "") -> Str
         )
     if error.name() in MISSING:
         return TopicMissing(
-            f"Kafka at {bootstrap} has no topic {topic or 'of that name'}: create it, or check its name. For the tracker's "
-            "events: ratify simulate tracker."
+            f"Kafka at {bootstrap} has no topic {topic or 'of that name'}: create it, or check the name in "
+            "the table's declaration."
         )
     if error.name() in UNAVAILABLE:
         return BrokerUnavailable(f"Kafka at {bootstrap} did not answer: {message}. {CHECK_BROKER}")

@@ -12,24 +12,22 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
-from assets.silver.tracker_stream import parsed_sql
-from assets.silver.tracker_tables import EXPECTATIONS
-from assets.table_checks import offsets_once
-from components.checks.check_definitions import history_checks
+from components.checks.check_definitions import history_checks, offsets_check
 from components.checks.history_findings import Finding
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
-from components.expectations.validation import validation_result
+from components.stream.record_table import record_table
+from components.table_asset import step_name
 from ingest.records.file_records import LISTED, FileSource
 from ingest.records.rate_records import TOPIC as RATE
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import Ingested, ingest, source_of
-from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
+from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
 from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
 from resources.kafka.kafka_client import Kafka
 from resources.settings import Settings
 from resources.spark import stream_checkpoints
 from resources.spark.streaming_query import Batch, StreamOptions
+from tests.components.event_tables import declared_events
 from tests.ingest.topic_streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 
@@ -73,16 +71,16 @@ class Landed:
 
 @pytest.fixture
 def landed(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landed:
-    monkeypatch.setenv("TRACKER_FILES", str(tmp_path / "in"))
+    monkeypatch.setenv("EVENTS_FILES", str(tmp_path / "in"))
     return Landed(lake, tmp_path / "in")
 
 
 def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotConfigured, match=r"no source 'kinesis'.*kafka, files, rate.*let Firehose land"):
         source_of(SourceOptions(source="kinesis"), NO_KAFKA)
-    monkeypatch.delenv("TRACKER_FILES", raising=False)
-    monkeypatch.setenv("TRACKER_SOURCE", "files")
-    with pytest.raises(NotConfigured, match="set TRACKER_FILES"):
+    monkeypatch.delenv("EVENTS_FILES", raising=False)
+    monkeypatch.setenv("EVENTS_SOURCE", "files")
+    with pytest.raises(NotConfigured, match="set EVENTS_FILES"):
         source_of(SourceOptions(), NO_KAFKA)
     with pytest.raises(NotConfigured, match="as a pattern"):
         source_of(SourceOptions(files="/data/[new]"), NO_KAFKA)
@@ -146,16 +144,16 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
 
 @pytest.mark.stack
 def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKER_KEY", "$.who.id")
-    monkeypatch.setenv("TRACKER_TIME", "at")
+    monkeypatch.setenv("EVENTS_KEY", "$.who.id")
+    monkeypatch.setenv("EVENTS_TIME", "at")
     landed.put("a", b'{"who": {"id": 7}, "at": 1767225600123}\n{"who": 1, "at": "2026-01-01T00:00:01Z"}\n{"who"\n\xff')
     landed.ingest()
-    monkeypatch.setenv("TRACKER_FORMAT", "kcat")
+    monkeypatch.setenv("EVENTS_FORMAT", "kcat")
     envelope = {"topic": "t", "partition": 3, "offset": 40, "tstype": "create", "ts": 1767225600123, "broker": 1}
     envelopes: list[dict[str, Any]] = [
         envelope | {"headers": ["n", "1", "é", "2"], "key": "u", "payload": '{"a": "é\n"}'},
         envelope | {"tstype": "logappend", "key": None, "payload": None},
-        {"heart_bpm": 60},
+        {"n": 60},
     ]
     landed.put("b", "\n".join([*map(json.dumps, envelopes), "no JSON"]).encode())
     landed.ingest()
@@ -170,7 +168,7 @@ def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.M
     assert [(row["key"], row["value"], row["timestamp_type"]) for row in theirs] == [
         (b"u", '{"a": "é\n"}'.encode(), 0),
         (None, None, 1),
-        (None, b'{"heart_bpm": 60}', 1),
+        (None, b'{"n": 60}', 1),
         (None, b"no JSON", 1),
     ]
     assert [row["at"] for row in theirs[:2]] == [1767225600.123] * 2
@@ -182,7 +180,7 @@ def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.M
 
 @pytest.mark.stack
 def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them(landed: Landed) -> None:
-    with pytest.raises(LandingUnavailable, match="set TRACKER_FILES"):
+    with pytest.raises(LandingUnavailable, match="set EVENTS_FILES"):
         landed.ingest(files=str(landed.folder / "nowhere"))
     with pytest.raises(TableMissing):
         landed.lake.version(landed.table)
@@ -197,7 +195,7 @@ def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them
     with (landed.folder / "huge").open("wb") as huge:
         huge.truncate(2**33)
     landed.put("b.json", b"b\n")
-    with pytest.raises(FileUnreadable, match=r"/huge is larger than TRACKER_MAX_FILE_BYTES \(67,108,864"):
+    with pytest.raises(FileUnreadable, match=r"/huge is larger than EVENTS_MAX_FILE_BYTES \(67,108,864"):
         landed.ingest()
     (landed.folder / "huge").unlink()
     landed.ingest()
@@ -228,14 +226,6 @@ def test_one_table_of_several_sources_is_not_read_again_from_one_of_them(
     found = landed.offsets_once()
     assert found.passed
     assert found.numbers == {"partitions": 5, "rows": 1505, "doubled": 0, "missing": 0}
-    # Every made-up event is one that silver takes.
-    spark = landed.lake.spark
-    validated = EXPECTATIONS.validated(
-        parsed_sql(spark, f"(SELECT * FROM {landed.lake.full(landed.table)} WHERE topic = '{RATE}')")
-    )
-    (counted,) = spark.rows(spark.sql(EXPECTATIONS.counted(f"({validated})")))
-    assert validation_result(counted).rows == 1500
-    assert set(validation_result(counted).failed.values()) == {0}
     (landed.folder / "a").unlink()
     lost = rf"1 of the 3 files that it holds are no longer in {landed.folder}: a\..*kafka \(1 row\), rate \(1,500 rows\)"
     with pytest.raises(ResetRefused, match=lost):
@@ -249,28 +239,30 @@ def test_one_table_of_several_sources_is_not_read_again_from_one_of_them(
 @pytest.mark.stack
 def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = landed.lake
-    monkeypatch.setenv("TRACKER_SOURCE", "files")
-    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+    monkeypatch.setenv("EVENTS_SOURCE", "files")
+    monkeypatch.setenv("EVENTS_KEY", "user_id")
+    events = declared_events(f"raw_{uuid4().hex[:8]}", "clicks")
+    table = events.declaration
     resources = {"kafka": NO_KAFKA, "spark": lake.spark, "duckdb": lake.duckdb}
     landed.put("a", b'{"user_id": "u", "time": 1767225600000, "model": "m"}\n' * 3)
     landed.put("b", b"no JSON\n")
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize(
-            [tracker_events_raw, history_checks(TRACKER_EVENTS_RAW), offsets_once], instance=instance, resources=resources
+            [record_table(events), history_checks(table), offsets_check(table)], instance=instance, resources=resources
         )
-        tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": NO_KAFKA}))
+        tick = kafka_lag_sensor(events)(dg.build_sensor_context(instance=instance, resources={"kafka": NO_KAFKA}))
     assert isinstance(tick, dg.SkipReason)
     assert tick.skip_message == f"Nothing new in {landed.folder}."
-    (event,) = done.asset_materializations_for_node("bronze__tracker_events_raw")
+    (event,) = done.asset_materializations_for_node(step_name(table))
     reported = {name: value.value for name, value in event.metadata.items()}
     assert (reported["records read"], reported["rows added"], reported["files"], "offsets" in reported) == (4, 4, 2, False)
     checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
     assert len(checks) == 6
     assert {check.passed for check in checks.values()} == {True}
     assert checks["offsets_once"].metadata["partitions"].value == 2
-    read = lake.run(f"SELECT user_id, readable FROM ({parsed_sql(lake.spark, lake.full(TRACKER_EVENTS_RAW))}) ORDER BY 1, 2")
-    assert [tuple(row.values()) for row in read] == [(None, False), *[("u", True)] * 3]
-    lake.run(f"DROP TABLE {lake.full(TRACKER_EVENTS_RAW)}")
+    keys = lake.run(f"SELECT CAST(key AS STRING) AS key FROM {lake.full(table)} ORDER BY 1")
+    assert [row["key"] for row in keys] == [None, "u", "u", "u"]
+    lake.run(f"DROP TABLE {lake.full(table)}")
 
 
 @pytest.mark.stack

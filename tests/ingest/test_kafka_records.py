@@ -10,17 +10,16 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW, tracker_events_raw
-from assets.table_checks import offsets_once
-from components.checks.check_definitions import history_checks
-from components.stream.record_table import last_reported
-from components.table_asset import COMMITS
+from components.checks.check_definitions import history_checks, offsets_check
+from components.stream.record_table import RecordTable, last_reported, record_table
+from components.table_asset import COMMITS, step_name
 from ingest.records.record_source import OFFSETS, Gap, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, TopicMissing
 from resources.kafka.kafka_client import Kafka, Offsets
 from resources.settings import Settings
 from resources.spark.streaming_query import Batch, StreamOptions, offsets
+from tests.components.event_tables import declared_events
 from tests.ingest.topic_streamer import raw_table
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.topic_retention import delete_records
@@ -152,22 +151,32 @@ def test_a_stream_that_starts_at_the_end_takes_what_comes_then(bronze: Bronze) -
 
 
 @pytest.fixture
-def instance(lake: Lakehouse) -> Generator[dg.DagsterInstance]:
-    """A Dagster instance that has seen nothing, and no table of the tracker's events before and after."""
-    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+def instance() -> Generator[dg.DagsterInstance]:
+    """A Dagster instance that has seen nothing."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance
-    lake.run(f"DROP TABLE IF EXISTS {lake.full(TRACKER_EVENTS_RAW)}")
+
+
+@pytest.fixture
+def events(bronze: Bronze) -> Generator[RecordTable]:
+    """A declared table of the topic's records, which does not exist before and after."""
+    events = declared_events(f"raw_{uuid4().hex[:8]}", bronze.topic)
+    yield events
+    bronze.lake.run(f"DROP TABLE IF EXISTS {bronze.lake.full(events.declaration)}")
 
 
 @pytest.mark.stack
-def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instance: dg.DagsterInstance) -> None:
+def test_the_asset_tells_what_it_read_and_its_checks_pass(
+    bronze: Bronze, events: RecordTable, instance: dg.DagsterInstance
+) -> None:
+    table = events.declaration
+
     def materialized() -> tuple[dict[str, Any], dict[str, bool]]:
-        config = {"ops": {"bronze__tracker_events_raw": {"config": {"topics": [bronze.topic], "max_records": 200}}}}
-        checks = [history_checks(TRACKER_EVENTS_RAW), offsets_once]
+        config = {"ops": {step_name(table): {"config": {"max_records": 200}}}}
+        checks = [history_checks(table), offsets_check(table)]
         resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark, "duckdb": bronze.lake.duckdb}
-        done = dg.materialize([tracker_events_raw, *checks], instance=instance, resources=resources, run_config=config)
-        (event,) = done.asset_materializations_for_node("bronze__tracker_events_raw")
+        done = dg.materialize([record_table(events), *checks], instance=instance, resources=resources, run_config=config)
+        (event,) = done.asset_materializations_for_node(step_name(table))
         passed = {check.check_name: check.passed for check in done.get_asset_check_evaluations()}
         return {name: value.value for name, value in event.metadata.items()}, passed
 
@@ -185,10 +194,10 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(bronze: Bronze, instan
     assert (reported["topics"], reported["consumer group"]) == (bronze.topic, "ratify")
     assert reported["processedRowsPerSecond"] > 0
     assert reported["bytes written"] > 0
-    assert offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS)) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
+    assert offsets(last_reported(table, instance).get(OFFSETS)) == {bronze.topic: {0: 100, 1: 100, 2: 100}}
     # What a run committed that died before it could report is reported by the next one.
     bronze.send(30)
-    ingest(bronze.kafka, bronze.lake.spark, TRACKER_EVENTS_RAW, SourceOptions(topics=[bronze.topic]))
+    ingest(bronze.kafka, bronze.lake.spark, table, events.options)
     reported, passed = materialized()
     assert (reported["records read"], reported["rows added"], reported[COMMITS]) == (0, 30, {"versions": [3]})
     assert set(passed.values()) == {True}
@@ -220,17 +229,18 @@ def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -
 
 @pytest.mark.stack
 def test_what_kafka_refuses_is_said_without_the_password(
-    bronze: Bronze, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    bronze: Bronze,
+    events: RecordTable,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not-the-s3cret")
     with pytest.raises(BrokerDenied) as refused:
         bronze.ingest()
     # Nor does Dagster keep it, in a run, its log, or its metadata.
     resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark}
-    config = {"ops": {"bronze__tracker_events_raw": {"config": {"topics": [bronze.topic]}}}}
-    failed = dg.materialize(
-        [tracker_events_raw], instance=instance, resources=resources, run_config=config, raise_on_error=False
-    )
+    failed = dg.materialize([record_table(events)], instance=instance, resources=resources, raise_on_error=False)
     run = repr([instance.get_run_by_id(failed.run_id), *instance.all_logs(failed.run_id)])
     assert "BrokerDenied" in run
     # Also where only Spark comes to Kafka with it.

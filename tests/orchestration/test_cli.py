@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assets.silver.tracker_tables import EXPECTATIONS
+from orchestration.project_tables import event_stream
 from tests.embedded.catalog.harness import CatalogProcess
 from tests.orchestration.ratify_command import RATIFY, environment, invoke, ratify
 
@@ -145,7 +145,7 @@ def test_the_streaming_demo_accounts_for_every_record_also_after_one_that_was_ki
     )
     assert [sum(map(int, fates)) for _, *fates in equations] == [1000, 1000]
     assert "Every record is accounted for" in demo.stdout
-    assert [rule.name for rule in EXPECTATIONS.all if rule.name not in demo.stdout] == []
+    assert [rule.name for rule in event_stream().expectations.all if rule.name not in demo.stdout] == []
     assert "failed by design" in demo.stdout
 
 

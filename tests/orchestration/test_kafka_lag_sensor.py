@@ -6,13 +6,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
 from components.table_asset import asset_key
 from ingest.records.file_records import FileSource
 from ingest.records.record_source import OFFSETS, SourceOptions
-from orchestration.sensors.kafka_lag_sensor import STREAM_TAG, tracker_events_sensor
+from orchestration.sensors.kafka_lag_sensor import STREAM_TAG, kafka_lag_sensor
 from resources.kafka.kafka_client import Kafka
 from resources.spark.streaming_query import StreamOptions
+from tests.components.event_tables import declared_events
+
+TOPIC = "clicks"
+TABLE = declared_events("clicks_raw", TOPIC).declaration
 
 
 @pytest.fixture
@@ -21,24 +24,24 @@ def instance() -> Generator[dg.DagsterInstance]:
         yield instance
 
 
-def tick(instance: dg.DagsterInstance, kafka: Kafka) -> dg.RunRequest | str:
+def tick(instance: dg.DagsterInstance, kafka: Kafka, topic: str = TOPIC) -> dg.RunRequest | str:
     context = dg.build_sensor_context(instance=instance, resources={"kafka": kafka})
-    result = tracker_events_sensor(context)
+    result = kafka_lag_sensor(declared_events(TABLE.name, topic))(context)
     return result.skip_message or "" if isinstance(result, dg.SkipReason) else result  # type: ignore[return-value]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder from which the tracker's events are read."""
+    """The folder from which the events are read."""
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
-    monkeypatch.setenv("TRACKER_SOURCE", "files")
-    monkeypatch.setenv("TRACKER_FILES", str(folder := tmp_path / "in"))
+    monkeypatch.setenv("EVENTS_SOURCE", "files")
+    monkeypatch.setenv("EVENTS_FILES", str(folder := tmp_path / "in"))
     return folder
 
 
 def report(instance: dg.DagsterInstance, topic: str, offset: int) -> None:
     position = dg.MetadataValue.json({topic: {0: offset}})
-    instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata={OFFSETS: position}))
+    instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TABLE), metadata={OFFSETS: position}))
 
 
 def run(instance: dg.DagsterInstance, *, fails: bool) -> None:
@@ -49,7 +52,7 @@ def run(instance: dg.DagsterInstance, *, fails: bool) -> None:
         if fails:
             raise dg.Failure("the broker died")
 
-    @dg.job(tags={STREAM_TAG: TRACKER_EVENTS_RAW.name})
+    @dg.job(tags={STREAM_TAG: TABLE.table_name})
     def stream() -> None:
         read()
 
@@ -72,7 +75,7 @@ def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
     instance: dg.DagsterInstance, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=0.1)
-    assert "does not exist: create it, or set TRACKER_FILES" in str(tick(instance, nowhere))
+    assert "does not exist: create it, or set EVENTS_FILES" in str(tick(instance, nowhere))
     (folder / "sub").mkdir(parents=True)
     # What is never read is no reason for a run.
     for name, content in {"empty": "", "a.tmp": "a", "_a": "a", ".a": "a", "sub/a.crc": "a"}.items():
@@ -84,11 +87,11 @@ def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
         source = FileSource(SourceOptions())
         source.look()
         reported = source.progress(None, None, StreamOptions()).more  # type: ignore[arg-type]
-        instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TRACKER_EVENTS_RAW), metadata=reported))
+        instance.report_runless_asset_event(dg.AssetMaterialization(asset_key(TABLE), metadata=reported))
         assert tick(instance, nowhere) == f"Nothing new in {folder}."
-    monkeypatch.setenv("TRACKER_SOURCE", "rate")
+    monkeypatch.setenv("EVENTS_SOURCE", "rate")
     assert "start a run by hand" in str(tick(instance, nowhere))
-    monkeypatch.setenv("TRACKER_SOURCE", "kinesis")
+    monkeypatch.setenv("EVENTS_SOURCE", "kinesis")
     assert "let Firehose land" in str(tick(instance, nowhere))
 
 
@@ -96,24 +99,23 @@ def test_files_that_were_not_there_at_the_last_run_are_a_reason_for_one(
 def test_it_asks_for_a_run_as_long_as_bronze_is_behind(
     instance: dg.DagsterInstance, kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KAFKA_TOPICS", fresh_topic)
-    assert f"no topic {fresh_topic}" in str(tick(instance, kafka))
+    assert f"no topic {fresh_topic}" in str(tick(instance, kafka, fresh_topic))
     kafka.ensure_topic(fresh_topic)
-    assert tick(instance, kafka) == f"Nothing new in {fresh_topic}."
+    assert tick(instance, kafka, fresh_topic) == f"Nothing new in {fresh_topic}."
     with kafka.producer() as producer:
         producer.produce(fresh_topic, value=b"1")
         producer.produce(fresh_topic, value=b"2")
     for position in (None, 1):
         if position:
             report(instance, fresh_topic, position)
-        asked = tick(instance, kafka)
+        asked = tick(instance, kafka, fresh_topic)
         assert isinstance(asked, dg.RunRequest)
-        assert asked.asset_selection == [asset_key(TRACKER_EVENTS_RAW)]
-        assert asked.tags == {STREAM_TAG: TRACKER_EVENTS_RAW.name}
+        assert asked.asset_selection == [asset_key(TABLE)]
+        assert asked.tags == {STREAM_TAG: TABLE.table_name}
     run(instance, fails=False)
-    assert isinstance(tick(instance, kafka), dg.RunRequest)
+    assert isinstance(tick(instance, kafka, fresh_topic), dg.RunRequest)
     run(instance, fails=True)
-    assert "failed; the next one is requested in" in str(tick(instance, kafka))
+    assert "failed; the next one is requested in" in str(tick(instance, kafka, fresh_topic))
     report(instance, fresh_topic, 2)
     monkeypatch.setattr("orchestration.sensors.kafka_lag_sensor.RETRY_SECONDS", 0.0)
-    assert tick(instance, kafka) == f"Nothing new in {fresh_topic}."
+    assert tick(instance, kafka, fresh_topic) == f"Nothing new in {fresh_topic}."

@@ -42,7 +42,7 @@ def test_a_project_requires_the_distribution_as_it_was_installed(tmp_path: Path,
 
 @pytest.fixture
 def new_project(tmp_path: Path, jars_dir: Path) -> Path:
-    """A project at a path with a space and a letter that is not ASCII, that uses this environment and its jars: their installation is not the subject."""
+    """A project at a path with a space and an umlaut, that uses this environment and its jars."""
     made = create_project(tmp_path / "söme where" / "my-lake")
     use_this_environment(made, jars_dir)
     return made

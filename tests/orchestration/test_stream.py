@@ -14,9 +14,6 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_stream import TABLES
-from assets.silver.tracker_tables import TRACKER_EVENTS
 from components.stream.record_table import last_reported
 from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
@@ -24,17 +21,22 @@ from ingest.records.record_source import OFFSETS
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.main import app
 from orchestration.cli.simulate_command import Simulation, send
-from orchestration.sensors.kafka_lag_sensor import tracker_events_sensor
+from orchestration.project_tables import event_stream, record_tables
+from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
 from resources.duckdb.duckdb_engine import ALIAS
 from resources.errors import TableMissing
 from resources.kafka.kafka_client import Kafka
 from resources.spark.streaming_query import offsets
 from tests.conftest import TestBroker
 from tests.resources.lakehouse import Lakehouse, engines, lake
+from tests.resources.topic_retention import delete_topic
 
 __all__ = ["engines", "lake"]
 
 PATIENCE_S = 600
+(RECORDS,) = record_tables()
+RAW, (TOPIC,) = RECORDS.declaration, RECORDS.source.topics
+STREAM = event_stream()
 
 
 class Stream:
@@ -50,7 +52,7 @@ class Stream:
         # Each new round costs about as much as a batch.
         started = self("start", "--every", "1", "--round-seconds", "12")
         assert started.exit_code == 0, started.output
-        return json.loads((self.home / "streams" / "continuous.json").read_text())
+        return json.loads((self.home / "streams" / f"{RAW.table_name}.continuous.json").read_text())
 
     @property
     def running(self) -> bool:
@@ -58,17 +60,15 @@ class Stream:
 
     @property
     def log(self) -> str:
-        return (self.home / "logs" / "stream.log").read_text()
+        return (self.home / "logs" / f"stream-{RAW.table_name}.log").read_text()
 
 
 @pytest.fixture
-def stream(
-    lake: Lakehouse, home: Path, kafka: Kafka, fresh_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator[Stream]:
-    tables = (*TABLES, TRACKER_EVENTS_RAW)
+def stream(lake: Lakehouse, home: Path, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Stream]:
+    tables = (*STREAM.tables, RAW)
     for table in tables:
         lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
-    monkeypatch.setenv("KAFKA_TOPICS", fresh_topic)
+    delete_topic(kafka, TOPIC)
     monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
     stream = Stream(home)
     yield stream
@@ -87,23 +87,21 @@ def wait_for(what: Callable[[], bool], stream: Stream) -> None:
 def accounted(lake: Lakehouse) -> tuple[int, int]:
     """Records in the ledger, and rows in silver. DuckDB counts: Spark has enough to do."""
     try:
-        for table in (STREAM_BATCHES, TRACKER_EVENTS):
+        for table in (STREAM_BATCHES, STREAM.table):
             lake.version(table)
     except TableMissing:
         return 0, 0
     with lake.duckdb.session() as opened:
         ((records, silver),) = opened.rows(
             f"SELECT (SELECT coalesce(sum(records), 0) FROM {ALIAS}.ops.stream_batches), "
-            f"(SELECT count(*) FROM {ALIAS}.silver.tracker_events)"
+            f"(SELECT count(*) FROM {ALIAS}.{STREAM.name})"
         )
     return int(records), int(silver)
 
 
 @pytest.mark.stack
-def test_it_is_started_watched_killed_and_stopped(
-    stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = send(kafka, Simulation(3000, bad=0.05, seed=1), fresh_topic)
+def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker) -> None:
+    first = send(kafka, Simulation(3000, bad=0.05, seed=1), TOPIC)
     assert not stream.running
     running = stream.start()
     wait_for(lambda: accounted(lake) == (3000, first.accepted), stream)
@@ -111,7 +109,7 @@ def test_it_is_started_watched_killed_and_stopped(
     again = stream("start")
     assert f"run already, as process {running['process']}" in again.stdout
     with dg.DagsterInstance.ephemeral() as instance:
-        tick = tracker_events_sensor(dg.build_sensor_context(instance=instance, resources={"kafka": kafka}))
+        tick = kafka_lag_sensor(RECORDS)(dg.build_sensor_context(instance=instance, resources={"kafka": kafka}))
         assert isinstance(tick, dg.SkipReason)
         assert "The stream runs" in (tick.skip_message or "")
 
@@ -119,34 +117,34 @@ def test_it_is_started_watched_killed_and_stopped(
     with dagster_instance() as instance:
 
         def reported() -> int:
-            position = offsets(last_reported(TRACKER_EVENTS_RAW, instance).get(OFFSETS))
-            return sum(position.get(fresh_topic, {}).values())
+            position = offsets(last_reported(RAW, instance).get(OFFSETS))
+            return sum(position.get(TOPIC, {}).values())
 
         wait_for(lambda: reported() == 3000, stream)
-        key = dg.AssetCheckKey(asset_key(TRACKER_EVENTS), "value_is_readable")
+        key = dg.AssetCheckKey(asset_key(STREAM.table), "value_is_readable")
         wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)
     shown = stream("status", "--json")
     rows = {row["stream into"]: row["rows read"] for row in json.loads(shown.stdout)}
-    assert rows == {"bronze.tracker_events_raw": 3000, "silver.tracker_events": 3000}
+    assert rows == {RAW.table_name: 3000, STREAM.name: 3000}
     assert running["metrics"].startswith("http://127.0.0.1:")
     metrics = httpx.get(running["metrics"]).text
-    assert 'ratify_stream_offsets_behind{table="bronze.tracker_events_raw"} 0.0' in metrics
-    assert 'ratify_stream_bytes_outstanding{table="silver.tracker_events"} 0.0' in metrics
+    assert f'ratify_stream_offsets_behind{{table="{RAW.table_name}"}} 0.0' in metrics
+    assert f'ratify_stream_bytes_outstanding{{table="{STREAM.name}"}} 0.0' in metrics
     unreadable = float(first.kinds["malformed"])
-    failed = f'ratify_expectation_failed_rows{{expectation="value_is_readable",table="silver.tracker_events"}} {unreadable}'
+    failed = f'ratify_expectation_failed_rows{{expectation="value_is_readable",table="{STREAM.name}"}} {unreadable}'
     assert unreadable > 0
     wait_for(lambda: failed in httpx.get(running["metrics"]).text, stream)
 
     # A column that others add to any of the tables stops nothing for long.
-    for table in (*TABLES, TRACKER_EVENTS_RAW):
+    for table in (*STREAM.tables, RAW):
         lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (of_others STRING)")
-    second = send(kafka, Simulation(1000, bad=0.05, seed=2), fresh_topic)
+    second = send(kafka, Simulation(1000, bad=0.05, seed=2), TOPIC)
     accepted = first.accepted + second.accepted
     wait_for(lambda: accounted(lake) == (4000, accepted), stream)
 
     os.kill(running["process"], signal.SIGKILL)
     wait_for(lambda: not stream.running, stream)
-    third = send(kafka, Simulation(1000, bad=0.05, seed=3), fresh_topic)
+    third = send(kafka, Simulation(1000, bad=0.05, seed=3), TOPIC)
     running = stream.start()
     wait_for(lambda: accounted(lake) == (5000, accepted + third.accepted), stream)
     stopped = stream("stop")
@@ -157,11 +155,11 @@ def test_it_is_started_watched_killed_and_stopped(
         assert broker.password not in said
 
     # What does not pass by itself ends it with the reason.
-    monkeypatch.setenv("KAFKA_TOPICS", "nope")
+    delete_topic(kafka, TOPIC)
     refused = stream("start")
     assert refused.exit_code == 1
     assert "The streams did not start" in refused.stderr
     assert "TopicMissing: Kafka at" in refused.stderr
-    assert "nope" in refused.stderr
+    assert TOPIC in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not stream.running

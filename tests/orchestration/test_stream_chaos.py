@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver import tracker_stream
-from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS
 from components.stream.stream_ledger import STREAM_BATCHES, account
 from embedded.embedded_stack import running, status
 from embedded.stack_state import StackConfig, StackState
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from orchestration.cli.simulate_command import PARTITIONS, EventKind, Sent, Simulation, send
+from orchestration.project_tables import event_stream, record_tables
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
@@ -32,10 +30,12 @@ from tests.orchestration.ratify_command import OURS, RATIFY, environment
 from tests.resources.lakehouse import another_catalog
 
 EVENTS, KILLS, PATIENCE_S = 500_000, 20, 600
+(RECORDS,) = record_tables()
+RAW, STREAM = RECORDS.declaration, event_stream()
 # Silver's columns, and those of quarantine that do not tell when it was validated.
 COMPARED: tuple[tuple[TableDeclaration, str], ...] = (
-    (TRACKER_EVENTS, "*"),
-    (QUARANTINE, "key, value, topic, partition, offset, timestamp, reasons"),
+    (STREAM.table, "*"),
+    (STREAM.quarantine, "key, value, topic, partition, offset, timestamp, reasons"),
 )
 
 
@@ -74,7 +74,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
     sent = list[Sent]()
     with running(StackConfig(home=home, jars_dir=jars_dir, kafka=True), say) as state:
         kafka, catalog = Kafka(), another_catalog(state)
-        topic = "tracker-events"
+        (topic,) = RECORDS.source.topics
         kafka.ensure_topic(topic, PARTITIONS)
         sender = threading.Thread(target=lambda: sent.append(send(kafka, Simulation(EVENTS, rate=1000), topic)))
         sender.start()
@@ -83,7 +83,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
             for number in range(KILLS):
                 # Of three kills one meets the streams starting; the others wait for a commit, so that they are at work.
                 if number % 3 and not sent:
-                    table = (TRACKER_EVENTS_RAW, TRACKER_EVENTS)[number % 3 - 1]
+                    table = (RAW, STREAM.table)[number % 3 - 1]
                     before = version(catalog, table)
                     streams.wait_until(lambda table=table, before=before: bool(sent) or version(catalog, table) > before)
                 time.sleep(chance.uniform(0, 5))
@@ -105,7 +105,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                 streams.wait_until(lambda: records_read(spark) == EVENTS)
                 streams.process.send_signal(signal.SIGTERM)
                 assert streams.process.wait(120) == 0, streams.output
-                assert_exact(spark, kafka, TRACKER_EVENTS_RAW, topic)
+                assert_exact(spark, kafka, RAW, topic)
                 assert_as_sent(spark, sent[0])
                 assert_as_by_a_clean_run(spark, kafka)
         finally:
@@ -129,7 +129,7 @@ def records_read(spark: Spark) -> int:
 def assert_as_sent(spark: Spark, sent: Sent) -> None:
     """Silver and quarantine have as many rows as the simulator says, and the ledger the same."""
     aside = sum(sent.kinds[kind] for kind in (EventKind.MALFORMED, EventKind.WRONG_TYPE, EventKind.FUTURE))
-    assert (spark.count(TRACKER_EVENTS), spark.count(QUARANTINE)) == (sent.accepted, aside)
+    assert (spark.count(STREAM.table), spark.count(STREAM.quarantine)) == (sent.accepted, aside)
     done = account(spark, "true").numbers
     assert (done["accepted"], done["quarantined"]) == (sent.accepted, aside)
     assert (done["late"], done["duplicates"], done["dropped"]) == (
@@ -142,8 +142,8 @@ def assert_as_sent(spark: Spark, sent: Sent) -> None:
 def assert_as_by_a_clean_run(spark: Spark, kafka: Kafka) -> None:
     """Read and validated again, with nothing killed, the topic gives the same rows."""
     versions = [spark.catalog.version(spark.full_name(table)) for table, _ in COMPARED]
-    ingest(kafka, spark, TRACKER_EVENTS_RAW, SourceOptions(full_refresh=True, force=True))
-    tracker_stream.stream(spark, full_refresh=True)
+    ingest(kafka, spark, RAW, SourceOptions(topics=RECORDS.source.topics, full_refresh=True, force=True))
+    STREAM.run(spark, full_refresh=True)
     for (table, columns), version in zip(COMPARED, versions, strict=True):
         name = spark.full_name(table)
         chaos = f"SELECT {columns} FROM {name} VERSION AS OF {version}"

@@ -1,9 +1,12 @@
-"""Records that expire, as by a topic's retention."""
+"""Records that expire, as by a topic's retention, and topics that are deleted."""
 
+import time
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import TopicPartition
 
+from resources.errors import TopicMissing
 from resources.kafka.kafka_client import Kafka, Offsets
 
 
@@ -12,3 +15,15 @@ def delete_records(kafka: Kafka, before: Offsets) -> None:
     until = [TopicPartition(topic, at, offset) for topic, by in before.items() for at, offset in by.items()]
     with kafka._admin() as (admin, ask):
         ask(partial(admin.delete_records, until, request_timeout=kafka.timeout_seconds))
+
+
+def delete_topic(kafka: Kafka, topic: str) -> None:
+    """Delete a topic, if there is one, and wait until it is gone."""
+    with suppress(TopicMissing), kafka._admin() as (admin, ask):
+        ask(partial(admin.delete_topics, [topic], request_timeout=kafka.timeout_seconds))
+    deadline = time.monotonic() + 60
+    with suppress(TopicMissing):
+        while time.monotonic() < deadline:
+            kafka.offset_range([topic])
+            time.sleep(0.2)
+        raise AssertionError(f"{topic} is still there")

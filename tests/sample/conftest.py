@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_stream import TABLES, ensure_tables
 from resources.kafka.kafka_client import Kafka
 from tests.orchestration.conftest import elsewhere, new_home
 from tests.resources.lakehouse import Lakehouse, engines, lake
+from tests.sample.tracker_declared import STREAM, TRACKER_EVENTS_RAW
 from tests.sample.tracker_lake import ALL, Feed
 
 
@@ -22,7 +21,8 @@ def tables(engines: Lakehouse) -> Generator[None]:
             engines.run(f"DROP TABLE IF EXISTS {engines.full(table)}")
 
     drop()
-    ensure_tables(engines.spark)
+    for table in (TRACKER_EVENTS_RAW, *STREAM.tables):
+        engines.spark.ensure_table(table)
     yield
     drop()
 
@@ -31,7 +31,7 @@ def tables(engines: Lakehouse) -> Generator[None]:
 def tracker(lake: Lakehouse, tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     """Empty tables of the tracker, and no checkpoint."""
     monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
-    for table in (*TABLES, TRACKER_EVENTS_RAW):
+    for table in (*STREAM.tables, TRACKER_EVENTS_RAW):
         lake.run(f"DELETE FROM {lake.full(table)}")
     return lake
 

@@ -15,8 +15,8 @@ GRAPH = {
     "ratify/bronze/airlines": ["landing/bronze/airlines"],
     "ratify/bronze/airports": ["landing/bronze/airports"],
     "ratify/bronze/flights_raw": ["landing/bronze/flights_raw"],
-    "kafka/tracker_events": [],
-    "ratify/bronze/tracker_events_raw": ["kafka/tracker_events"],
+    "kafka/tracker-events": [],
+    "ratify/bronze/tracker_events_raw": ["kafka/tracker-events"],
     "ratify/bronze/planes": ["landing/bronze/planes"],
     "ratify/bronze/weather": ["landing/bronze/weather"],
     "ratify/ops/landed_files": [

@@ -53,7 +53,7 @@ AMONG_OTHERS = {
 
 
 def derived(table: str) -> dict[str, set[str]]:
-    known = {each.table_name: [*each.column_names, "_landing"] for each in declared_tables().tables}
+    known = {each.table_name: [*each.column_names, "_landing"] for each in declared_tables().declarations.values()}
     return {column: set(sources) for column, sources in query_of(table).query.lineage(known).items()}
 
 
@@ -75,7 +75,7 @@ def checks_of(table: str) -> set[str]:
 
 
 def test_what_is_daily_and_what_is_reconciled() -> None:
-    tables = {table.table_name for table in (*declared_tables().tables, CARRIER_DAILY_SNAPSHOT)}
+    tables = {table.table_name for table in (*declared_tables().declarations.values(), CARRIER_DAILY_SNAPSHOT)}
     assert {table for table in tables if "data_is_fresh" in checks_of(table)} == {"bronze.flights_raw", "silver.flights"}
     assert {table for table in tables if "rows_reconciled" in checks_of(table)} == {"silver.flights", "silver.airports"}
 

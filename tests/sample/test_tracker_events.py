@@ -7,13 +7,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE, tracker_gold_assets
-from assets.silver.tracker_events import tracker_events
-from assets.silver.tracker_stream import batch_statements, stream
-from assets.silver.tracker_tables import EXPECTATIONS, QUARANTINE, TRACKER_EVENTS
-from assets.table_checks import events_reconciled
-from components.checks.check_definitions import history_checks
 from components.checks.reconciliation import records_reconciled
 from components.stream.micro_batch import BatchStatements, batch_function
 from components.stream.stream_ledger import STREAM_BATCHES
@@ -21,6 +14,17 @@ from orchestration.cli.simulate_command import Simulation, send
 from resources.errors import ResetRefused
 from resources.spark import stream_checkpoints
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.tracker_declared import (
+    DEVICE_DAILY,
+    EXPECTATIONS,
+    HEART_RATE_MINUTE,
+    QUARANTINE,
+    STREAM,
+    TRACKER_EVENTS,
+    TRACKER_EVENTS_RAW,
+    checks_of,
+    refined_assets,
+)
 from tests.sample.tracker_lake import (
     CORRECTED,
     NUMBERS,
@@ -64,7 +68,7 @@ def test_in_any_cut_and_from_bronze_alone_when_the_topic_has_expired_it_is_the_s
     offsets = Path(stream_checkpoints.begin(lake.spark, TRACKER_EVENTS).url) / "offsets"
     offsets.mkdir()
     (offsets / ".0.half-written.tmp").touch()
-    assert stream(lake.spark, max_files=1).numbers["records"] == len(records)
+    assert STREAM.run(lake.spark, max_files=1).numbers["records"] == len(records)
     wanted = expected(records)
     assert wanted.numbers["duplicates"] > 20
     assert_all_is(lake, wanted)
@@ -90,7 +94,7 @@ def test_in_any_cut_and_from_bronze_alone_when_the_topic_has_expired_it_is_the_s
     # Refreshed by force, bronze is empty; silver keeps what it has, and says what to do.
     assert feed.ingest(full_refresh=True, force=True) == 0
     with pytest.raises(ResetRefused, match=f"{feed.topic}/0: .*docs/expectations.md.*full_refresh: true"):
-        stream(lake.spark)
+        STREAM.run(lake.spark)
     assert made_of_bronze(lake) == whole
 
 
@@ -114,28 +118,28 @@ def test_after_a_refresh_of_bronze_silver_is_rebuilt_where_nothing_is_lost(feed:
     # Also when it is tried again.
     for _ in range(2):
         with pytest.raises(ResetRefused):
-            stream(lake.spark)
+            STREAM.run(lake.spark)
     lake.run(PUT_BACK.format(raw=lake.full(TRACKER_EVENTS_RAW), version=version))
-    assert stream(lake.spark).numbers["records"] == 2000
+    assert STREAM.run(lake.spark).numbers["records"] == 2000
     assert made_of_bronze(lake) == whole
     assert records_reconciled(counts(lake)).passed
     # And where it is meant that way.
     assert feed.ingest(full_refresh=True, force=True) == 0
-    assert stream(lake.spark, full_refresh=True).numbers["records"] == 0
+    assert STREAM.run(lake.spark, full_refresh=True).numbers["records"] == 0
     assert silver_rows(lake) == []
     # A lost checkpoint alone is a full refresh: the same code.
     records = feed.send(made(seed=4, count=300))
     assert feed.ingest() == 300
-    stream(lake.spark)
+    STREAM.run(lake.spark)
     stream_checkpoints.forget(lake.spark, TRACKER_EVENTS)
-    assert stream(lake.spark).numbers["records"] == 300
+    assert STREAM.run(lake.spark).numbers["records"] == 300
     assert_all_is(lake, expected(records))
 
 
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
     records = made(seed=3, count=120)
     append(tracker, records)
-    good = batch_statements(tracker.spark, "c1")
+    good = STREAM.batch_statements(tracker.spark, "c1")
 
     def run(how: BatchStatements) -> None:
         with tracker.spark.isolated_session() as session:
@@ -155,16 +159,17 @@ def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lake
 def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp_path: Path) -> None:
     append(tracker, [*CORRECTED, Record(6, text(steps=1, model=None)), Record(7, text(kcal=-1))])
     resources = {"spark": tracker.spark, "duckdb": tracker.another_duckdb(), "catalog": tracker.catalog}
-    checks = [history_checks(TRACKER_EVENTS), history_checks(QUARANTINE), events_reconciled]
+    checks = checks_of(TRACKER_EVENTS, QUARANTINE)
+    assert {"records_reconciled", "committed_as_declared"} < {key.name for check in checks for key in check.check_keys}
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        done = dg.materialize([tracker_events, *tracker_gold_assets, *checks], instance=instance, resources=resources)
+        done = dg.materialize([*refined_assets(), *checks], instance=instance, resources=resources)
     assert done.success
     verdicts = {found.check_name: found for found in done.get_asset_check_evaluations() if found.check_name in _NAMES}
     assert set(verdicts) == set(_NAMES)
     failed = {name for name, found in verdicts.items() if not found.passed}
     assert failed == {
         *("value_is_readable", "types_as_declared", "user_is_given", "not_from_the_future"),
-        *("kcal_is_not_negative", "fields_are_known", "model_is_given", "one_event_for_user_and_time"),
+        *("kcal_is_not_negative", "fields_are_known", "model_is_given", "one_row_for_each_key"),
     }
     assert {found.severity for found in verdicts.values()} == {dg.AssetCheckSeverity.WARN}
     kcal = verdicts["kcal_is_not_negative"].metadata

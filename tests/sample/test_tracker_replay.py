@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.silver import tracker_stream
-from assets.silver.tracker_stream import batch_statements, replay, stream
-from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS
 from components.checks.reconciliation import records_reconciled
+from components.stream.event_stream import EventStream
 from components.stream.micro_batch import BatchStatements
 from components.stream.quarantine_corrections import Correction, read_corrections, write_corrections
 from orchestration.cli.main import app
 from resources.errors import BadCorrection
 from resources.spark import stream_checkpoints
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.tracker_declared import QUARANTINE, STREAM, TRACKER_EVENTS
 from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows
 from tests.sample.tracker_records import (
     EVENT,
@@ -47,13 +46,15 @@ def corrections(tmp_path: Path) -> Path:
 def replay_dies(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Replay, and die before one of the writes of the batch."""
 
+    statements = EventStream.batch_statements
+
     def dying(*args: Any, **named: Any) -> BatchStatements:
-        return replace(batch_statements(*args, **named), **{at: "SELECT raise_error('died here')"})
+        return replace(statements(*args, **named), **{at: "SELECT raise_error('died here')"})
 
     with monkeypatch.context() as patched:
-        patched.setattr(tracker_stream, "batch_statements", dying)
+        patched.setattr(EventStream, "batch_statements", dying)
         with pytest.raises(Exception, match="died here"):
-            replay(lake.spark)
+            STREAM.replay(lake.spark)
 
 
 def assert_corrected(lake: Lakehouse) -> None:
@@ -72,7 +73,7 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(tracker, CORRECTED)
-    stream(tracker.spark)
+    STREAM.run(tracker.spark)
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
     with pytest.raises(BadCorrection, match="tracker-events/0/0"):
         write_corrections(
@@ -84,14 +85,14 @@ def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
     assert not records_reconciled(counts(tracker)).passed
     # Also beside the continuous mode, which runs the stream.
     with stream_checkpoints.exclusive(TRACKER_EVENTS):
-        done = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections), "--json"])
+        done = CliRunner().invoke(app, ["replay", "--corrections", str(corrections), "--json"])
         assert done.exit_code == 0, done.output
         (said,) = json.loads(done.stdout)
         assert_corrected(tracker)
         corrections.write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
         failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections)])
     # Of five, one is wrong still, and one has no key.
-    assert (said["replayed"], said["replayed into silver"], said["dagster/row_count"]) == (3, 2, 3)
+    assert (said["replayed"], said["replayed into the table"], said["dagster/row_count"]) == (3, 2, 3)
     assert failed.exit_code == 1
     assert "tracker-events/0/99" in failed.output
 
@@ -102,20 +103,20 @@ def test_a_replay_may_die_before_any_of_its_writes_and_a_rebuild_keeps_what_it_d
     tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     append(tracker, CORRECTED)
-    stream(tracker.spark)
+    STREAM.run(tracker.spark)
     write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
     replay_dies(tracker, monkeypatch, at)
-    assert replay(tracker.spark).numbers["accepted"] == 2
+    assert STREAM.replay(tracker.spark).numbers["accepted"] == 2
     assert_corrected(tracker)
 
     rows, found = silver_rows(tracker), counts(tracker)
-    assert replay(tracker.spark).numbers == dict.fromkeys(NUMBERS, 0)
+    assert STREAM.replay(tracker.spark).numbers == dict.fromkeys(NUMBERS, 0)
     write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
-    stream(tracker.spark, full_refresh=True)
+    STREAM.run(tracker.spark, full_refresh=True)
     assert silver_rows(tracker) == rows
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[4:]}
     assert counts(tracker) | {"bronze": found["bronze"]} == found
-    assert replay(tracker.spark).numbers["accepted"] == 0
+    assert STREAM.replay(tracker.spark).numbers["accepted"] == 0
 
 
 def test_corrections_are_read_or_refused_as_a_whole(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
 """What the tracker's expectations do with records: Spark validates as plain Python does, and no bytes stop it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from assets.silver import tracker_stream
-from assets.silver.tracker_stream import parsed_sql, stopped, stream
-from assets.silver.tracker_tables import EXPECTATIONS, TRACKER_EVENTS
 from components.checks.reconciliation import records_reconciled
 from components.expectations.expectation_checks import check_results
 from components.expectations.expectation_rules import Action
@@ -16,6 +12,7 @@ from components.expectations.validation import validation_result
 from components.table_asset import asset_key
 from resources.errors import ExpectationFailed
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.tracker_declared import EXPECTATIONS, STREAM, TRACKER_EVENTS, UNIQUE
 from tests.sample.tracker_lake import NUMBERS, counts, in_quarantine, versions
 from tests.sample.tracker_records import (
     EVENT,
@@ -38,15 +35,14 @@ def test_spark_validates_as_plain_python_does(lake: Lakehouse) -> None:
     records = made(seed=1, count=1500)
     frame = lake.spark.session.createDataFrame([record.row for record in records], RAW_SCHEMA)
     frame.createOrReplaceTempView("tracker_records")
-    validated = (
-        f"SELECT *, unix_micros(time) AS us FROM ({EXPECTATIONS.validated(parsed_sql(lake.spark, 'tracker_records'))})"
-    )
+    query = EXPECTATIONS.validated(STREAM.parsed_sql(lake.spark, "tracker_records"))
+    validated = f"SELECT *, unix_micros(time) AS us FROM ({query})"
     rows = {row["offset"]: row for row in lake.run(validated)}
     assert len(rows) == len(records)
     for one in map(validate, records):
         row = rows[one.record.offset]
         assert without_unique(row["failed"]) == one.failed, one
-        assert row["decided_by"] in {one.decided_by, "one_event_for_user_and_time"}, one
+        assert row["decided_by"] in {one.decided_by, UNIQUE}, one
         if one.decided_by is None:
             wanted = (
                 one.event["user_id"],
@@ -85,7 +81,7 @@ HOSTILE = {
 def test_no_bytes_stop_the_stream(lake: Lakehouse) -> None:
     rows = [Record(number, value).row for number, value in enumerate(HOSTILE.values())]
     lake.spark.session.createDataFrame(rows, RAW_SCHEMA).createOrReplaceTempView("tracker_hostile")
-    found = lake.run(EXPECTATIONS.validated(parsed_sql(lake.spark, "tracker_hostile")))
+    found = lake.run(EXPECTATIONS.validated(STREAM.parsed_sql(lake.spark, "tracker_hostile")))
     assert {
         name: row["decided_by"] in _ASIDE
         for name, row in zip(HOSTILE, sorted(found, key=lambda r: r["offset"]), strict=True)
@@ -95,31 +91,26 @@ def test_no_bytes_stop_the_stream(lake: Lakehouse) -> None:
 _ASIDE = EXPECTATIONS.named(Action.QUARANTINE)
 
 
-def test_an_expectation_that_fails_stops_the_batch(
-    tracker: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expectation_that_fails_stops_the_batch(tracker: Lakehouse) -> None:
     append(tracker, [Record(0, text()), Record(1, text(model="zz", time="2026-01-01T12:01:00Z"))])
     rules = tuple(
         replace(rule, predicate="model <> 'zz'", action=Action.FAIL) if rule.name == "model_is_given" else rule
         for rule in EXPECTATIONS.rules
     )
     before = versions(tracker)
-    with monkeypatch.context() as patched:
-        patched.setattr(tracker_stream, "EXPECTATIONS", replace(EXPECTATIONS, rules=rules))
-        with pytest.raises(ExpectationFailed, match=r"2 records was not committed.*model_is_given \(1\)") as caught:
-            stream(tracker.spark)
+    strict = replace(STREAM, expectations=replace(EXPECTATIONS, rules=rules))
+    with pytest.raises(ExpectationFailed, match=r"2 records was not committed.*model_is_given \(1\)") as caught:
+        strict.run(tracker.spark)
     assert versions(tracker) == before
     results = {
         found.check_name: found
-        for found in check_results(
-            replace(EXPECTATIONS, rules=rules), asset_key(TRACKER_EVENTS), validation_result(caught.value.counted)
-        )
+        for found in check_results(strict.expectations, asset_key(TRACKER_EVENTS), validation_result(caught.value.counted))
     }
     stopped_by = results["model_is_given"]
     assert (stopped_by.passed, stopped_by.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert '\\"zz\\"' in str(stopped_by.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
-    assert stream(tracker.spark).numbers["accepted"] == 2
+    assert STREAM.run(tracker.spark).numbers["accepted"] == 2
     # One event is lost and the other is there twice, so that all sums agree.
     assert records_reconciled(counts(tracker)).passed
     silver = tracker.full(TRACKER_EVENTS)
@@ -142,14 +133,14 @@ def test_what_a_stream_died_of_is_said() -> None:
         "[PARSE] near 'x'",
         "JVM stacktrace:",
     ]
-    assert str(stopped("\n".join([*died, "a.BException: y"]))).endswith("pyspark.X.ParseException: [PARSE] near 'x'")
-    assert str(stopped("Broken\nmore")).endswith("Broken")
+    assert str(STREAM.stopped("\n".join([*died, "a.BException: y"]))).endswith("pyspark.X.ParseException: [PARSE] near 'x'")
+    assert str(STREAM.stopped("Broken\nmore")).endswith("Broken")
 
 
 def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(tracker: Lakehouse) -> None:
     records = [Record(number, text()[: 20 + number % 30]) for number in range(200)]
     append(tracker, [*records, Record(200, HOSTILE["ten megabytes, cut short"])])
-    done = stream(tracker.spark)
+    done = STREAM.run(tracker.spark)
     assert done.numbers == dict.fromkeys(NUMBERS, 0) | {"records": 201, "quarantined": 201}
     results = {found.check_name: found for found in check_results(EXPECTATIONS, asset_key(TRACKER_EVENTS), done.found)}
     readable = results["value_is_readable"]
@@ -157,3 +148,21 @@ def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(t
     assert (readable.passed, readable.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert len(in_quarantine(tracker)) == 201
     assert records_reconciled(counts(tracker)).passed
+
+
+def test_without_spark_avro_records_in_avro_are_unreadable_and_all_others_as_before(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [text(), avro(EVENT | {"time": NOON}), avro(EVENT | {"time": NOON}, header=True), b"\2no"]
+    rows = [Record(number, value).row for number, value in enumerate(values)]
+    lake.spark.session.createDataFrame(rows, RAW_SCHEMA).createOrReplaceTempView("tracker_avro")
+    asked = "SELECT readable, typed, time IS NULL AS timeless FROM ({0}) ORDER BY offset"
+    with_it = lake.run(asked.format(STREAM.parsed_sql(lake.spark, "tracker_avro")))
+    monkeypatch.setattr("components.stream.event_stream._TRIAL", "SELECT raise_error('AVRO_NOT_LOADED')")
+    without = STREAM.parsed_sql(lake.spark, "tracker_avro")
+    assert "from_avro" not in without
+    assert [row["readable"] for row in with_it] == [True, True, True, False]
+    assert [tuple(row.values()) for row in lake.run(asked.format(without))] == [
+        (True, True, False),
+        *[(False, False, True)] * 3,
+    ]

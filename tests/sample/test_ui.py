@@ -17,12 +17,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from orchestration.cli.sample_flights import land_days
+from orchestration.project_tables import event_stream
 from tests.orchestration.chromium import chromium_page
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
+STREAM = event_stream()
 TABLES = 12
 
 
@@ -127,7 +129,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
     for asset, neighbour, kinds in (
         ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
         ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
-        ("silver/tracker_events", "tracker_events_raw", ("Spark", "delta", "Silver")),
+        ("/".join(STREAM.name.split(".")), STREAM.records.name, ("Spark", "delta", "Silver")),
         ("gold/airport_hourly", "flights_weather", ("Spark", "delta", "Gold")),
     ):
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")

@@ -6,17 +6,21 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.gold.gold_tracker import DEVICE_DAILY, HEART_RATE_MINUTE, tracker_gold_assets
-from assets.silver.tracker_events import tracker_events
-from assets.silver.tracker_stream import TABLES
-from assets.silver.tracker_tables import QUARANTINE, TRACKER_EVENTS, TRACKER_RECONCILIATION
 from components.checks.reconciliation import records_reconciled
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from resources.kafka.kafka_client import Kafka
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.topic_retention import delete_records
+from tests.sample.tracker_declared import (
+    DEVICE_DAILY,
+    HEART_RATE_MINUTE,
+    QUARANTINE,
+    STREAM,
+    TRACKER_EVENTS,
+    TRACKER_EVENTS_RAW,
+    refined_assets,
+)
 from tests.sample.tracker_records import (
     EVENT,
     Expected,
@@ -28,7 +32,7 @@ from tests.sample.tracker_records import (
 NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
 
 
-ALL = (*TABLES, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
+ALL = (*STREAM.tables, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
 
 
 # How a person puts back into bronze what a refresh took out of it: as docs/expectations.md says it.
@@ -58,11 +62,11 @@ def in_quarantine(lake: Lakehouse) -> dict[tuple[str, int, int], tuple[str, ...]
 def counts(lake: Lakehouse) -> dict[str, int]:
     with lake.duckdb.session() as session:
         session.attach()
-        return TRACKER_RECONCILIATION.counts(session)
+        return STREAM.reconciliation.counts(session)
 
 
 def versions(lake: Lakehouse) -> list[int]:
-    return [lake.version(table) for table in TABLES]
+    return [lake.version(table) for table in STREAM.tables]
 
 
 def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
@@ -106,7 +110,7 @@ class Feed:
 
 def materialized(lake: Lakehouse) -> dict[str, int]:
     """Materialize silver and gold; return how many records failed each expectation."""
-    done = dg.materialize([tracker_events, *tracker_gold_assets], resources={"spark": lake.spark})
+    done = dg.materialize(refined_assets(), resources={"spark": lake.spark})
     found = {check.check_name: check.metadata["failed"].value for check in done.get_asset_check_evaluations()}
     return {name: int(str(failed)) for name, failed in found.items() if failed}
 

@@ -12,10 +12,8 @@ from typing import Any
 
 import fastavro
 
-from assets.bronze.tracker_events_raw import TRACKER_EVENTS_RAW
-from assets.silver.tracker_stream import AVRO_SCHEMA
-from assets.silver.tracker_tables import UNIQUE
 from tests.resources.lakehouse import Lakehouse
+from tests.sample.tracker_declared import AVRO_SCHEMA, TRACKER_EVENTS_RAW, UNIQUE
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 EVENT: dict[str, Any] = {"time": "2026-01-01T12:00:00Z", "version": "1.0", "model": "a", "heart_bpm": 70, "kcal": 3}
@@ -171,9 +169,9 @@ def validate(record: Record) -> Validated:
         "not_from_the_future": time is None or time <= record.at + dt.timedelta(minutes=5),
         "heart_rate_is_plausible": bpm is None or 20 <= bpm <= 250,
         "kcal_is_not_negative": kcal is None or kcal >= 0,
-        "on_time": time is None or time >= record.at - dt.timedelta(hours=1),
         "fields_are_known": not unknown,
         "model_is_given": not (readable and typed) or event["model"] is not None,
+        "on_time": time is None or time >= record.at - dt.timedelta(hours=1),
     }
     return Validated(record, event, tuple(name for name, ok in passed.items() if not ok))
 

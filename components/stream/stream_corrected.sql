@@ -1,4 +1,4 @@
--- Records of bronze with their corrected values, for a rebuild: bronze itself never changes.
+-- Records of a batch with their corrected values, for a rebuild: bronze itself never changes.
 -- In: `batch`, `quarantine`. Only replayed corrections count.
 SELECT b.key, coalesce(c.corrected, b.value) AS value, b.topic, b.partition, b.offset, b.`timestamp`, b.headers
 FROM $batch AS b LEFT JOIN (

@@ -1,8 +1,6 @@
 -- Every record of the tracker's topics, parsed: as JSON, as JSON in the envelope of Kafka Connect ({"schema", "payload"}), or
 -- as Avro, each record by its first byte. Nothing here fails, whatever the bytes are: a record that cannot be read has
 -- `readable` false, one with a value of another type than declared has `typed` false.
--- In: `batch`, records as bronze has them; `avro`, the expression that decodes an event in Avro (see tracker_stream.py);
--- `time`, the time in the text time_text (see event_time.py).
 WITH given AS (
   SELECT
     topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers,
@@ -10,7 +8,7 @@ WITH given AS (
     -- Zero is the first byte of Confluent's header, two that of Avro without it: JSON has neither.
     substring(value, 1, 1) IN (X'00', X'02') AS is_avro,
     CASE WHEN substring(value, 1, 1) = X'00' THEN substring(value, 6) ELSE value END AS avro_body
-  FROM $batch
+  FROM bronze.tracker_events_raw
 ),
 texts AS (
   SELECT *, CASE WHEN NOT is_avro THEN try_validate_utf8(CAST(value AS STRING)) END AS text FROM given
@@ -24,7 +22,16 @@ read AS (
        payload STRUCT<time: STRING, version: STRING, model: STRING, heart_bpm: INT, kcal: INT>, _corrupt STRING',
       map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', 'allowSingleQuotes', 'false')) AS json,
     json_object_keys(text) AS fields,
-    CASE WHEN is_avro THEN $avro END AS avro
+    -- Confluent's header is skipped, not looked up.
+    CASE WHEN is_avro THEN from_avro(
+      avro_body,
+      '{"type": "record", "name": "TrackerEvent", "fields": [
+         {"name": "time", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+         {"name": "version", "type": ["null", "string"]},
+         {"name": "model", "type": ["null", "string"]},
+         {"name": "heart_bpm", "type": ["null", "int"]},
+         {"name": "kcal", "type": ["null", "int"]}]}',
+      map('mode', 'PERMISSIVE')) END AS avro
   FROM texts
 ),
 unwrapped AS (
@@ -32,7 +39,7 @@ unwrapped AS (
     * EXCEPT (fields),
     json.`schema` IS NOT NULL AND json.payload IS NOT NULL AS is_wrapped,
     CASE WHEN json.`schema` IS NOT NULL AND json.payload IS NOT NULL
-      THEN json_object_keys(get_json_object(text, '$$.payload')) ELSE fields END AS fields
+      THEN json_object_keys(get_json_object(text, '$.payload')) ELSE fields END AS fields
   FROM read
 ),
 events AS (
@@ -53,7 +60,19 @@ events AS (
       ELSE json IS NOT NULL AND fields IS NOT NULL END AS readable
   FROM unwrapped
 ),
-timed AS (SELECT *, CASE WHEN is_avro THEN avro.time ELSE $time END AS time FROM events)
+-- A number counts milliseconds since 1970, as Kafka Connect writes it. Numbers outside of the years 1 to 9999 give NULL, and so
+-- does '10:00', which a cast alone would read as of today. What looks like a date is not cast to a number: a failed cast is slow.
+millis AS (
+  SELECT *, CASE WHEN time_text NOT LIKE '____-__-__%' THEN try_cast(time_text AS BIGINT) END AS time_ms FROM events
+),
+timed AS (
+  SELECT
+    *,
+    CASE WHEN is_avro THEN avro.time
+      WHEN time_ms BETWEEN -62135596800000 AND 253402300799999 THEN timestamp_millis(time_ms)
+      WHEN time_text LIKE '____-__-__%' THEN try_cast(time_text AS TIMESTAMP) END AS time
+  FROM millis
+)
 SELECT
   topic, partition, offset, kafka_timestamp, key, value, headers, user_id, time, version, model, heart_bpm, kcal,
   unknown_fields, readable,

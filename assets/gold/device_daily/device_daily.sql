@@ -1,5 +1,4 @@
 -- What the trackers of a model sent in a day (UTC).
--- In: {events}.
 SELECT
   CAST(time AS DATE) AS day_utc, coalesce(model, 'unknown') AS model,
   count(*) AS events,
@@ -8,5 +7,5 @@ SELECT
   sum(kcal) AS kcal,
   avg(heart_bpm) AS mean_heart_bpm,
   max(time) AS last_event_at
-FROM {events}
+FROM silver.tracker_events
 GROUP BY CAST(time AS DATE), coalesce(model, 'unknown')

@@ -1,5 +1,5 @@
--- What became of the tracker's records (DuckDB SQL), according to the stream's ledger and to the tables themselves.
--- In: {bronze}, {silver}, {quarantine}, {ledger}. A replay's ledger entries take records out of quarantine.
+-- What became of a stream's records (DuckDB SQL), according to its ledger and to the tables themselves.
+-- In: {bronze}, {silver}, {quarantine}, {ledger}; {keys} of silver; {streams}, names in the ledger. A replay's ledger entries take records out of quarantine.
 WITH places AS (
   SELECT topic, partition, "offset", kafka_timestamp AS "timestamp" FROM {silver}
   UNION ALL
@@ -12,11 +12,11 @@ SELECT
   (SELECT count(*) FROM places ANTI JOIN {bronze} AS b USING (topic, partition, "offset", "timestamp")) AS orphans,
   greatest(
     (SELECT count(*) - count(DISTINCT (topic, partition, "offset", "timestamp")) FROM places),
-    (SELECT count(*) - count(DISTINCT (user_id, "time")) FROM {silver})) AS doubled,
+    (SELECT count(*) - count(DISTINCT row({keys})) FROM {silver})) AS doubled,
   coalesce(sum(records), 0)::BIGINT AS records,
   coalesce(sum(accepted), 0)::BIGINT AS accepted,
   coalesce(sum(dropped), 0)::BIGINT AS dropped,
   coalesce(sum(quarantined), 0)::BIGINT AS quarantined,
   coalesce(sum(duplicates), 0)::BIGINT AS duplicates,
   coalesce(sum(late), 0)::BIGINT AS late
-FROM {ledger} WHERE stream IN ('silver.tracker_events', 'silver.tracker_events.replay')
+FROM {ledger} WHERE stream IN ({streams})

@@ -1,6 +1,6 @@
 -- Merges quarantined records into a quarantine that may have them: a rebuild, or a replay, has validated them again.
 -- The columns are named, so that a column which others added does not break it.
--- In: `quarantine`, `records` (see tracker_events_quarantined.sql).
+-- In: `quarantine`, `records` (see stream_quarantined.sql).
 MERGE INTO $quarantine AS target
 USING ($records) AS source
 ON target.topic = source.topic AND target.partition = source.partition AND target.offset = source.offset

@@ -1,8 +1,8 @@
--- Records of silver and quarantine that bronze does not have, by partition: a rebuild from bronze would lose them.
--- In: `silver`, `quarantine`, `bronze`. A topic that was created again has the same offsets, at other times.
+-- Records of a stream's table and of its quarantine that bronze does not have, by partition: a rebuild would lose them.
+-- In: `target`, `quarantine`, `bronze`. A topic that was created again has the same offsets, at other times.
 SELECT topic, partition, count(*) AS records, min(offset) AS first, max(offset) AS last
 FROM (
-  SELECT topic, partition, offset, kafka_timestamp AS `timestamp` FROM $silver
+  SELECT topic, partition, offset, kafka_timestamp AS `timestamp` FROM $target
   UNION ALL
   SELECT topic, partition, offset, `timestamp` FROM $quarantine WHERE replayed_at IS NULL
 ) AS present

@@ -1,0 +1,68 @@
+"""What the components of tables share that are made by a query in a `.sql` file beside the YAML."""
+
+from functools import cached_property
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from components.declaration_places import in_field
+from components.expectations.expectation_rules import Action, Expectation
+from components.table_component import TableComponent
+from resources.errors import UnsafeDeclaration
+from resources.sql.table_query import Dialect, TableQuery, check_predicate
+
+
+class ExpectedRow(dg.Model, dg.Resolvable):
+    """An expectation: what has to be true of each row."""
+
+    name: str
+    expect: str = Field(description="Predicate over the query's columns, in the SQL of its engine; NULL fails")
+    action: Action = Field(
+        default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
+    )
+    description: str = ""
+
+
+class QueryComponent(TableComponent):
+    """A table that a query makes, whose rows are validated by expectations."""
+
+    sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
+    keys: list[str] = Field(min_length=1, description="Columns that identify a row")
+    expectations: list[ExpectedRow] = Field(default=[], description="What has to be true of each row")
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL that the query is written in."""
+        return "databricks"
+
+    @property
+    def query_file(self) -> Path:
+        """The file of the query."""
+        return self.folder / (self.sql or f"{self.folder.name}.sql")
+
+    @cached_property
+    def query(self) -> TableQuery:
+        """The query.
+
+        Raises:
+            UnsafeDeclaration: its file is missing.
+            InvalidDeclaration: it is not one query that names its tables with their schemas.
+        """
+        where = "/".join(self.query_file.parts[-3:])
+        try:
+            text = self.query_file.read_text()
+        except FileNotFoundError:
+            raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
+        return TableQuery.parsed(text.rstrip().removesuffix(";"), self.dialect, where)
+
+    def rules(self) -> tuple[Expectation, ...]:
+        """Return the expectations.
+
+        Raises:
+            UnsafeDeclaration: one is no predicate over the query's columns.
+        """
+        for number, each in enumerate(self.expectations):
+            with in_field("expectations", number, "expect"):
+                check_predicate(each.expect, self.query)
+        return tuple(Expectation(each.name, each.expect, each.action, each.description) for each in self.expectations)

@@ -1,0 +1,29 @@
+"""Assets that several tables share: the topics that they read, and the ledgers that they write beside their rows."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from components.checks.check_definitions import files_check
+from components.stream.event_stream import EventStream
+from components.stream.record_table import RecordTable, topic_spec
+from components.stream.stream_ledger import STREAM_BATCHES
+from components.table_asset import asset_key, table_spec
+from ingest.file_source import Source
+from ingest.ledger.file_ledger import LANDED_FILES
+
+
+def shared_definitions(
+    sources: Sequence[Source], records: Sequence[RecordTable], streams: Sequence[EventStream]
+) -> dg.Definitions:
+    """Return the topics and the ledgers of these tables as assets that others write, and the ledgers' checks."""
+    topics = dict.fromkeys(topic for table in records for topic in table.source.topics)
+    writers = [
+        (LANDED_FILES, [asset_key(source.table) for source in sources]),
+        (STREAM_BATCHES, [asset_key(stream.table) for stream in streams]),
+    ]
+    ledgers = [(ledger, keys) for ledger, keys in writers if keys]
+    return dg.Definitions(
+        assets=[*map(topic_spec, topics), *(table_spec(ledger, keys) for ledger, keys in ledgers)],
+        asset_checks=[files_check(ledger) for ledger, _ in ledgers],
+    )

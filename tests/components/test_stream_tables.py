@@ -1,0 +1,141 @@
+"""Tables of streams that are declared in YAML, as docs/own-tables.md declares one, on records that are put into bronze."""
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components.checks.reconciliation import records_reconciled
+from components.stream.event_stream import EventStream
+from components.stream.stream_ledger import STREAM_BATCHES
+from ingest.records.record_source import RECORD
+from resources.errors import QueryMismatch
+from tests.components.test_yaml_tables import FILES, Project, project
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["project"]
+
+pytestmark = pytest.mark.stack
+
+RECORDS, EVENTS, QUERY = (
+    FILES[f"{name}"] for name in ("bronze/clicks/defs.yaml", "silver/clicks/defs.yaml", "silver/clicks/clicks.sql")
+)
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+COLUMNS = ", ".join(f"`{column.name}` {column.type}" for column in RECORD)
+
+
+class Clicks:
+    """A declared table of records, into which a test puts some, and streams from it."""
+
+    def __init__(self, lake: Lakehouse, project: Project) -> None:
+        self.lake, self.project, self.offset = lake, project, 0
+        project.write("bronze", "clicks", RECORDS)
+
+    def stream(self, table: str, declaration: str, query: str) -> EventStream:
+        self.project.write("silver", table, declaration, query)
+        found = {stream.table.name: stream for stream in self.project.tables.streams}
+        for each in (self.project.tables.record_tables[0].declaration, *found[table].tables):
+            self.lake.spark.ensure_table(each)
+        return found[table]
+
+    def send(self, *records: tuple[str | None, str], at: dt.datetime = NOON) -> None:
+        rows = [
+            (key and key.encode(), value.encode(), "clicks", 0, self.offset + number, at, 0, None)
+            for number, (key, value) in enumerate(records)
+        ]
+        self.offset += len(rows)
+        frame = self.lake.spark.session.createDataFrame(rows, COLUMNS)
+        frame.write.format("delta").mode("append").saveAsTable(f"ratify.{self.project.schema('bronze')}.clicks")
+
+    def counts(self, stream: EventStream) -> Mapping[str, int]:
+        with self.lake.duckdb.session() as session:
+            session.attach()
+            return stream.reconciliation.counts(session)
+
+    def rows(self, stream: EventStream, columns: str) -> list[tuple[Any, ...]]:
+        return [
+            tuple(row.values())
+            for row in self.lake.run(f"SELECT {columns} FROM {self.lake.full(stream.table)} ORDER BY ALL")
+        ]
+
+
+@pytest.fixture
+def clicks(lake: Lakehouse, project: Project) -> Iterator[Clicks]:
+    clicks = Clicks(lake, project)
+    yield clicks
+    lake.run(f"DELETE FROM {lake.full(STREAM_BATCHES)} WHERE stream LIKE '%{project.id}%'")
+
+
+def click(minute: int, page: str = "home") -> str:
+    return f'{{"at": "2026-01-01T12:{minute:02}:00Z", "page": "{page}"}}'
+
+
+def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> None:
+    stream = clicks.stream("clicks", EVENTS, QUERY)
+    clicks.send(("ann", click(1)), ("ann", click(2)), ("bob", click(1)), (None, click(1)), ("cid", "{"))
+    # The same key again, later by Kafka's clock, and an event that comes two hours late.
+    clicks.send(("ann", click(1, "cart")), at=NOON + dt.timedelta(minutes=2))
+    clicks.send(("dan", click(0)), at=NOON + dt.timedelta(hours=2))
+    done = stream.run(clicks.lake.spark, max_files=1)
+    assert clicks.rows(stream, "user, minute(clicked_at), page") == [
+        ("ann", 1, "cart"),
+        ("ann", 2, "home"),
+        ("bob", 1, "home"),
+    ]
+    assert done.numbers == {"records": 7, "accepted": 3, "dropped": 0, "quarantined": 2, "late": 1, "duplicates": 1}
+    found = clicks.counts(stream)
+    assert records_reconciled(found).passed, records_reconciled(found).description
+    assert stream.run(clicks.lake.spark, full_refresh=True).numbers == done.numbers
+    assert {column.name for column in stream.quarantine.columns if column.pii} == {"key", "value", "headers", "corrected"}
+    assert stream.shown.columns[1].sources == (f"{clicks.project.schema('bronze')}.clicks.value",)
+
+
+def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks: Clicks) -> None:
+    declaration = "\n".join(
+        (
+            *("type: components.StreamTable", "attributes:", "  description: The last page of each user", "  keys: [user]"),
+            *("  columns:", "    - {name: user, type: string}", "    - {name: order, type: string}"),
+        )
+    )
+    query = re.sub(r"(?s)  try_validate_utf8.*readable", "  CAST(key AS STRING) AS user, click.page AS `order`", QUERY)
+    stream = clicks.stream("last_pages", declaration, query)
+    for minute in (1, 2, 3):
+        clicks.send(
+            ("ann", click(minute, str(minute))), (None, click(minute, str(minute))), at=NOON + dt.timedelta(minutes=minute)
+        )
+        stream.run(clicks.lake.spark)
+    assert clicks.rows(stream, "user, `order`") == [(None, "3"), ("ann", "3")]
+    assert records_reconciled(clicks.counts(stream)).passed
+    stream.run(clicks.lake.spark, full_refresh=True)
+    assert clicks.rows(stream, "user, `order`") == [(None, "3"), ("ann", "3")]
+
+
+def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> None:
+    stream = clicks.stream("typed", EVENTS.replace("{name: page, type: string}", "{name: page, type: int}"), QUERY)
+    clicks.send(("ann", click(1)))
+    with pytest.raises(QueryMismatch, match=r"column page: its declared type is int, but the query gives string"):
+        stream.run(clicks.lake.spark)
+    assert clicks.rows(stream, "user") == []
+    star = clicks.stream("starred", EVENTS, "SELECT *, CAST(key AS STRING) AS user FROM bronze.clicks")
+    with pytest.raises(QueryMismatch, match="the query gives no column 'clicked_at', only key, value"):
+        star.run(clicks.lake.spark)
+
+
+def test_several_tables_of_records_have_sensors_and_streams_of_their_own(clicks: Clicks) -> None:
+    clicks.project.write("bronze", "orders", RECORDS.replace("[clicks]", "[orders]") + "  max_records: 7\n")
+    tables = clicks.project.tables
+    assert [(table.declaration.name, table.options.topics, table.options.max_records) for table in tables.record_tables] == [
+        ("clicks", ["clicks"], 500_000),
+        ("orders", ["orders"], 7),
+    ]
+    schema = clicks.project.schema("bronze")
+    config = {
+        asset.op.name: asset.op.config_schema.config_type
+        for asset in tables.definitions.assets or ()
+        if isinstance(asset, dg.AssetsDefinition)
+    }
+    (fields,) = [found.fields for name, found in config.items() if name == f"{schema}__orders"]
+    assert (fields["topics"].default_value, fields["max_records"].default_value) == (["orders"], 7)
