@@ -11,7 +11,7 @@ from ingest.file_source import Source
 from orchestration.project_folders import declaring_package
 from resources.errors import NotConfigured
 
-APART = ("cross_engine",)
+OWN_LOCATIONS = ("cross_engine",)
 """Folders of the package that are code locations of their own."""
 
 
@@ -23,7 +23,7 @@ def folder() -> Path:
 @cache
 def declared_tables() -> DeclaredTables:
     """Return what its folders define."""
-    return DeclaredTables(declaring_package(), without=APART)
+    return DeclaredTables(declaring_package(), without=OWN_LOCATIONS)
 
 
 def sources() -> Sequence[Source]:

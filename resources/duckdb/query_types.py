@@ -40,6 +40,7 @@ def spark_type_of(held: Any, *, inside: bool = False) -> str | None:
             parts = [(name, spark_type_of(part, inside=True)) for name, part in held.children]
             plain = all(part and IDENTIFIER.fullmatch(name) for name, part in parts)
             return f"struct<{','.join(f'{name}:{part}' for name, part in parts)}>" if plain else None
-    found = spark_type_of_duckdb(held.id.upper())
-    # A timestamp without a zone has another type inside of a struct than the table declares.
-    return None if inside and held.id in ("ubigint", "timestamp") else found
+        case _:
+            found = spark_type_of_duckdb(held.id.upper())
+            # A timestamp without a zone has another type inside of a struct than the table declares.
+            return None if inside and held.id in ("ubigint", "timestamp") else found
