@@ -17,9 +17,6 @@ LANDING = "_landing"
 """Column that `read_input` adds to rows of landed files: struct<version: bigint, entry: bigint>, greatest for the content
 that landed last."""
 
-LANDED_LAST = (LANDING, "_source_file", "_source_row")
-"""Columns by which the last of several landed rows is the greatest; no two rows are equal in them."""
-
 _SQL = Path(__file__).with_suffix(".sql")
 
 
