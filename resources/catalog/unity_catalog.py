@@ -25,13 +25,16 @@ API = "/api/2.1/unity-catalog"
 class UnityCatalog(dg.ConfigurableResource[Any]):
     """A Unity Catalog server.
 
-    Every field may stay empty: its value then comes from the environment, or else from the running stack. Give secrets
-    as `dg.EnvVar`, so that the UI shows the variable's name and never its value.
+    Every field may stay empty: its value then comes from the environment, or else from the running stack. `token` can be
+    given in Python only: it is no field of the configuration, so neither the launchpad nor a run's configuration has it.
     """
 
     host: str = Field(default="", description="URL of the server; empty: UNITY_HOST or the running stack")
     name: str = Field(default="", description="Catalog; empty: UNITY_CATALOG or the running stack's")
-    token: str = Field(default="", description="Bearer token; empty: UNITY_TOKEN or the running stack's")
+    # Dagster copies resources by their fields, and leaves those that are not configuration as they are.
+    token: dg.ResourceDependency[SecretStr | None] = Field(
+        default=cast("Any", None), description="Bearer token for `host`; none: UNITY_TOKEN or the running stack's"
+    )
     admin: bool = Field(default=False, description="Use the admin's token of the running stack, not that of the engines")
     retry_seconds: int = Field(default=30, description="How long requests to a server that does not answer are repeated")
     timeout_seconds: float = Field(default=30, description="How long one request waits for its answer")
@@ -40,6 +43,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     _connection: CatalogConnection | None = PrivateAttr(default=None)
     _any_schema: str | None = PrivateAttr(default=None)
     _session: Any = PrivateAttr(default=None)
+
+    def __init__(self, *, token: str | SecretStr | None = None, **fields: Any) -> None:
+        """Take the fields; a bearer token belongs to `host`."""
+        fields["token"] = SecretStr(token) if isinstance(token, str) else token
+        super().__init__(**fields)
 
     @property
     def connection(self) -> CatalogConnection:
@@ -52,7 +60,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             if self.host:
                 settings = Settings().model_copy(update={"unity_host": self.host})
                 if self.token:
-                    mine = {"unity_token": SecretStr(self.token), "unity_client_id": None}
+                    mine = {"unity_token": self.token, "unity_client_id": None}
                     settings = settings.model_copy(update=mine)
             else:
                 settings = Settings()
