@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from components.landing_order import read_input
+from components.lineage_graph import COLUMN_LINEAGE, latest_lineage, lineage_graph
+from components.lineage_picture import shown_lineage
 from components.table_preview import preview_by_spark
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import Commit
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 COMMITS = "commits"
 """Metadata key: what a materialization committed. `versions`: the Delta versions; all others are external commits. For a
 table of landed files also `batches`, its load batches, and `rows`, the rows that the table has of them."""
+
+_DRAWN_COLUMNS = 100
+"""Columns of a table whose lineage its page draws: each materialization keeps the picture. `ratify lineage` draws all."""
 
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
@@ -76,7 +81,7 @@ def column_lineage(declaration: TableDeclaration) -> dg.TableColumnLineage:
     catalog = catalog_name()
 
     def dep(source: str) -> dg.TableColumnDep:
-        layer, table, column = source.split(".")
+        layer, table, column = source.split(".", 2)
         return dg.TableColumnDep(dg.AssetKey([catalog, layer, table]), column)
 
     return dg.TableColumnLineage(
@@ -124,7 +129,7 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
     metadata: dict[str, Any] = {
         "dagster/row_count": change.rows,
         "dagster/column_schema": column_schema(declaration),
-        "dagster/column_lineage": column_lineage(declaration),
+        COLUMN_LINEAGE: column_lineage(declaration),
         "Delta version": change.version,
         "engine": declaration.writer.value,
         "rows added": change.added,
@@ -136,11 +141,27 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
         metadata["last commit at"] = dg.MetadataValue.timestamp(last.timestamp)
     if change.seconds is not None:
         metadata["seconds"] = round(change.seconds, 3)
+    if lineage := _drawn_lineage(declaration):
+        metadata["column lineage"] = lineage
     if change.preview is not None:
         metadata["preview"] = change.preview
     return dg.MaterializeResult(
         asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(change.data_version)
     )
+
+
+def _drawn_lineage(declaration: TableDeclaration) -> dg.MarkdownMetadataValue | None:
+    """The picture of the column lineage, over all levels; None where no column comes from another table."""
+    own = column_lineage(declaration)
+    if not own.deps_by_column:
+        return None
+    key = asset_key(declaration)
+    reported = latest_lineage(dg.AssetExecutionContext.get().instance)
+
+    def lineage_of(table: dg.AssetKey) -> dg.TableColumnLineage | None:
+        return own if table == key else reported(table)
+
+    return shown_lineage(lineage_graph(key, declaration.column_names, lineage_of, _DRAWN_COLUMNS))
 
 
 def _commits(change: TableChange) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
 from orchestration.cli.land_command import land
+from orchestration.cli.lineage_command import lineage
 from orchestration.cli.new_command import new_app
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
@@ -34,7 +35,7 @@ from resources.errors import RatifyError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Start": {"demo": demo, "dev": dev, "up": up, "status": status, "down": down, "setup": setup, "new": new_app},
-    "Data": {"sql": sql, "history": history, "ingest": ingest, "land": land, "hook": hook},
+    "Data": {"sql": sql, "history": history, "lineage": lineage, "ingest": ingest, "land": land, "hook": hook},
     "Streams": {"stream": stream_app, "simulate": simulate_app, "replay": replay},
     "Access and catalog": {
         "grant": grant,

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.orchestration.chromium import chromium_page
+from tests.browser_page import browser_page
 from tests.orchestration.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.orchestration.test_ui import free_port
 
@@ -119,7 +119,9 @@ def ui(reader: Reader) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page() -> Generator[Page]:
-    with chromium_page() as page:
+    with browser_page() as page:
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
         yield page
 
 

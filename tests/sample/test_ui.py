@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 
 from orchestration.cli.sample_flights import land_days
 from orchestration.project_tables import event_stream
-from tests.orchestration.chromium import chromium_page
+from tests.browser_page import browser_page
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser]
 
@@ -112,7 +112,9 @@ def dev(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[D
 
 @pytest.fixture(scope="module")
 def page(dev: Dev) -> Generator[Page]:
-    with chromium_page() as page:
+    with browser_page() as page:
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
         yield page
 
 
@@ -164,6 +166,11 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
     expect(page.get_by_text("last commit", exact=True)).to_be_visible()
     expect(page.get_by_text("Delta version")).to_be_visible()
     expect(page.get_by_text("bronze.flights_raw.dep_delay").first).to_be_visible()
+    # The picture of the column lineage, which opens over the page.
+    page.get_by_role("row").filter(has_text="column lineage").get_by_text("[Show Markdown]").click()
+    drawn = page.get_by_alt_text("The columns that each column is computed from")
+    expect(drawn).to_be_visible()
+    assert drawn.evaluate("image => image.complete && image.naturalWidth") > 300
 
 
 def test_no_secret_is_shown(dev: Dev) -> None:
