@@ -10,17 +10,26 @@ FLINK := $(VENV)/.flink
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# A line when a phase of the set-up begins, and its seconds when it has ended. uv draws its progress on a terminal, and lists
+# every package elsewhere.
+QUIET := $(shell [ -t 2 ] || echo --quiet)
+define phase
+@echo '$(1)' >&2; began=$$(date +%s); $(2) && echo "  done in $$(($$(date +%s) - began)) s" >&2
+endef
+
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each Python process would compile again.
+INSTALL := $(BIN)/uv pip install $(QUIET) --python $(BIN)/python
+
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + ": name another with make PYTHON=…")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode -r requirements.lock
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
+	$(call phase,creating the Python environment $(VENV),$(PYTHON) -m venv $(VENV))
+	$(call phase,installing uv,$(BIN)/python -m pip install --quiet --disable-pip-version-check uv)
+	$(call phase,installing the Python packages of requirements.lock (about a minute),$(INSTALL) --compile-bytecode -r requirements.lock)
+	$(call phase,installing Ratify into it,$(INSTALL) --no-deps -e .)
 	@touch $(READY)
 
 $(FLINK): $(READY) requirements-flink.lock
-	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --no-deps -r requirements-flink.lock
+	$(call phase,installing the jars of Flink (330 MB),$(INSTALL) --compile-bytecode --no-deps -r requirements-flink.lock)
 	@touch $(FLINK)
 
 setup: $(READY) ## Install everything: Python packages, JVM jars, the connector

@@ -12,6 +12,7 @@ from embedded.embedded_errors import ConnectorBuildFailed
 from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
 from embedded.jvm_jars import pyspark_jars
+from embedded.phase_progress import phase
 from embedded.private_files import Progress
 
 _SOURCES = Path(__file__).parent / "connector"
@@ -35,8 +36,8 @@ def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Prog
     if not jar.exists():
         with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
             if not jar.exists():
-                progress("compiling the Spark connector (once for this version)")
-                _compile(sources, delta_jars, jar, java)
+                with phase(progress, "compiling the Spark connector (once for this version)"):
+                    _compile(sources, delta_jars, jar, java)
     return jar
 
 

@@ -21,6 +21,7 @@ from xml.etree import ElementTree as ET
 from embedded.embedded_errors import EmbeddedError, JarsUnavailable, tail
 from embedded.file_locks import exclusive
 from embedded.java_runtime import Java
+from embedded.phase_progress import phase
 from embedded.private_files import Progress
 
 # Flink's jars have their own lock, so that a change of one leaves the other resolved.
@@ -115,7 +116,6 @@ def _retrieve(name: str, locked: Lock, jars_dir: Path, java: Java, progress: Pro
     ivy_xml = home / "ivy.xml"
     ivy_xml.write_text(locked.ivy_xml)
     log = home / f"{name}.log"
-    progress(f"resolving the {name} jars (once for this version)")
     command = [
         *(str(java.executable), f"-Dratify.ivy.cache={jars_dir / 'ivy'}"),
         *("-cp", str(_ivy()), "org.apache.ivy.Main"),
@@ -123,7 +123,8 @@ def _retrieve(name: str, locked: Lock, jars_dir: Path, java: Java, progress: Pro
         *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
     downloaded = 0
-    with _lines(command, log) as (lines, process):
+    resolving = phase(progress, f"resolving the {name} jars (once for this version)")
+    with resolving, _lines(command, log) as (lines, process):
         for line in lines:
             if match := _DOWNLOADED.search(line):
                 downloaded += 1

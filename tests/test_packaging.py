@@ -76,7 +76,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     }
     assert {Path(name).suffix for name in files} >= {".py", ".sql", ".xml", ".scala"}
     metadata = {name for name in packed if ".dist-info/" in name}
-    assert packed - metadata == files | {"orchestration/dagster.yaml"}
+    assert packed - metadata == files | {"orchestration/dagster.yaml", "orchestration/workspace.yaml"}
     assert any(name.endswith("licenses/LICENSE") for name in metadata)
 
 

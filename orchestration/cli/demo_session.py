@@ -8,9 +8,11 @@ from uuid import uuid4
 
 import dagster as dg
 
+from embedded.phase_progress import phase
+from orchestration import definitions
 from orchestration.automation_sensor import automation_sensor
-from orchestration.cli.dagster_session import QUIET, process_tag
 from orchestration.cli.engine_session import Engines
+from orchestration.cli.job_run import run_job
 from orchestration.cli.terminal_output import progress, show
 from orchestration.definitions import defs
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
@@ -57,17 +59,11 @@ class Demo:
 
     def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
         """Run a job for some assets, with their checks, and record which steps failed and what the checks found."""
-        progress(f"running {what}")
         run_id = str(uuid4())
         self.instance.add_event_listener(run_id, _show_table)
-        run = defs.resolve_job_def(job).execute_in_process(
-            run_config={**(request.run_config if request else {}), **QUIET},
-            asset_selection=list(keys),
-            tags={**(request.tags if request else {}), **process_tag()},
-            instance=self.instance,
-            run_id=run_id,
-            raise_on_error=False,
-        )
+        config, tags = (request.run_config, request.tags) if request else ({}, {})
+        with phase(progress, f"running {what}"):
+            run = run_job(self.instance, definitions, job, keys, run_id=run_id, config=config, tags=tags)
         self.failed_steps += [event.step_key or what for event in run.all_events if event.is_step_failure]
         for check in run.get_asset_check_evaluations():
             self.checks[".".join(check.asset_key.path[-2:]), check.check_name] = check
@@ -92,9 +88,10 @@ def _show_table(entry: dg.EventLogEntry) -> None:
     event = entry.dagster_event
     if event and event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
         made = event.step_materialization_data.materialization
-        rows = made.metadata.get("dagster/row_count")
+        rows, seconds = (made.metadata.get(name) for name in ("dagster/row_count", "seconds"))
         number = f": {counted(int(str(rows.value)), 'row')}" if rows else ""
-        progress(f"  {'.'.join(made.asset_key.path[-2:])}{number}")
+        took = f", {float(str(seconds.value)):.1f} s" if seconds else ""
+        progress(f"  {'.'.join(made.asset_key.path[-2:])}{number}{took}")
 
 
 def count_rows(opened: Engines, *tables: TableDeclaration) -> list[int]:

@@ -9,9 +9,6 @@ import typer
 
 from orchestration.cli.terminal_output import out, progress
 
-# A project of one's own has its workspace.yaml; an installed wheel has none.
-_MODULES = ["-m", "orchestration.definitions", "-m", "orchestration.proof_definitions"]
-
 
 def dev(
     port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
@@ -28,19 +25,17 @@ def _run_dev(port: int, *, kafka: bool) -> int:
         PortTaken: another process listens on the port.
     """
     from embedded.child_process import LOCALHOST, Child, answers, free_port
-    from orchestration.cli.dagster_session import dagster_home
+    from orchestration.cli.dagster_session import dagster_home, workspace_file
     from orchestration.cli.stack_session import stack_for_this_process
-    from orchestration.project_folders import project_root
     from resources.settings import Settings
 
     settings = Settings()
     free_port(port, "Dagster UI")
     with stack_for_this_process(kafka=kafka):
         os.environ.update({"RATIFY_HOME": str(settings.home), "DAGSTER_HOME": str(dagster_home(settings))})
-        workspace = project_root() / "workspace.yaml"
-        target = ["-w", str(workspace)] if workspace.exists() else _MODULES
         log = settings.home / "logs" / "dagster.log"
-        dagster = [sys.executable, "-m", "dagster", "dev", *target, "-h", LOCALHOST, "-p", str(port)]
+        workspace = str(workspace_file())
+        dagster = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", LOCALHOST, "-p", str(port)]
         child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)
         try:
             child.wait_until(lambda: answers(port) or None, timeout=120)

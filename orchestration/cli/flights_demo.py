@@ -9,9 +9,10 @@ from components.table_asset import asset_key
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.ledger_queries import latest_entries
-from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
+from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.demo_session import Demo, count_rows, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
 from orchestration.cli.terminal_output import err, out, runnable, show
 from orchestration.definitions import defs

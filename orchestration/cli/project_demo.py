@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import dagster as dg
 
 from ingest.ledger.file_ledger import LANDED_FILES
-from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
+from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.demo_session import Demo, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.terminal_output import err, out, runnable
 from orchestration.project_tables import declared_tables, folder
 from resources.declarations import TableDeclaration

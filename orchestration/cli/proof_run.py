@@ -12,10 +12,11 @@ from assets.cross_engine.proof_assets import COMMITS, cross_engine_assets
 from assets.cross_engine.proof_report import UNAVAILABLE
 from assets.cross_engine.proof_steps import GROUP, KEYS, Step
 from embedded.file_locks import exclusive
-from orchestration.cli.dagster_session import QUIET, close_dead_runs, dagster_instance, process_tag
+from orchestration import proof_definitions
+from orchestration.cli.dagster_session import dagster_instance
+from orchestration.cli.job_run import close_dead_runs, run_job
 from orchestration.cli.stack_session import stack_for_this_process
 from orchestration.cli.terminal_output import err, out, progress, show
-from orchestration.proof_definitions import defs
 from resources.settings import Settings
 
 _ENGINES = {
@@ -23,6 +24,8 @@ _ENGINES = {
     "flink": (Step.FLINK,),
     "duckdb": (Step.DUCKDB_READ, Step.DUCKDB_INSERT),
 }
+
+_JOB = proof_definitions.cross_engine_proof.name
 
 
 class StepOutcome(StrEnum):
@@ -111,7 +114,7 @@ def _step_of(node: str) -> Step | None:
 
 
 def _run(steps: Sequence[Step], scale_factor: float) -> ProofProgress:
-    job = defs.resolve_job_def("cross_engine_proof")
+    job = proof_definitions.defs.resolve_job_def(_JOB)
     known = set(job.asset_layer.executable_asset_keys)
     proof, run_id = ProofProgress(), str(uuid4())
     runnable = [step for step in steps if known.issuperset(KEYS[step])]
@@ -119,14 +122,8 @@ def _run(steps: Sequence[Step], scale_factor: float) -> ProofProgress:
     with dagster_instance() as instance:
         close_dead_runs(instance)
         instance.add_event_listener(run_id, proof.record)
-        job.execute_in_process(
-            run_config={**configured, **QUIET},
-            asset_selection=[key for step in runnable for key in KEYS[step]],
-            tags=process_tag(),
-            instance=instance,
-            run_id=run_id,
-            raise_on_error=False,
-        )
+        keys = [key for step in runnable for key in KEYS[step]]
+        run_job(instance, proof_definitions, _JOB, keys, run_id=run_id, config=configured)
     for step in set(steps) - set(runnable):
         proof.outcomes[step] = StepOutcome.UNAVAILABLE
         proof.details[step] = "It is not part of this installation."

@@ -7,8 +7,9 @@ from typing import Any
 import dagster as dg
 
 from components.table_asset import asset_key, step_name
-from orchestration.cli.dagster_session import QUIET, dagster_instance, process_tag
-from orchestration.definitions import defs
+from orchestration import definitions
+from orchestration.cli.dagster_session import dagster_instance
+from orchestration.cli.job_run import run_job
 from orchestration.jobs import events_job
 from orchestration.project_tables import event_stream
 from resources.errors import TerminalError
@@ -39,13 +40,9 @@ def run_replay(table: str, corrections: Path | None) -> Replayed:
     key = asset_key(stream.table)
     config = {"replay": True, "corrections": str(corrections.absolute()) if corrections else ""}
     with dagster_instance() as instance:
-        run = defs.resolve_job_def(events_job.name).execute_in_process(
-            instance=instance,
-            asset_selection=[asset_key(written) for written in stream.written],
-            run_config={"ops": {step_name(stream.table): {"config": config}}, **QUIET},
-            tags=process_tag(),
-            raise_on_error=False,
-        )
+        keys = [asset_key(written) for written in stream.written]
+        configured = {"ops": {step_name(stream.table): {"config": config}}}
+        run = run_job(instance, definitions, events_job.name, keys, config=configured)
     if not run.success:
         raise ReplayFailed(_reason(run))
     (event,) = [found for found in run.get_asset_materialization_events() if found.asset_key == key]
@@ -53,7 +50,7 @@ def run_replay(table: str, corrections: Path | None) -> Replayed:
     return Replayed(stream.name, {name: metadata[name].value for name in _SHOWN})
 
 
-def _reason(run: dg.ExecuteInProcessResult) -> str:
+def _reason(run: dg.JobExecutionResult) -> str:
     failed = [event.step_failure_data.error for event in run.all_node_events if event.is_step_failure]
     causes = [error.cause or error for error in failed if error]
     return causes[0].message.strip() if causes else "the run failed; its log says why"

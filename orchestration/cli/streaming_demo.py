@@ -11,9 +11,10 @@ from components.stream.stream_ledger import STREAM_BATCHES
 from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
-from orchestration.cli.dagster_session import close_dead_runs, dagster_instance
+from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.demo_session import Demo, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
+from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from orchestration.cli.terminal_output import err, out, runnable, show
 from orchestration.jobs import events_job

@@ -1,0 +1,74 @@
+"""Runs of the jobs of a code location that a command executes in its own process."""
+
+import os
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import psutil
+import yaml
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from orchestration.cli.dagster_session import workspace_file
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration that silences Dagster's log, because the command itself reports what happens."""
+
+_PROCESS_TAG = "ratify/process"
+
+
+def run_job(
+    instance: dg.DagsterInstance,
+    location: ModuleType,
+    job: str,
+    keys: Sequence[dg.AssetKey],
+    *,
+    run_id: str = "",
+    config: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> dg.JobExecutionResult:
+    """Execute a job for some of its assets, with their checks, and return what became of it; errors are part of that.
+
+    The run names the code location that the job is of, which `execute_in_process` does not: without it, the UI shows the run
+    neither on the timeline nor on the job's page.
+
+    Args:
+        instance: Where the run is recorded.
+        location: The module of the code location; its `defs` have the job.
+        job: The job.
+        keys: The assets.
+        run_id: Of the run, for who listens to its events; by default a new one.
+        config: Run configuration.
+        tags: Of the run.
+    """
+    definition = location.defs.resolve_job_def(job)
+    run = instance.create_run_for_job(
+        definition.get_subset(asset_selection=set(keys)),
+        run_id=run_id or str(uuid4()),
+        run_config={**(config or {}), **_QUIET},
+        # The daemon would try a run again whose process has died: the command that is run again does that.
+        tags={**definition.run_tags, **(tags or {}), _PROCESS_TAG: str(os.getpid()), "dagster/max_retries": "0"},
+        asset_selection=frozenset(keys),
+        remote_job_origin=_origin(location, job),
+    )
+    return execute_run(InMemoryJob(definition), run, instance)
+
+
+def close_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Mark the runs of killed commands as failed: while a run seems to be in progress, its assets are not requested."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+        pid = run.tags.get(_PROCESS_TAG)
+        if pid and not psutil.pid_exists(int(pid)):
+            instance.report_run_failed(run, "The process of this run has ended.")
+
+
+def _origin(location: ModuleType, job: str) -> RemoteJobOrigin:
+    """Where the UI finds the job: in the code location that the workspace has of the module."""
+    modules = [entry["python_module"] for entry in yaml.safe_load(workspace_file().read_text())["load_from"]]
+    (name,) = [module["location_name"] for module in modules if module["module_name"] == location.__name__]
+    repository = location.defs.get_repository_def().name
+    return RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(name), repository), job)

@@ -1,0 +1,128 @@
+"""Runs that a command executes itself: each belongs to a job of a code location, so the UI shows it beside the others."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+import psutil
+import pytest
+from playwright.sync_api import expect
+
+from orchestration.cli.dagster_session import dagster_home, workspace_file
+from orchestration.cli.job_run import close_dead_runs, run_job
+from resources.settings import Settings
+from tests.browser_page import browser_page
+from tests.orchestration.test_ui import free_port
+
+RUN = "1f0c9d8e-0000-4000-8000-000000000001"
+
+
+@dg.asset
+def works() -> None:
+    """An asset."""
+
+
+@dg.asset
+def fails() -> None:
+    """An asset that cannot be made."""
+    raise ValueError("no")
+
+
+@dg.asset_check(asset=works)
+def checked() -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=False)
+
+
+def location(name: str = "orchestration.definitions") -> ModuleType:
+    """A module that has the name of a code location's."""
+    module = ModuleType(name)
+    module.__dict__["defs"] = dg.Definitions(
+        assets=[works, fails],
+        asset_checks=[checked],
+        jobs=[dg.define_asset_job("ingest", tags={"of": "job"})],
+        executor=dg.in_process_executor,
+    )
+    return module
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[dg.DagsterInstance]:
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
+    with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:
+        yield instance
+
+
+def test_a_run_belongs_to_the_job(instance: dg.DagsterInstance) -> None:
+    done = run_job(instance, location(), "ingest", [works.key], run_id=RUN, tags={"a": "b"})
+    assert done.success
+    assert [check.check_name for check in done.get_asset_check_evaluations()] == ["checked"]
+    (run,) = instance.get_runs()
+    assert (run.run_id, run.job_name) == (RUN, "ingest")
+    # The page of a job lists the runs that have the second of these tags.
+    assert {"of": "job", "a": "b", ".dagster/repository": "__repository__@ratify"}.items() <= run.tags_for_storage().items()
+    assert run.remote_job_origin
+    assert run.remote_job_origin.location_name == "ratify"
+
+
+def test_the_proof_has_a_location_of_its_own(instance: dg.DagsterInstance) -> None:
+    run_job(instance, location("orchestration.proof_definitions"), "ingest", [works.key])
+    assert instance.get_runs()[0].tags["dagster/code_location"] == "cross_engine_proof"
+
+
+def test_a_failure_is_part_of_the_result_and_nobody_tries_again(instance: dg.DagsterInstance) -> None:
+    done = run_job(instance, location(), "ingest", [works.key, fails.key])
+    assert not done.success
+    assert [event.step_key for event in done.all_events if event.is_step_failure] == ["fails"]
+    (run,) = instance.get_runs()
+    assert run.tags["dagster/max_retries"] == "0"
+    assert run.tags.get("dagster/will_retry", "false") == "false"
+
+
+def test_runs_of_dead_processes_are_closed(instance: dg.DagsterInstance) -> None:
+    dead = next(pid for pid in range(90_000, 1_000_000) if not psutil.pid_exists(pid))
+    for pid in (dead, os.getpid()):
+        job = location().__dict__["defs"].resolve_job_def("ingest")
+        instance.create_run_for_job(job, tags={"ratify/process": str(pid)}, status=dg.DagsterRunStatus.STARTED)
+    close_dead_runs(instance)
+    closed = {int(run.tags["ratify/process"]): run.status for run in instance.get_runs()}
+    assert closed == {dead: dg.DagsterRunStatus.FAILURE, os.getpid(): dg.DagsterRunStatus.STARTED}
+
+
+def _await_port(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 180
+    while server.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.2)
+    pytest.fail("the webserver did not start")
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_timeline_shows_the_run_with_its_job(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    run_job(instance, location(), "ingest", [works.key], run_id=RUN)
+    port = free_port()
+    command = ["-m", "dagster_webserver", "-w", str(workspace_file()), "-p", str(port)]
+    environ = {**os.environ, "DAGSTER_HOME": str(dagster_home(Settings()))}
+    with (tmp_path / "web.log").open("w") as log:
+        webserver = subprocess.Popen([sys.executable, *command], env=environ, stdout=log, stderr=log)
+    try:
+        with browser_page() as page:
+            page.set_default_timeout(120_000)
+            _await_port(port, webserver)
+            page.goto(f"http://127.0.0.1:{port}/overview/activity/timeline")
+            job = page.locator("a[href$='/locations/ratify/jobs/ingest']")
+            expect(job).to_be_visible(timeout=120_000)
+            # The job's page knows of it, too.
+            page.goto(f"http://127.0.0.1:{port}/locations/ratify/jobs/ingest/runs")
+            expect(page.locator(f"a[href*='/runs/{RUN}']").first).to_be_visible(timeout=60_000)
+    finally:
+        webserver.terminate()
+        webserver.wait(60)
