@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
@@ -56,6 +56,14 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     def place(self, folder: Path) -> None:
         """Give the component its folder, as `load` does."""
         self._folder = folder
+
+    @classmethod
+    def get_code_references_for_yaml(
+        cls, yaml_path: Path, source_position: Any, context: dg.ComponentLoadContext
+    ) -> Sequence[dg.LocalFileCodeReference | dg.UrlCodeReference]:
+        """Return where the asset's page finds its code: `defs.yaml`, and the queries beside it."""
+        queries = [dg.LocalFileCodeReference(file_path=str(file)) for file in sorted(yaml_path.parent.glob("*.sql"))]
+        return [*super().get_code_references_for_yaml(yaml_path, source_position, context), *queries]
 
     @property
     def folder(self) -> Path:

@@ -1,8 +1,11 @@
 """The code location of the tables: their assets, checks, jobs, schedules and sensors."""
 
+from pathlib import Path
+
 import dagster as dg
 
 from orchestration.automation_sensor import automation_sensor
+from orchestration.code_links import with_repository_links
 from orchestration.jobs import (
     events_job,
     files_job,
@@ -20,7 +23,7 @@ from orchestration.sensors.landed_files_sensor import landed_files_sensor
 
 declared_tables().check_inputs()
 
-defs = dg.Definitions.merge(
+_all = dg.Definitions.merge(
     declared_tables().definitions,
     dg.Definitions(
         jobs=[events_job, files_job, full_checks_job, ingest_job, medallion_job],
@@ -30,3 +33,5 @@ defs = dg.Definitions.merge(
         executor=EXECUTOR,
     ),
 )
+
+defs = with_repository_links(_all, Path(__file__).parent)
