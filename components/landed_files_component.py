@@ -80,7 +80,7 @@ class LandedFiles(TableComponent):
     evolving: bool = Field(default=False, description="Add the new columns of later files to inferred ones")
     rescue: bool = Field(default=False, description="Keep values that fit no column, as JSON in the column _rescued_data")
     format: Format | None = Field(default=None, description="csv, jsonl or parquet; by default the file's name decides")
-    csv: CsvOptions = CsvOptions()
+    csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are written")
     encoding: str = Field(default="utf-8", description="Of text, by Python's names")
     rename: dict[str, str] = Field(default={}, description="Inferred columns by the names that they have in the files")
     on_rewrite: Rewrite = Field(

@@ -16,12 +16,12 @@ from resources.sql.table_query import Dialect, TableQuery, check_predicate
 class ExpectedRow(dg.Model, dg.Resolvable):
     """An expectation: what has to be true of each row."""
 
-    name: str
+    name: str = Field(description="Name of its asset check, and in the quarantine")
     expect: str = Field(description="Predicate over the query's columns, in the SQL of its engine; NULL fails")
     action: Action = Field(
         default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
     )
-    description: str = ""
+    description: str = Field(default="", description="Shown with its asset check")
 
 
 class QueryComponent(TableComponent):

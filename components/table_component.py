@@ -1,5 +1,6 @@
 """What the components of tables share: a table is a folder `<schema>/<table>` with its `defs.yaml`."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class TableColumn(dg.Model, dg.Resolvable):
     """A column of the table."""
 
-    name: str
-    description: str = ""
+    name: str = Field(description="Its name in the table")
+    description: str = Field(default="", description="What it holds, for the catalog and the UI")
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
     pii: bool = Field(default=False, description="Personal data: previews leave the column out")
 
@@ -62,7 +63,9 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
         cls, yaml_path: Path, source_position: Any, context: dg.ComponentLoadContext
     ) -> Sequence[dg.LocalFileCodeReference | dg.UrlCodeReference]:
         """Return where the asset's page finds its code: `defs.yaml`, and the queries beside it."""
-        queries = [dg.LocalFileCodeReference(file_path=str(file)) for file in sorted(yaml_path.parent.glob("*.sql"))]
+        # The classes are in beta, and every command would begin with a warning of that.
+        with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
+            queries = [dg.LocalFileCodeReference(file_path=str(file)) for file in sorted(yaml_path.parent.glob("*.sql"))]
         return [*super().get_code_references_for_yaml(yaml_path, source_position, context), *queries]
 
     @property

@@ -2,8 +2,11 @@
 
 import re
 import subprocess
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -21,6 +24,12 @@ def web_address(remote: str) -> str | None:
         host, path = found.groups()
         return f"https://{host}/{path.rstrip('/').removesuffix('.git')}"
     return None
+
+
+def with_modules(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[Any]:
+    """Return assets of Python with the place of their functions."""
+    with _no_beta_warnings():
+        return dg.with_source_code_references(assets)
 
 
 def with_repository_links(definitions: dg.Definitions, folder: Path) -> dg.Definitions:
@@ -58,6 +67,10 @@ def _linking(root: Path, pages: str) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
         found = spec.metadata.get(_REFERENCES)
         if not isinstance(found, dg.CodeReferencesMetadataValue):
             return spec
+        with _no_beta_warnings():
+            return _with_links(spec, found)
+
+    def _with_links(spec: dg.AssetSpec, found: dg.CodeReferencesMetadataValue) -> dg.AssetSpec:
         links = [
             dg.UrlCodeReference(url=f"{pages}/{path.relative_to(root).as_posix()}{_line(each)}", label=path.name)
             for each in found.code_references
@@ -71,3 +84,8 @@ def _linking(root: Path, pages: str) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
 
 def _line(reference: dg.LocalFileCodeReference) -> str:
     return f"#L{reference.line_number}" if reference.line_number else ""
+
+
+def _no_beta_warnings() -> AbstractContextManager[object]:
+    # Every command would begin with them.
+    return warnings.catch_warnings(action="ignore", category=dg.BetaWarning)

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 
 from orchestration.automation_sensor import automation_sensor
-from orchestration.code_links import with_repository_links
+from orchestration.code_links import with_modules, with_repository_links
 from orchestration.jobs import (
     events_job,
     files_job,

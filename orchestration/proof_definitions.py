@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.cross_engine.proof_assets import cross_engine_assets, steps_ledger
 from assets.cross_engine.proof_steps import GROUP
-from orchestration.code_links import with_repository_links
+from orchestration.code_links import with_modules, with_repository_links
 from orchestration.project_resources import EXECUTOR, RESOURCES
 
 cross_engine_proof = dg.define_asset_job(
@@ -17,7 +17,7 @@ cross_engine_proof = dg.define_asset_job(
 )
 
 _all = dg.Definitions(
-    assets=dg.with_source_code_references([*cross_engine_assets, steps_ledger]),
+    assets=with_modules([*cross_engine_assets, steps_ledger]),
     jobs=[cross_engine_proof],
     resources={name: RESOURCES[name] for name in ("catalog", "spark", "duckdb", "flink")},
     executor=EXECUTOR,
