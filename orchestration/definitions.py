@@ -1,11 +1,9 @@
 """The code location of the tables: their assets, checks, jobs, schedules and sensors."""
 
-from pathlib import Path
-
 import dagster as dg
 
 from orchestration.automation_sensor import automation_sensor
-from orchestration.code_links import with_modules, with_repository_links
+from orchestration.code_links import with_repository_links
 from orchestration.jobs import (
     events_job,
     files_job,
@@ -17,21 +15,22 @@ from orchestration.jobs import (
     weekly,
 )
 from orchestration.project_resources import EXECUTOR, RESOURCES
-from orchestration.project_tables import declared_tables
+from orchestration.project_tables import declared_tables, folder
 from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 
 declared_tables().check_inputs()
 
-_all = dg.Definitions.merge(
-    declared_tables().definitions,
-    dg.Definitions(
-        jobs=[events_job, files_job, full_checks_job, ingest_job, medallion_job],
-        schedules=[hourly, nightly, weekly],
-        sensors=[landed_files_sensor, *map(kafka_lag_sensor, declared_tables().record_tables), automation_sensor],
-        resources=RESOURCES,
-        executor=EXECUTOR,
+defs = with_repository_links(
+    dg.Definitions.merge(
+        declared_tables().definitions,
+        dg.Definitions(
+            jobs=[events_job, files_job, full_checks_job, ingest_job, medallion_job],
+            schedules=[hourly, nightly, weekly],
+            sensors=[landed_files_sensor, *map(kafka_lag_sensor, declared_tables().record_tables), automation_sensor],
+            resources=RESOURCES,
+            executor=EXECUTOR,
+        ),
     ),
+    folder(),
 )
-
-defs = with_repository_links(_all, Path(__file__).parent)

@@ -16,11 +16,12 @@ cross_engine_proof = dg.define_asset_job(
     description="Prove on TPC-H that every engine reads what the others wrote, and that one history names them all.",
 )
 
-_all = dg.Definitions(
-    assets=with_modules([*cross_engine_assets, steps_ledger]),
-    jobs=[cross_engine_proof],
-    resources={name: RESOURCES[name] for name in ("catalog", "spark", "duckdb", "flink")},
-    executor=EXECUTOR,
+defs = with_repository_links(
+    dg.Definitions(
+        assets=with_modules([*cross_engine_assets, steps_ledger]),
+        jobs=[cross_engine_proof],
+        resources={name: RESOURCES[name] for name in ("catalog", "spark", "duckdb", "flink")},
+        executor=EXECUTOR,
+    ),
+    Path(__file__).parent,
 )
-
-defs = with_repository_links(_all, Path(__file__).parent)
