@@ -3,10 +3,9 @@
 import re
 import subprocess
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -26,10 +25,19 @@ def web_address(remote: str) -> str | None:
     return None
 
 
-def with_modules(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[Any]:
-    """Return assets of Python with the place of their functions."""
+def with_modules(definitions: dg.Definitions) -> dg.Definitions:
+    """Return definitions whose assets in Python have the place of their functions; components give their assets' own."""
     with _no_beta_warnings():
-        return dg.with_source_code_references(assets)
+        assets = [
+            dg.with_source_code_references([asset])[0] if _is_of_python(asset) else asset
+            for asset in definitions.assets or ()
+        ]
+    given = {name: getattr(definitions, name) for name in type(definitions).__annotations__}
+    return dg.Definitions(**{**given, "assets": assets})
+
+
+def _is_of_python(asset: object) -> bool:
+    return isinstance(asset, dg.AssetsDefinition) and not any(_REFERENCES in spec.metadata for spec in asset.specs)
 
 
 def with_repository_links(definitions: dg.Definitions, folder: Path) -> dg.Definitions:

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from orchestration.automation_sensor import automation_sensor
-from orchestration.code_links import with_repository_links
+from orchestration.code_links import with_modules, with_repository_links
 from orchestration.jobs import (
     events_job,
     files_job,
@@ -23,7 +23,7 @@ declared_tables().check_inputs()
 
 defs = with_repository_links(
     dg.Definitions.merge(
-        declared_tables().definitions,
+        with_modules(declared_tables().definitions),
         dg.Definitions(
             jobs=[events_job, files_job, full_checks_job, ingest_job, medallion_job],
             schedules=[hourly, nightly, weekly],

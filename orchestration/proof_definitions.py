@@ -17,11 +17,13 @@ cross_engine_proof = dg.define_asset_job(
 )
 
 defs = with_repository_links(
-    dg.Definitions(
-        assets=with_modules([*cross_engine_assets, steps_ledger]),
-        jobs=[cross_engine_proof],
-        resources={name: RESOURCES[name] for name in ("catalog", "spark", "duckdb", "flink")},
-        executor=EXECUTOR,
+    with_modules(
+        dg.Definitions(
+            assets=[*cross_engine_assets, steps_ledger],
+            jobs=[cross_engine_proof],
+            resources={name: RESOURCES[name] for name in ("catalog", "spark", "duckdb", "flink")},
+            executor=EXECUTOR,
+        )
     ),
     Path(__file__).parent,
 )
