@@ -50,11 +50,11 @@ def lineage_graph(
     edges = dict[tuple[Node, Node], None]()
     waiting = [(table, column) for column in found[table]]
     # It grows while it is walked: columns in the order in which those that are computed from them stand.
-    for reached in waiting:
-        lineage = known(reached[0])
-        for dep in (lineage.deps_by_column if lineage else {}).get(reached[1], ()):
+    for column in waiting:
+        lineage = known(column[0])
+        for dep in (lineage.deps_by_column if lineage else {}).get(column[1], ()):
             source = (dep.asset_key, dep.column_name)
-            edges[source, reached] = None
+            edges[source, column] = None
             if dep.column_name not in found.setdefault(dep.asset_key, {}):
                 found[dep.asset_key][dep.column_name] = None
                 waiting.append(source)

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser_page import browser_page
 from tests.orchestration.new_projects import FAMILY, shell_environment, use_this_environment
-from tests.orchestration.test_ui import free_port
+from tests.sample.test_ui import free_port
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
