@@ -3,8 +3,8 @@
 import re
 import subprocess
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -27,7 +27,7 @@ def web_address(remote: str) -> str | None:
 
 def with_modules(definitions: dg.Definitions) -> dg.Definitions:
     """Return definitions whose assets in Python have the place of their functions; components give their assets' own."""
-    with _no_beta_warnings():
+    with _no_warnings():
         assets = [
             dg.with_source_code_references([asset])[0] if _is_of_python(asset) else asset
             for asset in definitions.assets or ()
@@ -51,7 +51,8 @@ def with_repository_links(definitions: dg.Definitions, folder: Path) -> dg.Defin
     address = web_address(remote)
     if not (root and commit and address):
         return definitions
-    return definitions.map_asset_specs(func=_linking(Path(root), f"{address}{_pages(address)}/{commit}"))
+    with _no_warnings():
+        return definitions.map_asset_specs(func=_linking(Path(root), f"{address}{_pages(address)}/{commit}"))
 
 
 _QUESTIONS = (("rev-parse", "--show-toplevel"), ("rev-parse", "HEAD"), ("remote", "get-url", "origin"))
@@ -75,10 +76,6 @@ def _linking(root: Path, pages: str) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
         found = spec.metadata.get(_REFERENCES)
         if not isinstance(found, dg.CodeReferencesMetadataValue):
             return spec
-        with _no_beta_warnings():
-            return _with_links(spec, found)
-
-    def _with_links(spec: dg.AssetSpec, found: dg.CodeReferencesMetadataValue) -> dg.AssetSpec:
         links = [
             dg.UrlCodeReference(url=f"{pages}/{path.relative_to(root).as_posix()}{_line(each)}", label=path.name)
             for each in found.code_references
@@ -94,6 +91,10 @@ def _line(reference: dg.LocalFileCodeReference) -> str:
     return f"#L{reference.line_number}" if reference.line_number else ""
 
 
-def _no_beta_warnings() -> AbstractContextManager[object]:
-    # Every command would begin with them.
-    return warnings.catch_warnings(action="ignore", category=dg.BetaWarning)
+@contextmanager
+def _no_warnings() -> Generator[None]:
+    """Every command would begin with the warnings that parts of Dagster which are used here may still change."""
+    with warnings.catch_warnings():
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
+        yield

@@ -1,6 +1,7 @@
 """Links from the pages of assets to their code."""
 
 import subprocess
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -61,7 +62,10 @@ def test_a_clone_with_a_remote_links_to_the_commit(tmp_path: Path, host: str, pa
     git(root, "add", ".")
     git(root, "commit", "-m", "a")
     commit = git(root, "rev-parse", "HEAD")
-    linked = with_repository_links(an_asset(file), file.parent)
+    plain = an_asset(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        linked = with_repository_links(plain, file.parent)
     url = f"https://{host}/acme/lake{pages}/{commit}/assets/a.py#L3"
     assert links(linked) == [f"{file}:3", "/elsewhere/x.py", url]
     assert (
