@@ -1,6 +1,8 @@
 """`ratify new project`: a project of one's own, used by the words of its README."""
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,9 @@ def make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", *words], cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
+ROOT = Path(__file__).parents[2]
+
+
 ORDERS = {
     "my_lake/bronze/orders/defs.yaml": "type: components.LandedFiles\nattributes: {description: R, pattern: 'shop/*.csv'}\n",
     "my_lake/silver/orders/defs.yaml": "type: components.SqlTable\nattributes: {description: Orders, keys: [id]}\n",
@@ -82,3 +87,34 @@ def test_the_commands_of_its_readme_work(new_project: Path) -> None:
     wrong = make(new_project, "test")
     assert wrong.returncode != 0
     assert "no asset of the project makes bronze.nothing" in wrong.stdout + wrong.stderr
+
+
+PAGE = (ROOT / "docs" / "own-tables.md").read_text().partition("## In Python")[2]
+SHOW = """
+import orchestration.definitions as location
+specs = {spec.key.to_user_string(): spec for spec in location.defs.resolve_all_asset_specs()}
+invoices = specs["ratify/bronze/invoices"]
+print(invoices.owners, [dep.asset_key.to_user_string() for dep in specs["largest_order"].deps])
+print(sorted(job.name for job in location.defs.get_repository_def().get_all_jobs() if not job.name.startswith("__")))
+"""
+
+
+def test_python_beside_yaml_needs_no_registration(tmp_path: Path) -> None:
+    """A plain asset and a subclass of a kind, as docs/own-tables.md has them."""
+    made = create_project(tmp_path / "my-lake")
+    blocks = re.findall(r"^```(?:python|yaml)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    named = {"my_lake/gold/largest_order.py": blocks[0]}
+    named |= {
+        match[1].replace("assets/", "my_lake/"): text for text in blocks if (match := re.match(r"# (assets/\S+)\n", text))
+    }
+    assert set(named) == {"my_lake/gold/largest_order.py", "my_lake/kinds.py", "my_lake/bronze/invoices/defs.yaml"}
+    for name, text in named.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text.replace("assets.kinds", "my_lake.kinds"))
+    command, env = [sys.executable, "-c", SHOW], shell_environment()
+    shown = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines() == [
+        "['team:partner-team'] ['ratify/silver/orders']",
+        "['events', 'files', 'full_checks', 'ingest', 'medallion']",
+    ]
