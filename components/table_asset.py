@@ -1,14 +1,12 @@
-"""What all table assets share: their spec and their result; and the asset of a table that is one Spark query."""
+"""What all table assets share: their spec and their result."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from components.landing_order import read_input
 from components.lineage_graph import COLUMN_LINEAGE, latest_lineage, lineage_graph
 from components.lineage_picture import shown_lineage
 from components.table_preview import preview_by_spark
@@ -205,23 +203,3 @@ def _merge_change(created: bool, wrote: WriteResult) -> TableChange:
         last=commit,
         more={"rows inserted": inserted, "rows updated": updated, "rows deleted": deleted},
     )
-
-
-def spark_table(declaration: TableDeclaration, sql: Path, inputs: Mapping[str, TableDeclaration]) -> dg.AssetsDefinition:
-    """Return the asset of a table that a Spark MERGE makes equal to one query over other tables.
-
-    Args:
-        declaration: The table, with keys.
-        sql: The query, in which `{name}` stands for an input (see `read_input`).
-        inputs: Tables by the names that the query uses.
-    """
-    deps = [asset_key(table) for table in inputs.values()]
-
-    @dg.multi_asset(name=step_name(declaration), specs=[table_spec(declaration, deps)])
-    def asset(spark: Spark) -> dg.MaterializeResult[Any]:
-        def read() -> "DataFrame":
-            return spark.sql(sql.read_text(), **{name: read_input(spark, table) for name, table in inputs.items()})
-
-        return materialize_to_match(spark, declaration, read)
-
-    return asset

@@ -30,12 +30,7 @@ class Reconciliation:
     def counts(self, session: DuckDBSession) -> dict[str, int]:
         """Return the counts, by name."""
         names = {name: f"{ALIAS}.{table.layer}.{table.name}" for name, table in self.tables.items()}
-        return count_relations(session, self.sql, **names, **self.more)
-
-
-def count_relations(session: DuckDBSession, sql: Path, **relations: str) -> dict[str, int]:
-    """Return the one row of counts that a reconciliation query gives over relations, by DuckDB's names for them."""
-    return session.records(sql.read_text().format(**relations))[0]
+        return session.records(self.sql.read_text().format(**names, **self.more))[0]
 
 
 def records_reconciled(counts: Mapping[str, int]) -> Finding:
