@@ -118,13 +118,20 @@ def page(dev: Dev) -> Generator[Page]:
         yield page
 
 
+@pytest.fixture(scope="module")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for pictures of the pages; RATIFY_SCREENSHOTS names one, from which those of the README are taken."""
+    given = os.environ.get("RATIFY_SCREENSHOTS")
+    return Path(given) if given else tmp_path_factory.mktemp("screens")
+
+
 def test_sensor_and_automation_bring_every_table_up(dev: Dev) -> None:
     dev.await_("every table being materialized", lambda: dev.materialized() >= TABLES and dev.idle())
     assert set(dev.runs().values()) == {"SUCCESS"}
     assert dev.unchecked() == []
 
 
-def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
+def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
     page.goto(f"{dev.url}/asset-groups")
     for layer in ("landing", "bronze", "silver", "gold"):
         expect(page.get_by_text(layer, exact=True).first).to_be_visible()
@@ -137,6 +144,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page) -> None:
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
         for text in (asset.split("/")[1], neighbour, *kinds):
             expect(page.get_by_text(text, exact=True).first).to_be_visible()
+    page.screenshot(path=screens / "lineage.png")
 
 
 def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
@@ -171,6 +179,28 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
     drawn = page.get_by_alt_text("The columns that each column is computed from")
     expect(drawn).to_be_visible()
     assert drawn.evaluate("image => image.complete && image.naturalWidth") > 300
+
+
+EVERY_PAGE = ("Row count", "rows added", "seconds", "Delta version", "last commit", "preview", "Checks", "Source code")
+PAGES = {
+    "bronze/flights_raw": ("newest files", "files loaded", "Minutes; early is negative"),
+    "silver/flights": ("query", "column lineage", "rows updated", "Local date of the scheduled departure"),
+    "gold/carrier_daily": ("query", "column lineage", "rows updated", "IATA code"),
+}
+"""What the page of a table shows beyond what every page shows: numbers, texts, and descriptions of columns."""
+
+
+@pytest.mark.parametrize("table", PAGES)
+def test_each_page_has_what_a_person_looks_for(dev: Dev, page: Page, table: str, screens: Path) -> None:
+    page.goto(f"{dev.url}/assets/ratify/{table}")
+    for text in (*EVERY_PAGE, *PAGES[table]):
+        expect(page.get_by_text(text).first).to_be_visible()
+    page.screenshot(path=screens / f"{table.replace('/', '-')}.png", full_page=True)
+    # The plots of the rows and the seconds of each materialization.
+    page.goto(f"{dev.url}/assets/ratify/{table}?view=plots")
+    for text in ("rows added", "seconds"):
+        expect(page.get_by_text(text).first).to_be_visible()
+    expect(page.locator("canvas").first).to_be_visible()
 
 
 def test_no_secret_is_shown(dev: Dev) -> None:
