@@ -170,17 +170,18 @@ class SqlTable(QueryComponent):
         deps = [dg.AssetKey(name.key_path(catalog_name())) for name in table.query.inputs]
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
-        @dg.multi_asset(
+        def by_spark(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from materialize(SparkQueries(spark), table)
+
+        def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            with duckdb.session() as session:
+                yield from materialize(DuckDBQueries(session, spark), table)
+
+        asset = dg.multi_asset(
             name=step_name(table.declaration),
             specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
             check_specs=check_specs(table.expectations, asset_key(table.declaration)),
-        )
-        def asset(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            if self.engine == "spark":
-                yield from materialize(SparkQueries(spark), table)
-                return
-            with duckdb.session() as session:
-                yield from materialize(DuckDBQueries(session, spark), table)
+        )(by_duckdb if self.engine == "duckdb" else by_spark)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         return table_definitions([asset], checks, with_policies, table.written)

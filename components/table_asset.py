@@ -122,8 +122,16 @@ class TableChange:
         return f"{self.version}.{self.landings}" if self.landings else str(self.version)
 
 
-def result(declaration: TableDeclaration, change: TableChange) -> dg.MaterializeResult[Any]:
-    """Return the materialization of a table, for Dagster."""
+def result(
+    declaration: TableDeclaration, change: TableChange, instance: dg.DagsterInstance | None = None
+) -> dg.MaterializeResult[Any]:
+    """Return the materialization of a table, for Dagster.
+
+    Args:
+        declaration: The table.
+        change: What was done to it.
+        instance: Knows the lineage of the tables that it is made of; outside of a run it has to be given.
+    """
     metadata: dict[str, Any] = {
         "dagster/row_count": change.rows,
         "dagster/column_schema": column_schema(declaration),
@@ -139,7 +147,7 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
         metadata["last commit at"] = dg.MetadataValue.timestamp(last.timestamp)
     if change.seconds is not None:
         metadata["seconds"] = round(change.seconds, 3)
-    if lineage := _drawn_lineage(declaration):
+    if lineage := _drawn_lineage(declaration, instance):
         metadata["column lineage"] = lineage
     if change.preview is not None:
         metadata["preview"] = change.preview
@@ -148,13 +156,13 @@ def result(declaration: TableDeclaration, change: TableChange) -> dg.Materialize
     )
 
 
-def _drawn_lineage(declaration: TableDeclaration) -> dg.MarkdownMetadataValue | None:
+def _drawn_lineage(declaration: TableDeclaration, instance: dg.DagsterInstance | None) -> dg.MarkdownMetadataValue | None:
     """The picture of the column lineage, over all levels; None where no column comes from another table."""
     own = column_lineage(declaration)
     if not own.deps_by_column:
         return None
     key = asset_key(declaration)
-    reported = latest_lineage(dg.AssetExecutionContext.get().instance)
+    reported = latest_lineage(instance or dg.AssetExecutionContext.get().instance)
 
     def lineage_of(table: dg.AssetKey) -> dg.TableColumnLineage | None:
         return own if table == key else reported(table)

@@ -30,7 +30,7 @@ class Child:
 
     The end of that pipe is the one signal that reaches a child on every operating system when its parent is killed
     with SIGKILL. The child runs in its own session, so that Ctrl-C in a terminal reaches the parent only, which then
-    stops its children in order. `environ` is added to this process's environment.
+    stops its children in order. `environ` is added to this process's environment; the child works in the folder `cwd`.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Child:
         log: Path,
         stdout: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        cwd: Path = PACKAGE_ROOT,
     ) -> None:
         self.name = name
         self.log = log
@@ -53,7 +54,7 @@ class Child:
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
-                cwd=PACKAGE_ROOT,
+                cwd=cwd,
                 env=os.environ | dict(environ or {}),
             )
 

@@ -134,7 +134,7 @@ class ContinuousMode:
             record(batch)
 
         options = replace(options, on_batch=counted, on_progress=partial(self._record_outstanding, stream))
-        results = list(materialize_stream(stream, StreamTableConfig(), self.spark, options))
+        results = list(materialize_stream(stream, StreamTableConfig(), self.spark, options, self.instance))
         return results if rows else []
 
     def _record_outstanding(self, stream: EventStream, position: Any) -> None:

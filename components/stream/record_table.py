@@ -111,7 +111,7 @@ def record_table_result(
         preview=preview_by_spark(spark, declaration),
         more=_numbers(done, sum(commit.metrics.get("numOutputBytes", 0) for commit in mine)),
     )
-    return result(declaration, change)
+    return result(declaration, change, instance)
 
 
 def last_reported(declaration: TableDeclaration, instance: dg.DagsterInstance) -> Mapping[str, Any]:

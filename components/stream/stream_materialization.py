@@ -48,9 +48,13 @@ def stream_table(stream: EventStream) -> dg.AssetsDefinition:
 
 
 def materialize_stream(
-    stream: EventStream, config: StreamTableConfig, spark: Spark, options: StreamOptions | None = None
+    stream: EventStream,
+    config: StreamTableConfig,
+    spark: Spark,
+    options: StreamOptions | None = None,
+    instance: dg.DagsterInstance | None = None,
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Run a stream from bronze, as `EventStream.run` does, and yield its results.
+    """Run a stream from bronze, as `EventStream.run` does, and yield its results; `instance` as `table_asset.result` has it.
 
     Raises:
         As `EventStream.run`; BadCorrection.
@@ -75,7 +79,7 @@ def materialize_stream(
         replayed = stream.replay(spark).numbers
         more |= {"replayed": -replayed["quarantined"], "replayed into the table": replayed["accepted"]}
     for state, shown in zip(before, (stream.shown, stream.quarantine), strict=True):
-        yield result(shown, state.change(spark, stream, more))
+        yield result(shown, state.change(spark, stream, more), instance)
     yield from check_results(expectations, key, done.found)
 
 

@@ -27,6 +27,7 @@ def _run_dev(port: int, *, kafka: bool) -> int:
     from embedded.child_process import LOCALHOST, Child, answers, free_port
     from orchestration.cli.dagster_session import dagster_home, workspace_file
     from orchestration.cli.stack_session import stack_for_this_process
+    from orchestration.project_folders import project_root
     from resources.settings import Settings
 
     settings = Settings()
@@ -36,7 +37,7 @@ def _run_dev(port: int, *, kafka: bool) -> int:
         log = settings.home / "logs" / "dagster.log"
         workspace = str(workspace_file())
         dagster = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", LOCALHOST, "-p", str(port)]
-        child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log)
+        child = Child("Dagster UI", [sys.executable, "-m", "embedded.parent_watch", *dagster], log, cwd=project_root())
         try:
             child.wait_until(lambda: answers(port) or None, timeout=120)
             out.print(f"Dagster UI on http://{LOCALHOST}:{port} (log: {log}). Ctrl-C stops everything.", highlight=False)
