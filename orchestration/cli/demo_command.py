@@ -20,12 +20,12 @@ def demo(
     from orchestration.cli.stack_session import stack_for_this_process
     from orchestration.project_folders import is_sample
 
-    with stack_for_this_process(kafka=streaming):
-        if not is_sample():
-            from orchestration.cli.project_demo import run_project_demo
+    if not is_sample():
+        from orchestration.cli.project_demo import run_project_demo
 
-            passed = run_project_demo()
-        elif streaming:
+        raise typer.Exit(0 if run_project_demo(kafka=streaming) else 1)
+    with stack_for_this_process(kafka=streaming):
+        if streaming:
             from orchestration.cli.streaming_demo import run_streaming_demo
 
             passed = run_streaming_demo(events)

@@ -9,6 +9,7 @@ from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.demo_session import Demo, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
+from orchestration.cli.stack_session import stack_for_this_process
 from orchestration.cli.terminal_output import err, out, runnable
 from orchestration.project_tables import declared_tables, folder
 from resources.declarations import TableDeclaration
@@ -16,13 +17,14 @@ from resources.errors import TableMissing
 from resources.settings import Settings
 
 
-def run_project_demo() -> bool:
-    """Run it; return whether every step passed, and every check whose failure is an error."""
+def run_project_demo(*, kafka: bool) -> bool:
+    """Run it on a stack of its own, with a Kafka broker if wanted; return whether every step passed, and every check whose
+    failure is an error."""
     declared = list(declared_tables().declarations.values())
     if not declared:
         out.print(f"{folder()} declares no table yet: README.md has the first steps.", highlight=False)
         return True
-    with engines() as opened, dagster_instance() as instance:
+    with stack_for_this_process(kafka=kafka), engines() as opened, dagster_instance() as instance:
         demo = Demo(instance)
         close_dead_runs(instance)
         demo.bring_up_to_date()

@@ -27,10 +27,10 @@ PATIENCE_S = 300
 
 
 class Reader:
-    """Somebody who follows the page, from a clone at a path with a space."""
+    """Somebody who follows the page, from a clone at a path with a space and an umlaut."""
 
     def __init__(self, folder: Path) -> None:
-        self.cwd = folder / "some where" / "ratify"
+        self.cwd = folder / "söme where" / "ratify"
         self.cwd.mkdir(parents=True)
         (self.cwd / ".venv").symlink_to(FAMILY)
         self.printed = dict[str, str]()
