@@ -171,8 +171,9 @@ class _DuckDBRows:
         self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {_over_validated(sql)}")
         wrote = overwrite_to_match(self.session, declaration, _WRITTEN)
         log = self.session.log(declaration)
-        # The attached catalog shows the table as it was before.
-        self.session.attach()
+        if wrote.commit:
+            # The attached catalog shows the table as it was before.
+            self.session.attach()
         change = TableChange(
             version=wrote.version,
             rows=wrote.rows,

@@ -13,7 +13,7 @@ from orchestration import definitions
 from orchestration.automation_sensor import automation_sensor
 from orchestration.cli.engine_session import Engines
 from orchestration.cli.job_run import run_job
-from orchestration.cli.terminal_output import progress, show
+from orchestration.cli.terminal_output import err, out, progress, runnable, show
 from orchestration.definitions import defs
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from resources.catalog.unity_catalog import UnityCatalog
@@ -142,6 +142,24 @@ def show_checks(demo: Demo, by_design: Container[tuple[str, str]], expected: str
             }
         )
     show("Checks", rows)
+
+
+def faults_of(demo: Demo, by_design: Container[tuple[str, str]]) -> list[str]:
+    """Return the steps and checks that failed; `by_design` as `show_checks` has it."""
+    return [f"step failed: {step}; ratify dev shows its log" for step in demo.failed_steps] + [
+        f"check failed: {table}.{name}: {check.description}"
+        for (table, name), check in demo.checks.items()
+        if not check.passed and (table, name) not in by_design
+    ]
+
+
+def report(faults: Sequence[str], done: str) -> bool:
+    """Print the faults, or `done` if there are none, and return whether there are none."""
+    for fault in faults:
+        err.print(f"[red]{fault}[/red]", highlight=False)
+    if not faults:
+        out.print(runnable(f"[green]{done}[/green] See it in the Dagster UI: `ratify dev`"), highlight=False)
+    return not faults
 
 
 _OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}

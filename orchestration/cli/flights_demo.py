@@ -10,11 +10,11 @@ from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.ledger_queries import latest_entries
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, count_rows, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, count_rows, faults_of, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
-from orchestration.cli.terminal_output import err, out, runnable, show
+from orchestration.cli.terminal_output import out, show
 from orchestration.definitions import defs
 from orchestration.jobs import medallion_job
 from orchestration.project_tables import declared_tables, sources
@@ -58,7 +58,7 @@ def run_demo(days: int, more: int) -> bool:
         demo.bring_up_to_date()
         if demo.failed_steps:
             # The tables that it would have made may be missing.
-            return _passed(_failed(demo))
+            return _passed(faults_of(demo, {_REFUSED}))
         before = count_rows(opened, _flights_raw().table)[0]
         second = land_days(landing, more)
         repeated, broken = _repeat_a_day(landing), _land_broken(landing)
@@ -68,7 +68,7 @@ def run_demo(days: int, more: int) -> bool:
         )
         demo.bring_up_to_date()
         if demo.failed_steps:
-            return _passed(_failed(demo))
+            return _passed(faults_of(demo, {_REFUSED}))
         after = count_rows(opened, _flights_raw().table)[0]
         show_tables(opened, _tables())
         fates = _fates(opened, [path for path, _ in second], repeated, broken)
@@ -86,25 +86,11 @@ def run_demo(days: int, more: int) -> bool:
 
 
 def _passed(faults: Sequence[str]) -> bool:
-    """Print the faults, or that there are none, and return whether there are none."""
-    for fault in faults:
-        err.print(f"[red]{fault}[/red]", highlight=False)
-    if not faults:
-        done = "[green]Every step and check passed, but for the refused file.[/green]"
-        out.print(runnable(f"{done} See it in the Dagster UI: `ratify dev`"), highlight=False)
-    return not faults
-
-
-def _failed(demo: Demo) -> list[str]:
-    """Return the steps and checks that failed, without the one that warns of the refused file."""
-    failed = {key: check for key, check in demo.checks.items() if not check.passed and key != _REFUSED}
-    return [f"step failed: {step}; ratify dev shows its log" for step in demo.failed_steps] + [
-        f"check failed: {table}.{name}: {check.description}" for (table, name), check in failed.items()
-    ]
+    return report(faults, "Every step and check passed, but for the refused file.")
 
 
 def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
-    faults = _failed(demo)
+    faults = faults_of(demo, {_REFUSED})
     refused = demo.checks.get(_REFUSED)
     if not files_as_wanted:
         faults.append("the files of the second landing do not have the expected results")

@@ -6,11 +6,11 @@ import dagster as dg
 
 from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, faults_of, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.stack_session import stack_for_this_process
-from orchestration.cli.terminal_output import err, out, runnable
+from orchestration.cli.terminal_output import out
 from orchestration.project_tables import declared_tables, folder
 from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
@@ -33,8 +33,11 @@ def run_project_demo(*, kafka: bool) -> bool:
         if missing := [table.table_name for table in declared if table not in present]:
             waiting = f"No file has landed for these in {Settings().landing}, or for a table that they read"
             out.print(f"{waiting}: {', '.join(missing)}.", highlight=False)
-        show_checks(demo, _warnings(demo), "warnings")
-    return _passed(demo)
+        warnings = _warnings(demo)
+        show_checks(demo, warnings, "warnings")
+    for table, name in warnings:
+        out.print(f"[yellow]{table}.{name}: {demo.checks[table, name].description}[/yellow]", highlight=False)
+    return report(faults_of(demo, warnings), "Every step passed.")
 
 
 def _exists(opened: Engines, table: TableDeclaration) -> bool:
@@ -48,21 +51,3 @@ def _exists(opened: Engines, table: TableDeclaration) -> bool:
 def _warnings(demo: Demo) -> Sequence[tuple[str, str]]:
     """The checks that failed, and that only warn."""
     return [key for key, check in demo.checks.items() if not check.passed and check.severity is dg.AssetCheckSeverity.WARN]
-
-
-def _passed(demo: Demo) -> bool:
-    """Print what failed, or that nothing did, and return whether nothing did."""
-    warnings = _warnings(demo)
-    faults = [f"step failed: {step}; ratify dev shows its log" for step in demo.failed_steps]
-    faults += [
-        f"check failed: {table}.{name}: {check.description}"
-        for (table, name), check in demo.checks.items()
-        if not check.passed and (table, name) not in warnings
-    ]
-    for fault in faults:
-        err.print(f"[red]{fault}[/red]", highlight=False)
-    for table, name in warnings:
-        out.print(f"[yellow]{table}.{name}: {demo.checks[table, name].description}[/yellow]", highlight=False)
-    if not faults:
-        out.print(runnable("[green]Every step passed.[/green] See it in the Dagster UI: `ratify dev`"), highlight=False)
-    return not faults

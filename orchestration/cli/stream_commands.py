@@ -22,7 +22,6 @@ stream_app = typer.Typer(no_args_is_help=True, help="The continuous streams from
 # The first start creates the tables.
 _UP_S = 180
 _DOWN_S = 60
-_PACKAGE_ROOT = Path(__file__).parents[2]
 
 Every = Annotated[float, typer.Option(min=0.1, help="Seconds from one micro-batch to the next.")]
 Round = Annotated[float, typer.Option(min=1, help="Seconds from one report to Dagster to the next.")]
@@ -92,6 +91,7 @@ def start(table: Table = "", every: Every = 10, round_seconds: Round = 300, metr
 def _start(table: str, given: "ContinuousOptions") -> None:
     from embedded.embedded_errors import tail
     from orchestration.continuous_state import streams_folder
+    from orchestration.project_folders import project_root
     from resources.errors import StreamFailed
     from resources.settings import Settings
 
@@ -107,7 +107,7 @@ def _start(table: str, given: "ContinuousOptions") -> None:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            cwd=_PACKAGE_ROOT,
+            cwd=project_root(),
             env=os.environ | {"RATIFY_HOME": str(Settings().home)},
         )
     progress(f"waiting for the streams from {table} to start")

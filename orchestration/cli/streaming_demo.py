@@ -12,11 +12,11 @@ from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
-from orchestration.cli.terminal_output import err, out, runnable, show
+from orchestration.cli.terminal_output import out, show
 from orchestration.jobs import events_job
 from orchestration.project_tables import declared_tables, event_stream, record_tables
 from resources.declarations import TableDeclaration
@@ -81,12 +81,7 @@ def run_streaming_demo(events: int) -> bool:
     faults = [f"step failed: {step}" for step in demo.failed_steps]
     faults += [fault for each in rounds for fault in each.faults()]
     faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo, stream).items()]
-    for fault in faults:
-        err.print(f"[red]{fault}[/red]", highlight=False)
-    if not faults:
-        done = "[green]Every record is accounted for, and every step passed.[/green]"
-        out.print(runnable(f"{done} See it in the Dagster UI: `ratify dev`"), highlight=False)
-    return not faults
+    return report(faults, "Every record is accounted for, and every step passed.")
 
 
 def _round(kafka: Kafka, opened: Engines, demo: Demo, stream: EventStream, number: int, events: int) -> Round:

@@ -73,7 +73,7 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
     columns = ", ".join(map(identifier, declaration.column_names))
     with scratch_folder(session.home) as folder:
         staged = session.stage(declaration, f"SELECT {columns} FROM {relation}", (), folder)
-        inserted, deleted = _difference(session, declaration, staged)
+        inserted, deleted = _difference(session, declaration, columns, staged)
         if not (inserted or deleted):
             return Overwritten(None, log.refresh().version, staged.rows)
         version = _commit(session, log, staged, before, deleted)
@@ -81,9 +81,8 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
     return Overwritten(commit, version, staged.rows, inserted, deleted)
 
 
-def _difference(session: DuckDBSession, declaration: TableDeclaration, staged: Staged) -> tuple[int, int]:
+def _difference(session: DuckDBSession, declaration: TableDeclaration, columns: str, staged: Staged) -> tuple[int, int]:
     """How many rows the staged ones add to the table, and how many the table has beyond them."""
-    columns = ", ".join(map(identifier, declaration.column_names))
     new = f"SELECT {columns} FROM read_parquet({literal(str(staged.parquet))})"
     old = f"SELECT {columns} FROM {ALIAS}.{declaration.table_name}"
     ((inserted, deleted),) = session.rows(
