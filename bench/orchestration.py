@@ -77,8 +77,8 @@ def script(spark: Spark) -> None:
     def merge(declaration: TableDeclaration, frame: DataFrame) -> None:
         session.sql(declaration.ddl(catalog)).collect()
         cached = frame.persist()
-        cached.createOrReplaceTempView("ratify_merge_source")
-        session.sql(merge_sql(declaration, declaration.full_name(catalog))).collect()
+        cached.createOrReplaceTempView("merge_source")
+        session.sql(merge_sql(declaration, declaration.full_name(catalog), "merge_source")).collect()
         cached.unpersist()
 
     for table in _QUERIES:

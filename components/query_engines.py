@@ -101,8 +101,7 @@ class SparkQueries:
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
-        with self._spark.cached(self._spark.sql(text)) as frame:
-            yield _SparkRows(self._spark, frame)
+        yield _SparkRows(self._spark, self._spark.computed(self._spark.sql(text)))
 
 
 @dataclass(frozen=True)

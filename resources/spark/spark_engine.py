@@ -200,12 +200,12 @@ class Spark(dg.ConfigurableResource[Any]):
             CommitConflict: other writers won every attempt.
         """
         full_name = declaration.full_name(self.catalog.connection.name)
-        merge = merge_sql(declaration, full_name)
+        merge = merge_sql(declaration, full_name, "{rows}")
 
         def once() -> Commit | None:
-            with self._translating(), self.cached(read()) as source:
-                source.createOrReplaceTempView("ratify_merge_source")
-                return self._committed(full_name, lambda: self._run(merge).collect())
+            with self._translating():
+                rows = read()
+                return self._committed(full_name, lambda: self._run(merge, rows=rows).collect())
 
         commit, version = self._retried(once), self.catalog.version(full_name)
         return WriteResult(commit, version, self.count(declaration, version))
@@ -239,15 +239,14 @@ class Spark(dg.ConfigurableResource[Any]):
 
         return self._retried(once)
 
-    @contextmanager
-    def cached(self, frame: "DataFrame") -> Generator["DataFrame"]:
-        """Compute a DataFrame once for all uses in the block: a MERGE alone reads its source twice."""
+    def computed(self, frame: "DataFrame") -> "DataFrame":
+        """Compute a DataFrame now, and return its rows for any number of uses, none of which plans its query again.
+
+        The rows are in the executors' memory, or on their disks, until the result is no longer referenced. If an executor
+        is lost, what uses them fails.
+        """
         with self._translating():
-            persisted = frame.persist()
-            try:
-                yield persisted
-            finally:
-                persisted.unpersist()
+            return frame.localCheckpoint()
 
     def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
         """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it."""
@@ -292,13 +291,13 @@ class Spark(dg.ConfigurableResource[Any]):
         return translating(self.translated)
 
 
-def merge_sql(declaration: TableDeclaration, full_name: str) -> str:
-    """Return the MERGE that makes a table equal to the view `ratify_merge_source`."""
+def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
+    """Return the MERGE that makes a table equal to the rows of a view."""
     on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
     columns = declaration.column_names
     target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))
     return (
-        f"MERGE INTO {table_name(full_name)} AS target USING ratify_merge_source AS source ON {on}\n"
+        f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON {on}\n"
         f"WHEN MATCHED AND NOT (struct({target}) <=> struct({source})) THEN UPDATE SET *\n"
         "WHEN NOT MATCHED THEN INSERT *\n"
         "WHEN NOT MATCHED BY SOURCE THEN DELETE"
