@@ -144,21 +144,17 @@ def test_dg_and_the_workspace_name_the_code_locations() -> None:
     assert project["code_location_target_module"] == workspace[0]
 
 
-def test_definitions_load_fast_without_any_engine_and_without_settings(tmp_path: Path) -> None:
+def test_definitions_load_without_any_engine_and_without_settings(tmp_path: Path) -> None:
     program = (
-        "import json, sys, time; start = time.process_time(); import dagster; imported = time.process_time(); "
-        "import orchestration.definitions as d; d.defs.resolve_all_asset_specs(); loaded = time.process_time(); "
-        "print(json.dumps([(loaded - start) / (imported - start), sorted(sys.modules)]))"
+        "import json, sys; import orchestration.definitions as d; d.defs.resolve_all_asset_specs(); "
+        "print(json.dumps(sorted(sys.modules)))"
     )
     environ = {"PYTHONPATH": str(ROOT)} | {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
-    times_dagster, loaded = json.loads(run.stdout)
     engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded", "confluent_kafka"}
-    assert engines & {name.partition(".")[0] for name in loaded} == set()
-    # Processor time against that of importing Dagster alone: mostly 1.4 to 1.7.
-    assert times_dagster < 3
+    assert engines & {name.partition(".")[0] for name in json.loads(run.stdout)} == set()
     assert list(tmp_path.iterdir()) == []
 
 
