@@ -30,6 +30,7 @@ LEDGER_COLUMNS = (
 )
 """What is read of a row of the ledger: the table's id, and the attributes of a LedgerEntry."""
 
+_ROWS = f"SELECT {LEDGER_COLUMNS} FROM {{rows}}"
 _ENTRY = "table_id, path, fingerprint, sha256, size, status, rows, reason, version, batch_id, conflicts_with, declaration"
 
 
@@ -168,8 +169,7 @@ def _update(connection: sqlite3.Connection, session: DuckDBSession, log: DeltaLo
             if rows is None:
                 for table in _FILLED:
                     connection.execute(f"DELETE FROM {table}")
-                # Before the scan, which may show later versions: those are read again, and left out.
-                rows = session.rows(f"SELECT {LEDGER_COLUMNS} FROM {ALIAS}.{LANDED_FILES.layer}.{LANDED_FILES.name}")
+                rows = _all_rows(session, log)
             _insert(connection, rows)
             connection.execute("UPDATE indexed SET version = ?", [log.version])
     except BaseException:
@@ -191,8 +191,17 @@ def _added_rows(session: DuckDBSession, log: DeltaLog, indexed: int) -> list[tup
     if files is None:
         return None
     with suppress(FileNotFoundError):
-        return rows_of_files(session, log, files, f"SELECT {LEDGER_COLUMNS} FROM {{rows}}")
+        return rows_of_files(session, log, files, _ROWS)
     return None
+
+
+def _all_rows(session: DuckDBSession, log: DeltaLog) -> list[tuple[Any, ...]]:
+    """All rows of the ledger's latest version, or of a later one: what is newer is read again, and left out."""
+    files = log.files(log.last or log.refresh())
+    if log.storage.local and not any(file.has_deletion_vector for file in files):
+        # Without the attached catalog, whose extensions a process that loads a few files would need for this alone.
+        return rows_of_files(session, log, [file.path for file in files], _ROWS)
+    return session.rows(_ROWS.format(rows=f"{ALIAS}.{LANDED_FILES.table_name}"))
 
 
 def _insert(connection: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:
