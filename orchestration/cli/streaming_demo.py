@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import dagster as dg
-
 from components.expectations.expectation_rules import Unique
 from components.stream.event_stream import EventStream
 from components.stream.stream_ledger import STREAM_BATCHES
@@ -12,7 +10,7 @@ from components.table_asset import asset_key
 from ingest.records.kafka_records import held_offsets
 from ingest.records.record_source import IN_KAFKA
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, report, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, faults_of, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
@@ -75,12 +73,12 @@ def run_streaming_demo(events: int) -> bool:
         _show_offsets(kafka, opened, raw.declaration)
         _show_expectations(demo, stream)
         show_tables(opened, [*(declared_tables().declarations[key] for key in keys), STREAM_BATCHES])
-        show_checks(demo, {(stream.name, rule.name) for rule in stream.expectations.all})
+        # Some records fail the expectations on purpose.
+        by_design = {(stream.name, rule.name) for rule in stream.expectations.all}
+        show_checks(demo, by_design)
     for number, each in enumerate(rounds, 1):
         out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
-    faults = [f"step failed: {step}" for step in demo.failed_steps]
-    faults += [fault for each in rounds for fault in each.faults()]
-    faults += [f"check failed: {name}: {found.description}" for name, found in _failed_checks(demo, stream).items()]
+    faults = [*faults_of(demo, by_design), *(fault for each in rounds for fault in each.faults())]
     return report(faults, "Every record is accounted for, and every step passed.")
 
 
@@ -101,14 +99,6 @@ def _counts(opened: Engines, stream: EventStream) -> dict[str, int]:
     with opened.duckdb.session() as session:
         session.attach()
         return stream.reconciliation.counts(session)
-
-
-def _failed_checks(demo: Demo, stream: EventStream) -> dict[str, dg.AssetCheckEvaluation]:
-    """Checks that failed, without the expectations, which some records fail on purpose."""
-    expected = {rule.name for rule in stream.expectations.all}
-    return {
-        f"{table}.{name}": found for (table, name), found in demo.checks.items() if not found.passed and name not in expected
-    }
 
 
 def _show_offsets(kafka: Kafka, opened: Engines, table: TableDeclaration) -> None:
