@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
 from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
 from resources.delta.delta_log import DeltaLog
 from resources.delta.row_changes import appended_files
@@ -21,6 +23,7 @@ _LAYOUT = 2
 _FILLED = ("entries", "held", "copied", "totals")
 _SCHEMA = Path(__file__).with_suffix(".sql")
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_LOCKED_S = 60
 _PARAMETERS = 500
 # More new versions than these are read faster by a scan of the table.
 _VERSIONS_READ_SINGLY = 50
@@ -136,8 +139,13 @@ def entry_of(row: tuple[Any, ...]) -> LedgerEntry:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
+    connection = sqlite3.connect(path, timeout=_LOCKED_S, isolation_level=None)
+    # A new file takes up its log only while nobody else has it open, and here SQLite does not wait by itself.
+    for attempt in Retrying(
+        retry=retry_if_exception(_is_locked), wait=wait_random(0, 0.05), stop=stop_after_delay(_LOCKED_S), reraise=True
+    ):
+        with attempt:
+            connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     if not _has_schema(connection):
         connection.execute("BEGIN IMMEDIATE")
@@ -151,6 +159,10 @@ def _connected(path: Path) -> sqlite3.Connection:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
         connection.execute("COMMIT")
     return connection
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _has_schema(connection: sqlite3.Connection) -> bool:

@@ -2,7 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -59,3 +62,17 @@ def test_an_index_of_another_layout_is_built_again(tmp_path: Path) -> None:
     assert fresh.execute("SELECT count(*) FROM entries").fetchone() == (0,)
     assert fresh.execute("SELECT version FROM indexed").fetchone() == (-1,)
     fresh.close()
+
+
+def test_several_open_a_new_index_at_once(tmp_path: Path) -> None:
+    def use(path: Path, together: Barrier) -> None:
+        together.wait()
+        with closing(ledger_index._connected(path)) as index:
+            index.execute("UPDATE indexed SET version = version + 1")
+
+    with ThreadPoolExecutor(6) as pool:
+        for n in range(100):
+            path, together = tmp_path / f"{n}.sqlite", Barrier(6)
+            list(pool.map(lambda _, path=path, together=together: use(path, together), range(6)))
+            with closing(sqlite3.connect(path)) as index:
+                assert index.execute("SELECT version FROM indexed").fetchone() == (5,)
