@@ -270,8 +270,8 @@ class DuckDBSession:
         Args:
             declaration: The table.
             staged: The rows.
-            complete: What follows a commit, given its version: the writer that commits for others does it for them too. If
-                it fails, the rows are committed all the same.
+            complete: What follows a commit, given its version: the writer that commits for others does it for them too,
+                also for those on other machines, which do not wait for it. If it fails, the rows are committed all the same.
 
         Raises:
             As `append`.
@@ -279,9 +279,10 @@ class DuckDBSession:
         committed = list[int]()
 
         def append(group: Sequence[Staged]) -> CommittedGroup:
-            version, attempts = self._append_group(declaration, group)
+            version, attempts, by_other = self._append_group(declaration, group)
             committed.append(version)
-            return CommittedGroup(version, attempts, completed(complete, version))
+            # What follows a commit is done once, by its writer: others would only get in its way.
+            return CommittedGroup(version, attempts, by_other or completed(complete, version))
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, yield_windows(self.log(declaration)))
         # The attached catalog shows the table as it was before.
@@ -292,13 +293,14 @@ class DuckDBSession:
             self._checkpoint(declaration)
         return ratified
 
-    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int]:
-        log = self.log(declaration)
+    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int, bool]:
+        """Return the version, the attempts, and whether another writer has committed it."""
+        log, by_other = self.log(declaration), False
         pending = PendingAppend(self.con, log, group)
         try:
             committed = log.commit(pending.proposal)
         except CommittedByOther as other:
-            committed = Committed(other.version, pending.attempts)
+            committed, by_other = Committed(other.version, pending.attempts), True
         except RatifyError as error:
             if isinstance(error, NOTHING_COMMITTED):
                 pending.withdraw()
@@ -309,7 +311,7 @@ class DuckDBSession:
                 "id it cannot be written twice."
             ) from error
         pending.clear()
-        return committed.version, committed.attempts
+        return committed.version, committed.attempts, by_other
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
         """Write a checkpoint, because every reader and writer reads the whole log after the last one."""

@@ -91,7 +91,8 @@ class Ratified:
     Attributes:
         attempts: How often the commit was tried.
         shared: Number of appends that share the version.
-        completed: Whether the writer that committed has also done what follows a commit (`DuckDBSession.commit_staged`).
+        completed: Whether what follows a commit (`DuckDBSession.commit_staged`) is the duty of the writer that committed, on
+            another machine, or done by it.
     """
 
     version: int

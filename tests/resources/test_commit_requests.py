@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from resources.delta.snapshot import Snapshot
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified
 from resources.errors import CommitOutcomeUnknown
-from tests.resources.lakehouse import Lakehouse, append, pairs
+from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 
@@ -28,17 +29,19 @@ def table(lake: Lakehouse) -> TableDeclaration:
 
 
 class Machine:
-    """A writer with a folder of state, and so a queue, of its own."""
+    """A writer with a folder of state, and so a queue, of its own. `followed`: the versions after which it did more."""
 
     def __init__(self, lake: Lakehouse, table: TableDeclaration, home: str, patch: pytest.MonkeyPatch) -> None:
         self._engine: DuckDB = lake.another_duckdb(attempts=3)
         self._table, self._home, self._patch = table, home, patch
         self.log = self._engine.log(lake.full(table))
+        self.followed = list[int]()
 
     def append(self, number: int, *before: Callable[[], object]) -> Ratified:
         """Append a row; `before` its first, second, … proposal reaches the catalog something else happens."""
-        with self._at_home(), self._interrupted(list(before)):
-            return append(self._engine, self._table, f"SELECT {number}, 'r'", f"load {number}")
+        with self._at_home(), self._interrupted(list(before)), self._engine.session() as session:
+            staged = session.stage(self._table, f"SELECT {number}, 'r'", [f"load {number}"], Path(self._home))
+            return session.commit_staged(self._table, staged, self.followed.append)
 
     @contextmanager
     def _at_home(self) -> Generator[None]:
@@ -87,6 +90,10 @@ def test_who_lost_is_taken_along(lake: Lakehouse, table: TableDeclaration, machi
     assert slow.log.storage.names(REQUESTS) == []
     (txns,) = [[a["txn"]["appId"] for a in lake.commit(table, carried.version) if "txn" in a]]
     assert sorted(txns) == ["load 10", "load 4"]
+    # What follows a commit is done by who committed, for the others too.
+    assert carried.completed
+    assert slow.followed == []
+    assert fast.followed == [2, made[0].version]
 
 
 def test_who_gives_up_does_not_know_whether_it_is_committed(
