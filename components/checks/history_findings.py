@@ -1,7 +1,7 @@
 """Checks of one table's Delta history: pure functions of what was committed, declared and reported."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,14 +55,14 @@ class Claim:
 
 
 class TableRows(Protocol):
-    """Counts a table's rows by reading it, at a version that it had."""
+    """Counts a table's rows by reading it, at versions that it had."""
 
-    def at(self, version: int) -> int:
-        """Return the rows of a version; 0 before the first."""
+    def at(self, versions: Collection[int]) -> Mapping[int, int]:
+        """Return the rows of each of these versions; 0 before the first."""
         ...
 
-    def of_batches(self, batches: Sequence[str], version: int) -> int:
-        """Return the rows of load batches at a version."""
+    def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
+        """Return the rows of a version, and those of them that are of these load batches."""
         ...
 
 
@@ -98,25 +98,25 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ta
     numbers: dict[str, Any] = {"rows reported": claim.added, "commits": len(mine)}
     if len(mine) != len(claim.versions):
         return Finding(False, "Versions that were reported are not in the history.", numbers)
-    in_table = counted.at(claim.version)
-    pairs = {f"in the table at version {claim.version}": (claim.rows, in_table)}
+    first = [version - 1 for version in claim.versions if version - 1 not in claim.versions]
+    last = [version for version in claim.versions if version + 1 not in claim.versions]
+    more = dict[str, tuple[int, int]]()
     if claim.batches:
-        pairs["of its load batches"] = (claim.loaded, counted.of_batches(claim.batches, claim.version))
-    elif claim.versions:
-        pairs["added"] = (claim.added, _difference(claim.versions, counted))
+        in_table, of_batches = counted.of_batches(claim.batches, claim.version)
+        more["of its load batches"] = (claim.loaded, of_batches)
+    else:
+        at = counted.at({claim.version, *first, *last})
+        in_table = at[claim.version]
+        if claim.versions:
+            # Consecutive versions are counted together.
+            more["added"] = (claim.added, sum(at[version] for version in last) - sum(at[version] for version in first))
+    pairs = {f"in the table at version {claim.version}": (claim.rows, in_table), **more}
     numbers |= {f"rows {what}, counted": found for what, (_, found) in pairs.items()}
     wrong = [
         f"{what}: {claimed:,} reported, {found:,} counted" for what, (claimed, found) in pairs.items() if claimed != found
     ]
     right = f"Reported {claim.added:,} rows added and {claim.rows:,} in the table; counting agrees."
     return Finding(not wrong, f"Rows {'; '.join(wrong)}." if wrong else right, numbers)
-
-
-def _difference(versions: Sequence[int], counted: TableRows) -> int:
-    """Rows by which versions differ from the versions before them; consecutive ones are counted together."""
-    first = [version for version in versions if version - 1 not in versions]
-    last = [version for version in versions if version + 1 not in versions]
-    return sum(map(counted.at, last)) - sum(counted.at(version - 1) for version in first)
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:

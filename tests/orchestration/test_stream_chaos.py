@@ -100,6 +100,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                     os.kill({"spark": now.spark.pid, "kafka": now.kafka.pid}[victim], signal.SIGKILL)
             sender.join()
             # The producer writes each record once, so that the topic has no more than was sent.
+            streams.wait_until(lambda: alive(home) is not None)
             assert kafka.offset_range([topic]).behind({}) == sent[0].records == EVENTS
             with closing(Spark(catalog=catalog)) as spark:
                 streams.wait_until(lambda: records_read(spark) == EVENTS)
