@@ -1,8 +1,11 @@
-"""Parses landed files as `parse_file` and `inferred_columns` do, Parquet in a process of its own.
+"""Parses landed files as `parse_file` and `inferred_columns` do, where a damaged one can harm no other.
 
 DuckDB trusts what a Parquet file says. A damaged one may end the process that reads it (a segmentation fault) or invalidate
 the database, and every other file of the batch with it. So each is parsed in a process that holds nothing else: where a
 file ends that process, the file is refused. The process is started with the first Parquet file, and again after a crash.
+
+Text is parsed in this process, by a database that does nothing else: an internal error of DuckDB invalidates that one, and
+not the one of the session. The next file gets a new one.
 """
 
 import io
@@ -55,7 +58,7 @@ def parse(
         As `parse_file.parse`.
     """
     if source.format_of(file) is not Format.PARQUET:
-        return parse_file.parse(con, source, columns, file, local, into, load)
+        return _texts.call(con, file, parse_file.parse, (source, columns, file, local, into, load))
     # The folder takes with it what a crash leaves.
     with tempfile.TemporaryDirectory(prefix="ratify-parsing-", dir=into.parent) as folder:
         written = Path(folder).absolute() / into.name
@@ -73,9 +76,50 @@ def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Pa
         As `inferred_columns.infer`.
     """
     if source.format_of(file) is not Format.PARQUET:
-        return inferred_columns.infer(con, source, file, local)
+        return _texts.call(con, file, inferred_columns.infer, (source, file, local))
     with scratch_folder(Settings().home) as folder:
         return _parser.call(con, file, str(folder), inferred_columns.infer, (source, file, local.absolute()))
+
+
+class _TextDatabase:
+    """The database that parses text."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[object, ...], duckdb.DuckDBPyConnection] = {}
+
+    def call(
+        self, con: "duckdb.DuckDBPyConnection", file: str, function: Callable[..., Any], arguments: Any, tries: int = 3
+    ) -> Any:
+        """Call a function with a connection to it that has the settings of this one."""
+        import duckdb
+
+        config, zone = _settings(con)
+        key = tuple(config.values())
+        with self._lock:
+            database = self._open.get(key) or duckdb.connect(config=config | {"enable_external_file_cache": False})
+            self._open[key] = database
+        try:
+            with database.cursor() as cursor:
+                cursor.execute(f"SET TimeZone = {literal(zone)}")
+                return function(cursor, *arguments)
+        except duckdb.FatalException as error:
+            if tries == 1:
+                raise BadFile(file, f"DuckDB fails to read it ({str(error).splitlines()[0][:200]}); fix the file") from error
+        finally:
+            self._forget_if_invalid(key, database)
+        # Another thread's file may have invalidated it: then a new database can read this one.
+        return self.call(con, file, function, arguments, tries - 1)
+
+    def _forget_if_invalid(self, key: tuple[object, ...], database: "duckdb.DuckDBPyConnection") -> None:
+        import duckdb
+
+        try:
+            database.execute("SELECT 1")
+        except duckdb.FatalException:
+            with self._lock:
+                if self._open.get(key) is database:
+                    del self._open[key]
 
 
 class _Parser:
@@ -89,9 +133,7 @@ class _Parser:
         self, con: "duckdb.DuckDBPyConnection", file: str, scratch: str, function: Callable[..., Any], arguments: Any
     ) -> Any:
         """Call a function in the process, with a connection that has the settings of this one."""
-        names = (*_CONFIG, "TimeZone")
-        values = con.execute(f"SELECT {', '.join(f'current_setting({literal(name)})' for name in names)}").fetchone()
-        request = (dict(zip(names, values or (), strict=True)), file, str(Path(scratch).absolute()), function, arguments)
+        request = (*_settings(con), file, str(Path(scratch).absolute()), function, arguments)
         with self._lock:
             process = self._process or _started()
             # It serves others again only with its answer: an interrupt may come between.
@@ -114,7 +156,15 @@ class _Parser:
         return answer
 
 
-_parser = _Parser()
+_texts, _parser = _TextDatabase(), _Parser()
+
+
+def _settings(con: "duckdb.DuckDBPyConnection") -> tuple[dict[str, Any], str]:
+    """The settings of a connection that matter to parsing, and its time zone."""
+    names = (*_CONFIG, "TimeZone")
+    row = con.execute(f"SELECT {', '.join(f'current_setting({literal(name)})' for name in names)}").fetchone()
+    values = dict(zip(names, row or (), strict=True))
+    return values, str(values.pop("TimeZone"))
 
 
 def _started() -> "subprocess.Popen[bytes]":
@@ -142,15 +192,15 @@ def _serve(requests: io.BufferedReader, answers: IO[bytes]) -> None:
 
 
 def _outcome(
-    settings: dict[str, Any], file: str, scratch: str, function: Callable[..., Any], arguments: Any
+    config: dict[str, Any], zone: str, file: str, scratch: str, function: Callable[..., Any], arguments: Any
 ) -> tuple[Any, Exception | None]:
     import duckdb
 
     tempfile.tempdir = scratch
     try:
         # A database for one file, because a file may invalidate it.
-        with duckdb.connect(config={name: settings[name] for name in _CONFIG}) as con:
-            con.execute(f"SET TimeZone = {literal(settings['TimeZone'])}")
+        with duckdb.connect(config=config) as con:
+            con.execute(f"SET TimeZone = {literal(zone)}")
             return function(con, *arguments), None
     except duckdb.FatalException as error:
         return None, _damaged(file, str(error).splitlines()[0][:200])

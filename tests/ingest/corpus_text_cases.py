@@ -76,6 +76,13 @@ CSV_CASES = (
         RefusedFile("none of its columns|number of col"),
     ),
     Case("csv that is not UTF-8", "a.csv", UNICODE.encode("cp1250"), RefusedFile("not UTF-8; .* declare its encoding")),
+    Case(
+        "csv that is not UTF-8 in a new column",
+        "a.csv",
+        b"id,name,new\n1,a,\xff\n",
+        RefusedFile("not UTF-8; .* declare its encoding"),
+        ADDING,
+    ),
     Case("csv whose header is not UTF-8", "a.csv", "id,größe\n1,2\n".encode("latin-1"), RefusedFile("header is not UTF-8")),
     Case("csv that is UTF-16", "a.csv", UNICODE.encode("utf-16"), RefusedFile("is UTF-16; land it as UTF-8, or declare")),
     Case(

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,38 @@ def test_what_is_unpacked_is_bounded(
         with pytest.raises(BadFile, match="unpacked, the file has more than 1,048,576 bytes; land it in parts"):
             landed(con, case, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
+
+
+def test_an_internal_error_of_duckdb_harms_no_other_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    case = Case("", "a.csv", b"code,name\nA,b\n", BOTH, STRICT)
+    bad = tmp_path / "bad.csv"
+    bad.write_bytes(b"a,b\n1,\xff\n")
+    reached, read, ended = threading.Event(), threading.Event(), []
+
+    def parsed_beside(own: duckdb.DuckDBPyConnection) -> object:
+        """A file that another thread reads, from the same database, while a bad one ends it."""
+        reached.set()
+        assert read.wait(60)
+        ended.append(True)
+        return own.execute("SELECT 1").fetchone()
+
+    def parsed_badly(own: duckdb.DuckDBPyConnection) -> object:
+        # DuckDB 1.5 counts all columns here, though only one is read.
+        columns = "columns = {a: 'VARCHAR', b: 'VARCHAR'}, auto_detect = false, header = true"
+        return own.execute(f"SELECT b FROM read_csv('{bad}', {columns})").fetchall()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(isolated_parsing._texts.call, con, "b.csv", parsed_beside, ())
+        assert reached.wait(60)
+        with pytest.raises(duckdb.InternalException):
+            isolated_parsing._texts.call(con, "a.csv", parsed_badly, ())
+        read.set()
+        assert other.result(60) == (1,)
+    # The first database was no more; the second could.
+    assert len(ended) == 2
+    assert con.execute("SELECT 1").fetchone() == (1,)
+    bad.unlink()
+    assert landed(con, case, tmp_path).rows == 1
 
 
 def test_a_parquet_file_whose_parser_is_killed_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
