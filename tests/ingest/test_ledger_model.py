@@ -128,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(
         landings=st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from([*CONTENTS, ""]), st.booleans()), max_size=3),
         n=st.integers(0, 1),
-        what=st.sampled_from(["waiting", "some", "die", "race", "repair"]),
+        what=st.sampled_from(["waiting", "some", "die", "race", "repair", "rewrite"]),
         paths=st.lists(st.sampled_from(PATHS), unique=True, min_size=1),
         others=st.lists(st.sampled_from(PATHS), unique=True, min_size=1),
         seam=st.sampled_from(SEAMS),
@@ -162,6 +162,8 @@ class LedgerMachine(RuleBasedStateMachine):
             case "race":
                 # Another writer, whose clock may be another, loads files between a decision and its commit.
                 self.load(n, paths, ("propose", number, (others, -days)))
+            case "rewrite":
+                self.rewrite(n, number)
             case _:
                 self.lose_a_file(n, number, dies=seam == "record")
 
@@ -217,6 +219,16 @@ class LedgerMachine(RuleBasedStateMachine):
                     list(steps)
         self.compare(n)
 
+    def rewrite(self, n: int, pick: int) -> None:
+        """A name whose rows are in the table gets content that is not, and is loaded; then the rows are lost."""
+        held = sorted(self.models[n].held.items())
+        free = [content for content in CONTENTS if self.readable[content] and content not in self.models[n].held]
+        if held and free:
+            name = Path(held[pick % len(held)][1]).name
+            self.land(name, free[pick % len(free)], False)
+            self.load(n, [name], None)
+            self.lose_a_file(n, pick, dies=False)
+
     def lose_a_file(self, n: int, pick: int, *, dies: bool) -> None:
         """The storage loses a file whose loads can be withdrawn, and the table is repaired."""
         source, model = self.source(n), self.models[n]
@@ -233,10 +245,19 @@ class LedgerMachine(RuleBasedStateMachine):
                     candidates[file.version or 0] = (file.path, brought)
             if not candidates:
                 return
-            path, brought = candidates[sorted(candidates)[pick % len(candidates)]]
+            by_sha = {digest(content): content for content in CONTENTS}
+            paths = {digest(content): Path(path).name for content, path in model.held.items()}
+            now = {path: digest(file.content) for path, file in self.landed.items()}
+            # Rather rows of a name that has other content by now: what was refused for them may be loaded then.
+            rewritten = [
+                version
+                for version, (_, brought) in candidates.items()
+                if any(now.get(paths[sha256], sha256) != sha256 for sha256 in brought)
+            ]
+            among = sorted(rewritten or candidates)
+            path, brought = candidates[among[pick % len(among)]]
             log.storage.remove(path)
             assert repair(log)
-            by_sha = {digest(content): content for content in CONTENTS}
             model.lose(by_sha[sha256] for sha256 in brought)
             if not dies:
                 copy_commits(duckdb, source.table.full_name("ratify"))
