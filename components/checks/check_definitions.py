@@ -105,12 +105,8 @@ class _RowsBySpark:
     declaration: TableDeclaration
 
     def at(self, versions: Collection[int]) -> dict[int, int]:
-        name = self.spark.full_name(self.declaration)
-        present = sorted(version for version in versions if version >= 0)
-        counts = (f"SELECT {version} AS version, count(*) AS n FROM {name} VERSION AS OF {version}" for version in present)
-        # In one query: each costs more than what it reads of most tables.
-        rows = self.spark.rows(self.spark.sql(" UNION ALL ".join(counts)))
-        return dict.fromkeys(versions, 0) | {int(row["version"]): int(row["n"]) for row in rows}
+        # One by one: a union of the counts takes Spark longer than all of them.
+        return {version: self.spark.count(self.declaration, version) if version >= 0 else 0 for version in versions}
 
     def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
         name = self.spark.full_name(self.declaration)

@@ -8,7 +8,7 @@ Pending appends from all writers on one machine share one commit (see `resources
 
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from resources.delta.load_ids import loaded_ids
 from resources.delta.schema_change import columns_added
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
-from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Ratified, Staged, completed, yield_windows
+from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Complete, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.errors import (
@@ -262,9 +262,7 @@ class DuckDBSession:
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
         return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
 
-    def commit_staged(
-        self, declaration: TableDeclaration, staged: Staged, complete: Callable[[int], None] | None = None
-    ) -> Ratified:
+    def commit_staged(self, declaration: TableDeclaration, staged: Staged, complete: Complete = None) -> Ratified:
         """Append staged rows to a table, in one version with what other writers of this machine have staged for it.
 
         Args:
@@ -279,10 +277,9 @@ class DuckDBSession:
         committed = list[int]()
 
         def append(group: Sequence[Staged]) -> CommittedGroup:
-            version, attempts, by_other = self._append_group(declaration, group)
-            committed.append(version)
-            # What follows a commit is done once, by its writer: others would only get in its way.
-            return CommittedGroup(version, attempts, by_other or completed(complete, version))
+            made = self._append_group(declaration, group, complete)
+            committed.append(made.version)
+            return made
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, yield_windows(self.log(declaration)))
         # The attached catalog shows the table as it was before.
@@ -293,12 +290,11 @@ class DuckDBSession:
             self._checkpoint(declaration)
         return ratified
 
-    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged]) -> tuple[int, int, bool]:
-        """Return the version, the attempts, and whether another writer has committed it."""
-        log, by_other = self.log(declaration), False
+    def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged], complete: Complete) -> CommittedGroup:
+        log = self.log(declaration)
         pending = PendingAppend(self.con, log, group)
         try:
-            committed = log.commit(pending.proposal)
+            committed, by_other = log.commit(pending.proposal), False
         except CommittedByOther as other:
             committed, by_other = Committed(other.version, pending.attempts), True
         except RatifyError as error:
@@ -311,7 +307,8 @@ class DuckDBSession:
                 "id it cannot be written twice."
             ) from error
         pending.clear()
-        return committed.version, committed.attempts, by_other
+        # What follows a commit is done once, by its writer: others would only get in its way.
+        return CommittedGroup(committed.version, committed.attempts, by_other or completed(complete, committed.version))
 
     def _checkpoint(self, declaration: TableDeclaration) -> None:
         """Write a checkpoint, because every reader and writer reads the whole log after the last one."""

@@ -136,6 +136,8 @@ class YieldWindow:
         return self.seconds if self.taken else min(_MAX_YIELD_S, self.seconds * 2)
 
 
+Complete = Callable[[int], None] | None
+"""What follows a commit, given its version."""
 OpenYieldWindow = Callable[[YieldWindow], YieldWindow]
 """Yields to an engine that lost a version since the last window, or returns that last window if none has."""
 
@@ -280,7 +282,7 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
         _answer(group, **vars(committed), shared=len(group))
 
 
-def completed(complete: Callable[[int], None] | None, version: int) -> bool:
+def completed(complete: Complete, version: int) -> bool:
     """Do what follows a commit; return whether it was done."""
     try:
         if complete:

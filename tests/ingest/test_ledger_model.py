@@ -249,13 +249,9 @@ class LedgerMachine(RuleBasedStateMachine):
             paths = {digest(content): Path(path).name for content, path in model.held.items()}
             now = {path: digest(file.content) for path, file in self.landed.items()}
             # Rather rows of a name that has other content by now: what was refused for them may be loaded then.
-            rewritten = [
-                version
-                for version, (_, brought) in candidates.items()
-                if any(now.get(paths[sha256], sha256) != sha256 for sha256 in brought)
-            ]
-            among = sorted(rewritten or candidates)
-            path, brought = candidates[among[pick % len(among)]]
+            others = {sha256 for sha256, path in paths.items() if now.get(path, sha256) != sha256}
+            rewritten = [version for version, (_, brought) in candidates.items() if others.intersection(brought)]
+            path, brought = candidates[sorted(rewritten or candidates)[pick % len(rewritten or candidates)]]
             log.storage.remove(path)
             assert repair(log)
             model.lose(by_sha[sha256] for sha256 in brought)
