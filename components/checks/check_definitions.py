@@ -1,7 +1,7 @@
 """Asset checks for tables of any kind: each reads what happened and returns numbers; it raises only if it cannot measure."""
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -104,9 +104,8 @@ class _RowsBySpark:
     spark: Spark
     declaration: TableDeclaration
 
-    def at(self, versions: Collection[int]) -> dict[int, int]:
-        # One by one: a union of the counts takes Spark longer than all of them.
-        return {version: self.spark.count(self.declaration, version) if version >= 0 else 0 for version in versions}
+    def at(self, version: int) -> int:
+        return self.spark.count(self.declaration, version) if version >= 0 else 0
 
     def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
         name = self.spark.full_name(self.declaration)

@@ -1,8 +1,9 @@
 """Checks of one table's Delta history: pure functions of what was committed, declared and reported."""
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 from components.checks.check_state import Position
@@ -55,10 +56,10 @@ class Claim:
 
 
 class TableRows(Protocol):
-    """Counts a table's rows by reading it, at versions that it had."""
+    """Counts a table's rows by reading it, at a version that it had."""
 
-    def at(self, versions: Collection[int]) -> Mapping[int, int]:
-        """Return the rows of each of these versions; 0 before the first."""
+    def at(self, version: int) -> int:
+        """Return the rows of a version; 0 before the first."""
         ...
 
     def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
@@ -98,18 +99,14 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ta
     numbers: dict[str, Any] = {"rows reported": claim.added, "commits": len(mine)}
     if len(mine) != len(claim.versions):
         return Finding(False, "Versions that were reported are not in the history.", numbers)
-    first = [version - 1 for version in claim.versions if version - 1 not in claim.versions]
-    last = [version for version in claim.versions if version + 1 not in claim.versions]
-    more = dict[str, tuple[int, int]]()
     if claim.batches:
         in_table, of_batches = counted.of_batches(claim.batches, claim.version)
-        more["of its load batches"] = (claim.loaded, of_batches)
+        more = {"of its load batches": (claim.loaded, of_batches)}
     else:
-        at = counted.at({claim.version, *first, *last})
-        in_table = at[claim.version]
-        if claim.versions:
-            # Consecutive versions are counted together.
-            more["added"] = (claim.added, sum(at[version] for version in last) - sum(at[version] for version in first))
+        # The version at its end is mostly also the last that it committed.
+        at = cache(counted.at)
+        in_table = at(claim.version)
+        more = {"added": (claim.added, _difference(claim.versions, at))} if claim.versions else {}
     pairs = {f"in the table at version {claim.version}": (claim.rows, in_table), **more}
     numbers |= {f"rows {what}, counted": found for what, (_, found) in pairs.items()}
     wrong = [
@@ -117,6 +114,13 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ta
     ]
     right = f"Reported {claim.added:,} rows added and {claim.rows:,} in the table; counting agrees."
     return Finding(not wrong, f"Rows {'; '.join(wrong)}." if wrong else right, numbers)
+
+
+def _difference(versions: Sequence[int], at: Callable[[int], int]) -> int:
+    """Rows by which versions differ from the versions before them; consecutive ones are counted together."""
+    first = [version for version in versions if version - 1 not in versions]
+    last = [version for version in versions if version + 1 not in versions]
+    return sum(map(at, last)) - sum(at(version - 1) for version in first)
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:

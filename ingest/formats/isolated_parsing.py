@@ -103,11 +103,12 @@ class _TextDatabase:
             with database.cursor() as cursor:
                 cursor.execute(f"SET TimeZone = {literal(zone)}")
                 return function(cursor, *arguments)
-        except duckdb.FatalException as error:
+        except Exception as error:
+            self._forget_if_invalid(key, database)
+            if not isinstance(error, duckdb.FatalException):
+                raise
             if tries == 1:
                 raise BadFile(file, f"DuckDB fails to read it ({str(error).splitlines()[0][:200]}); fix the file") from error
-        finally:
-            self._forget_if_invalid(key, database)
         # Another thread's file may have invalidated it: then a new database can read this one.
         return self.call(con, file, function, arguments, tries - 1)
 

@@ -1,7 +1,7 @@
 """What the checks validate, on made-up histories."""
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from components.checks.file_checks import files_present
@@ -53,8 +53,8 @@ class Counted:
     def __init__(self, *rows: int, batch: int = 0) -> None:
         self.rows, self.batch = rows, batch
 
-    def at(self, versions: Collection[int]) -> dict[int, int]:
-        return {version: self.rows[version] if version >= 0 else 0 for version in versions}
+    def at(self, version: int) -> int:
+        return self.rows[version] if version >= 0 else 0
 
     def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
         return self.rows[version], self.batch

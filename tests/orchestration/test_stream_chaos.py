@@ -99,8 +99,8 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
                 else:
                     os.kill({"spark": now.spark.pid, "kafka": now.kafka.pid}[victim], signal.SIGKILL)
             sender.join()
-            # The producer writes each record once, so that the topic has no more than was sent.
             streams.wait_until(lambda: alive(home) is not None)
+            # The producer writes each record once, so that the topic has no more than was sent.
             assert kafka.offset_range([topic]).behind({}) == sent[0].records == EVENTS
             with closing(Spark(catalog=catalog)) as spark:
                 # Kills that come fast leave no time for a first batch of silver.

@@ -61,6 +61,7 @@ class Reader:
 
 def test_its_files_are_few_and_short() -> None:
     files = {match[1]: text for _, text in BLOCKS if (match := FILE.match(text))}
+    assert SCAFFOLDED in files
     written = [Path(name).suffix for name in files if name != SCAFFOLDED]
     assert sorted(written) == [".sql", ".sql", ".yaml", ".yaml"]
     assert sum(len(text.splitlines()) for text in files.values()) <= 40
