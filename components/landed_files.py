@@ -71,8 +71,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
             files = _files(config, landing, duckdb, source)
             created = ensure_inferred(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
-        if not loaded:
-            copy_commits(duckdb, spark.full_name(source.table))
+        copy_commits(duckdb, spark.full_name(source.table))
         _observe_ledger(context, landing, duckdb, source)
         change = _change(source, loaded, created, spark, duckdb)
         with duckdb.session() as session:
@@ -124,7 +123,7 @@ def _load(
     options = Settings().discovery
     for number, batch in enumerate(batches(files, config.max_files, config.max_bytes), 1):
         began = time.monotonic()
-        outcome = load_batch(duckdb, landing, source, batch)
+        outcome = load_batch(duckdb, landing, source, batch, more_follow=True)
         loaded.append(LoadedBatch(outcome, dt.datetime.now(dt.UTC), time.monotonic() - began))
         done += len(batch)
         context.log.info(loaded[-1].log_line(number, done, len(files)))

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_MANY_UNCOPIED = 20
+
 
 class FileLedger:
     """The ledger of one bronze table, within one session.
@@ -58,10 +60,11 @@ class FileLedger:
         """
         paths, sha256s, latest = set(paths), set(sha256s), False
         while True:
-            # The ledger's latest version is asked for only if the table's log lacks what an older one lacks.
+            # The ledger's latest version is asked for only if the table's log lacks what an older one lacks, or if that is
+            # long ago.
             with LedgerIndex.opened(self._session, latest=latest) as index:
                 commits, lost = self._missing(index)
-                if latest or not lost:
+                if latest or not (lost or len(commits) > _MANY_UNCOPIED):
                     added = [details for commit in commits for details in commit.loaded]
                     sha256s |= {details["sha256"] for details in added if details["path"] in paths}
                     before = index.held(self.table_id, paths, sha256s)
@@ -112,8 +115,13 @@ class FileLedger:
                 f"{error} RESTORE the ledger to the version before its entries were deleted."
             ) from error
 
+    @property
+    def contended(self) -> bool:
+        """Whether writers on other machines commit to the table, too."""
+        return self._log.contended
+
     def copied(self, version: int) -> None:
-        """Note that another writer has written the entries of all versions up to this one."""
+        """Note that the entries of all versions up to this one are written, or will be by who loads more."""
         self._copied_to = max(self._copied_to, version)
 
     def record(self, outcomes: Sequence[FileOutcome], declaration: str = "") -> None:

@@ -34,6 +34,8 @@ from resources.sql.duckdb_sql import literal
 if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
 
+_SOON_S = 1.0
+
 
 @dataclass(frozen=True)
 class BatchOutcome:
@@ -63,25 +65,34 @@ class BatchOutcome:
         return sum(file.rows for file in self.files)
 
 
-def load_batch(duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]) -> BatchOutcome:
+def load_batch(
+    duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile], *, more_follow: bool = False
+) -> BatchOutcome:
     """Load a batch of landed files: their rows into bronze in one commit, their outcomes into the ledger.
 
     It may be run again after any failure: what was committed is found in the table's log and left out.
+
+    Args:
+        more_follow: Whether more batches follow, and `copy_commits` after the last one. Where several machines write, and a
+            batch is read in less than a second, the entries of loaded files are written for several versions together.
 
     Raises:
         LandingUnavailable: a file cannot be read.
         CommitConflict, CatalogUnavailable, CatalogDenied, UnsafeTable, CommitOutcomeUnknown: see DuckDBSession.append.
     """
-    now = dt.datetime.now(dt.UTC)
+    began, now = time.monotonic(), dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
     with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
         batch = _Batch(session, landing, source, load, folder)
         parsed = [batch.parse(file) for file in files]
         ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
-        commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed)
+        soon = more_follow and time.monotonic() - began < _SOON_S
+        commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed, more_follow=soon)
         commits.commit(parsed)
         outcomes = tuple(commits.settled[file.path] for file in parsed)
-        ledger.record(not_loaded(outcomes), source.digest)
+        others = not_loaded(outcomes)
+        if others or not commits.copies_later:
+            ledger.record(others, source.digest)
     return BatchOutcome(load.batch_id, outcomes, commits.version)
 
 

@@ -18,6 +18,8 @@ from resources.errors import AlreadyLoaded, LoadsWithdrawn, UnsafeTable
 
 logger = logging.getLogger(__name__)
 
+_COPIED_TOGETHER = 8
+
 
 @dataclass
 class FileCommits:
@@ -28,6 +30,7 @@ class FileCommits:
         columns_changed: Whether the table has other columns by now; if so, `staged` gives the rows with these.
         settled: The files that are done, by path.
         version: Of the batch's append; None if nothing was appended.
+        more_follow: Whether more batches follow soon; see `load_batch`.
     """
 
     session: DuckDBSession
@@ -37,7 +40,14 @@ class FileCommits:
     columns_changed: Callable[[], bool]
     settled: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
     version: int | None = None
+    more_follow: bool = False
     _removed: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
+
+    @property
+    def copies_later(self) -> bool:
+        """Whether entries are written for several versions together: writers on several machines would race for the ledger
+        after each of their commits."""
+        return self.more_follow and self.ledger.contended
 
     def commit(self, files: Sequence[FileOutcome]) -> None:
         """Do what the ledger's rules ask for, however many writers load the same files at the same time.
@@ -101,6 +111,8 @@ class FileCommits:
 
     def _copy_commits(self, version: int) -> None:
         """Write the entries of a version, which may have files of other writers."""
+        if self.copies_later and version % _COPIED_TOGETHER:
+            return
         self.ledger.refresh(version)
         self.ledger.record([])
 

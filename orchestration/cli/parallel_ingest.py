@@ -20,6 +20,7 @@ import psutil
 
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
+from ingest.ledger.ledger_access import copy_commits
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import BatchOutcome, ensure_inferred, load_batch
 from ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
@@ -121,7 +122,16 @@ def load_files(
     if writers <= 1:
         # A process takes seconds to start, which a single batch does not repay.
         yield from (_load(source, batch, writers) for batch in work)
-        return
+    else:
+        yield from _loaded_by_processes(source, work, writers, stop)
+    if work and not stop.is_set():
+        engine = _engine(writers)
+        copy_commits(engine, source.table.full_name(engine.catalog.connection.name))
+
+
+def _loaded_by_processes(
+    source: Source, work: Sequence[Sequence[LandedFile]], writers: int, stop: threading.Event
+) -> Iterator[BatchOutcome | FailedBatch]:
     pending = set[Future[BatchOutcome | FailedBatch]]()
     # Spawned, because a fork would have the engines' locks but not their threads.
     context = multiprocessing.get_context("spawn")
@@ -142,7 +152,7 @@ def load_files(
 def _load(source: Source, files: Sequence[LandedFile], writers: int) -> BatchOutcome | FailedBatch:
     """Load a batch, in a process of its own."""
     try:
-        return load_batch(_engine(writers), NamedFiles(), source, files)
+        return load_batch(_engine(writers), NamedFiles(), source, files, more_follow=True)
     except RatifyError as error:
         return FailedBatch(f"{type(error).__name__}: {error}")
 

@@ -3,10 +3,14 @@
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from resources.delta.snapshot import Json
 from resources.delta.table_storage import TableStorage
-from resources.sql.duckdb_sql import literal
+from resources.sql.duckdb_sql import identifier, literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 LOG = "_delta_log"
 SIDECARS = f"{LOG}/_sidecars"
@@ -37,9 +41,14 @@ def checkpoint_actions(storage: TableStorage, path: str, kinds: Sequence[str]) -
     with storage.downloaded(path) as local, duckdb.connect() as con:
         file = f"read_parquet({literal(str(local))})"
         columns = {name for name, *_ in con.execute(f"DESCRIBE FROM {file}").fetchall()}
-        return [
-            {name: {key: value for key, value in action.items() if value is not None}}
-            for name in kinds
-            if name in columns
-            for (action,) in con.execute(f"SELECT {name} FROM {file} WHERE {name} IS NOT NULL").fetchall()
-        ]
+        return [action for name in kinds if name in columns for action in _actions(con, file, name)]
+
+
+def _actions(con: "DuckDBPyConnection", file: str, kind: str) -> list[Json]:
+    fields = [name for name, *_ in con.execute(f"DESCRIBE SELECT {kind}.* FROM {file}").fetchall()]
+    # What is there as JSON, too, would take most of the time.
+    fields = [name for name in fields if not name.endswith("_parsed")]
+    listed = ", ".join(f"{kind}.{identifier(name)}" for name in fields)
+    rows = con.execute(f"SELECT {listed} FROM {file} WHERE {kind} IS NOT NULL").fetchall()
+    found = (zip(fields, row, strict=True) for row in rows)
+    return [{kind: {name: value for name, value in action if value is not None}} for action in found]

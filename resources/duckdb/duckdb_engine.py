@@ -26,7 +26,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
 from resources.delta.schema_change import columns_added
 from resources.duckdb.duckdb_errors import translating
-from resources.duckdb.extension_loading import limit_malloc_arenas, load_extension, set_http_retries
+from resources.duckdb.extension_loading import load_extension, load_extensions
 from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Complete, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
@@ -38,6 +38,7 @@ from resources.errors import (
     RatifyError,
     UnsafeTable,
 )
+from resources.process_memory import keep_imported
 from resources.settings import Settings
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -118,6 +119,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         import duckdb
 
         self.catalog.default_schema()
+        keep_imported()
         config: dict[str, str | bool | int | float | list[str]] = {
             # Landed and staged files are read once: a cache of them would only use memory.
             "enable_external_file_cache": False,
@@ -136,10 +138,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         """Load the extensions that attach the catalog, once: that takes half a second, and appends need none of them."""
         if self._extended:
             return
-        limit_malloc_arenas()
-        for name in _EXTENSIONS:
-            load_extension(con, name)
-        set_http_retries(con, _READ_PATIENCE_S)
+        load_extensions(con, _EXTENSIONS, _READ_PATIENCE_S)
         self._extended = True
 
 

@@ -1,9 +1,9 @@
 """DuckDB's extensions: loaded from installed wheels, and set up for a long-lived process that reads through the catalog."""
 
-import ctypes
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from resources.process_memory import limit_malloc_arenas
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 _RETRY_WAIT_MS = 200
 
 
-def limit_malloc_arenas() -> None:
-    """Limit glibc to two malloc arenas in this process. The Delta extension uses many threads, and each leaves memory in an
-    arena of its own: 60 KB with every commit, without end."""
-    m_arena_max = -8
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(m_arena_max, 2)
+def load_extensions(con: "DuckDBPyConnection", names: Sequence[str], patience: int) -> None:
+    """Load extensions that read through the catalog; a request without an answer is repeated for `patience` seconds."""
+    limit_malloc_arenas()
+    for name in names:
+        load_extension(con, name)
+    _set_http_retries(con, patience)
 
 
 def load_extension(con: "DuckDBPyConnection", name: str) -> None:
@@ -29,7 +29,7 @@ def load_extension(con: "DuckDBPyConnection", name: str) -> None:
     con.execute(f"LOAD {name}")
 
 
-def set_http_retries(con: "DuckDBPyConnection", seconds: int) -> None:
+def _set_http_retries(con: "DuckDBPyConnection", seconds: int) -> None:
     """Let every connection of this engine repeat a request without an answer for this many seconds."""
     con.execute(f"SET GLOBAL http_retry_wait_ms = {_RETRY_WAIT_MS}")
     con.execute("SET GLOBAL http_retry_backoff = 1.0")

@@ -128,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(
         landings=st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from([*CONTENTS, ""]), st.booleans()), max_size=3),
         n=st.integers(0, 1),
-        what=st.sampled_from(["waiting", "some", "die", "race", "repair", "rewrite"]),
+        what=st.sampled_from(["waiting", "some", "later", "die", "race", "repair", "rewrite"]),
         paths=st.lists(st.sampled_from(PATHS), unique=True, min_size=1),
         others=st.lists(st.sampled_from(PATHS), unique=True, min_size=1),
         seam=st.sampled_from(SEAMS),
@@ -157,6 +157,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.load(n, None, None)
             case "some":
                 self.load(n, paths, None)
+            case "later":
+                self.load_one_by_one(n, paths, copies=number > 1)
             case "die":
                 self.load(n, paths, (seam, number, None))
             case "race":
@@ -179,7 +181,9 @@ class LedgerMachine(RuleBasedStateMachine):
         os.utime(file, (stamp * 1_000 + 1, stamp * 1_000 + 1))
         self.landed[path] = LandedVersion(f"{self.folder}/{path}", content, stamp)
 
-    def load(self, n: int, paths: list[str] | None, disturbance: tuple[str, int, Any] | None) -> None:
+    def load(
+        self, n: int, paths: list[str] | None, disturbance: tuple[str, int, Any] | None, *, more_follow: bool = False
+    ) -> None:
         source, model, readable = self.source(n), self.models[n], self.readable
         with self.engine() as duckdb:
             if paths is None:
@@ -206,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
             with dying_at(seam, number, source.table.name, meanwhile if race else None) as passed:
                 try:
-                    load_batch(duckdb, self.zone, source, files)
+                    load_batch(duckdb, self.zone, source, files, more_follow=more_follow)
                 except LoadKilled:
                     self.clean[n] = False
                     for _ in range(passed["commits"]):
@@ -215,8 +219,20 @@ class LedgerMachine(RuleBasedStateMachine):
                         with suppress(StopIteration):
                             next(steps)
                 else:
-                    self.clean[n] = True
+                    self.clean[n] = not more_follow
                     list(steps)
+        self.compare(n)
+
+    def load_one_by_one(self, n: int, paths: list[str], *, copies: bool) -> None:
+        """Batches of one file, beside writers on other machines; the entries are written after the last one, unless the run
+        is killed before."""
+        with patch.object(DeltaLog, "contended", new=True):
+            for path in paths:
+                self.load(n, [path], None, more_follow=True)
+            if copies:
+                with self.engine() as duckdb:
+                    copy_commits(duckdb, self.source(n).table.full_name("ratify"))
+                self.clean[n] = True
         self.compare(n)
 
     def rewrite(self, n: int, pick: int) -> None:
