@@ -20,6 +20,7 @@ from embedded.kafka_broker import EVENT_HUBS_USER
 from embedded.private_files import write_private
 from embedded.stack_state import KafkaState, StackConfig, StackState
 from resources.kafka.kafka_client import Kafka
+from resources.process_memory import keep_imported
 from resources.settings import Settings
 from tests import reaper
 from tests.shared_stack import shared, shared_folder
@@ -121,6 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
     items.sort(key=_rank)
+    # All test modules are imported now.
+    keep_imported()
 
 
 def say(message: str) -> None:

@@ -6,7 +6,7 @@ the file's path and the SHA-256 of its bytes. Its state is one of `Status`. The 
 - Order is that of the bronze table's versions. No rule reads a clock or a file's time.
 - The commit that brings rows records whose they are (`committed_files`), so rows and record are ratified together. Entries
   LOADED and WITHDRAWN are copied from these commits, in the order of versions, each version once and none left out; so a
-  writer that dies after its commit loses nothing: the next one copies the entry.
+  writer that dies after its commit loses nothing: the next one copies the entry. Until then the commits are asked, too.
 - A content, once LOADED, is *held* by its path until it is WITHDRAWN: a replacement or a repair has removed its rows. A
   table holds each content once.
 - REPEATED holds only while another path (`repeated_of`), or the same one, holds the content. Then the file is waiting again.

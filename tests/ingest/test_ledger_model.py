@@ -1,6 +1,5 @@
 """The ledger and bronze against a plain model: files land, change and come back, writers race and die, clocks jump."""
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -38,30 +37,13 @@ from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess
 from tests.ingest.ledger_model import LandedVersion, ModelTable
 from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
+from tests.ingest.model_contents import CONTENTS, PATHS, digest, text_of
 from tests.ingest.test_batch_loading import new_source
 from tests.resources.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 
-PATHS = ("a.csv", "b.csv", "c.csv")
-# Content by name: its delimiter, and its rows. One has none.
-CONTENTS = {
-    "one": (",", 1),
-    "two": (",", 2),
-    "none": (",", 0),
-    "semicolons": (";", 1),
-}
 DAYS_31 = 31 * 86_400
-
-
-def text_of(content: str) -> str:
-    delimiter, rows = CONTENTS[content]
-    lines = [delimiter.join(("code", "name")), *(delimiter.join((content, str(n))) for n in range(rows))]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def digest(content: str) -> str:
-    return hashlib.sha256(text_of(content).encode()).hexdigest()
 
 
 class LedgerMachine(RuleBasedStateMachine):
