@@ -42,7 +42,8 @@ from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from resources.settings import LAYERS, Settings
-from resources.spark.spark_engine import Spark, merge_sql
+from resources.spark.merge_statements import merge_sql
+from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName
 
 AIM = 1.5

@@ -113,7 +113,7 @@ class LandedFiles(TableComponent):
                 ),
                 writer=Engine.DUCKDB,
                 operations=APPEND,
-                properties=LOADS_RETAINED,
+                properties=LOADS_RETAINED | self.properties,
                 inferred=schema is not SchemaMode.DECLARED,
             ),
             format=self.format,

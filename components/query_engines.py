@@ -72,6 +72,10 @@ class QueryEngine(Protocol):
         """
         ...
 
+    def to_compute(self, text: str, declaration: TableDeclaration) -> str:
+        """Return the query for those rows of a query, which makes a table, that are to be computed."""
+        ...
+
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """Compute the rows of a query of `Expectations.validated`, once for all uses in the block."""
@@ -97,6 +101,10 @@ class SparkQueries:
     def types(self, text: str) -> Mapping[str, str]:
         """See `QueryEngine`."""
         return dict(self._spark.sql(text).dtypes)
+
+    def to_compute(self, text: str, declaration: TableDeclaration) -> str:
+        """See `QueryEngine`: all of them."""
+        return text
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -147,6 +155,10 @@ class DuckDBQueries:
                     f"CAST(… AS …) AS {name}, with a type that Spark has, too."
                 )
         return {name: type_ for name, (_, type_) in found.items() if type_}
+
+    def to_compute(self, text: str, declaration: TableDeclaration) -> str:
+        """See `QueryEngine`: all of them."""
+        return text
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:

@@ -192,7 +192,8 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
     lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
     declaration = table.stored(types, lineage)
     quarantine = table.stored_quarantine(declaration, lineage)
-    with engine.validated(table.expectations.validated(text)) as rows:
+    computed = engine.to_compute(text, declaration)
+    with engine.validated(table.expectations.validated(computed)) as rows:
         (counted,) = rows.records(table.expectations.counted("{rows}"))
         found = validation_result(counted)
         key = asset_key(declaration)

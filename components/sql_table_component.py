@@ -7,11 +7,12 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import BaseModel, Field
 
+from components.changed_rows import materialize_changes
 from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Expectations, Unique
+from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
@@ -25,6 +26,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
+from resources.sql.query_parts import nondeterministic
 from resources.sql.table_query import Dialect, check_columns
 
 
@@ -90,6 +92,10 @@ class SqlTable(QueryComponent):
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
+    strategy: Literal["full", "changes"] = Field(
+        default="full",
+        description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect",
+    )
     external: list[str] = Field(
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
     )
@@ -119,6 +125,8 @@ class SqlTable(QueryComponent):
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
+        if self.strategy == "changes":
+            self._check_changes()
         dialect = DUCKDB if by_duckdb else SPARK
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
@@ -142,6 +150,25 @@ class SqlTable(QueryComponent):
             tuple(self.helpers),
             rows,
         )
+
+    def _check_changes(self) -> None:
+        if self.engine == "duckdb":
+            raise UnsafeDeclaration(
+                "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
+            )
+        for number, rule in enumerate(self.expectations):
+            if rule.action is Action.QUARANTINE:
+                raise UnsafeDeclaration(
+                    f"{rule.name} quarantines rows, and a quarantine is made of all rows: warn, drop or fail, or use the "
+                    "strategy full.",
+                    *("expectations", number, "action"),
+                )
+        if names := nondeterministic(self.query):
+            raise UnsafeDeclaration(
+                f"the query has {names[0]}, which gives another value in each run, so that rows change whose inputs have "
+                "not: take it out, or use the strategy full.",
+                "strategy",
+            )
 
     def _input_rows(self) -> InputRows | None:
         if not self.reconcile:
@@ -171,7 +198,10 @@ class SqlTable(QueryComponent):
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
         def by_spark(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from materialize(SparkQueries(spark), table)
+            if self.strategy == "changes":
+                yield from materialize_changes(spark, table)
+            else:
+                yield from materialize(SparkQueries(spark), table)
 
         def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             with duckdb.session() as session:

@@ -189,9 +189,16 @@ def materialize_to_match(
     Raises:
         As Spark.merge_to_match.
     """
+    return materialize_by(spark, declaration, lambda: spark.merge_to_match(declaration, read), **more)
+
+
+def materialize_by(
+    spark: Spark, declaration: TableDeclaration, merge: Callable[[], WriteResult], **more: Any
+) -> dg.MaterializeResult[Any]:
+    """Create a table where it is missing, write to it by a MERGE, and return its materialization, as above."""
     began = time.monotonic()
     created = spark.ensure_table(declaration)
-    change = _merge_change(created, spark.merge_to_match(declaration, read))
+    change = _merge_change(created, merge())
     last = change.last or spark.history(spark.full_name(declaration), 1)[0]
     preview = preview_by_spark(spark, declaration)
     shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})

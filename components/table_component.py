@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from components.checks.check_definitions import files_check, freshness_check, history_checks
 from components.declaration_places import field_with, in_field, located
-from resources.declarations import Column, Engine, TableDeclaration
+from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
     owner: str = Field(default="data-platform", description="Team that is responsible for it")
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
     daily: bool = Field(default=False, description="Whether it gets new rows every day: else data_is_fresh fails")
+    change_data_feed: bool = Field(
+        default=False,
+        description="Whether a new table records its changed rows, as they were and as they are",
+    )
 
     _folder: Path = PrivateAttr()
 
@@ -105,7 +109,13 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
             comment=self.description,
             owner=self.owner,
             tags=self.tags,
+            properties=self.properties,
         )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties that the table is created with."""
+        return {CHANGE_DATA_FEED: "true"} if self.change_data_feed else {}
 
     def declared_columns(self, columns: Sequence[TableColumn], types: Sequence[str]) -> tuple[Column, ...]:
         """Return declared columns with their types, in Spark SQL's words; empty where one is inferred.

@@ -20,6 +20,7 @@ SAFE_PROPERTIES: Mapping[str, str] = {
     # Some servers suggest another mode, which DuckDB corrupts silently: so DDL always sets it.
     "delta.columnMapping.mode": "none",
 }
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 OWNER = "ratify.owner"
 """Property of every table that is created from a declaration."""
 

@@ -16,6 +16,7 @@ from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit, commit_from_row
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
+from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
 from resources.sql.spark_sql import table_name
@@ -31,6 +32,7 @@ FULL_REFRESH = "ratify:full refresh"
 """Beginning of the user metadata of a commit that truncated a table for a full refresh."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 COMMITTED = "ratify:"
 """Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
 
@@ -189,12 +191,14 @@ class Spark(dg.ConfigurableResource[Any]):
         rows = self.rows(self.sql(f"DESCRIBE HISTORY {table_name(full_name)}{bound}"))
         return [commit_from_row(row) for row in rows]
 
-    def merge_to_match(self, declaration: TableDeclaration, read: Callable[[], "DataFrame"]) -> WriteResult:
+    def merge_to_match(
+        self, declaration: TableDeclaration, read: Callable[[], "DataFrame"], record: str = ""
+    ) -> WriteResult:
         """Make a table equal to a DataFrame by one MERGE on the table's keys.
 
         Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.
         After a conflict the whole read-transform-commit runs again, because the input may have changed too; hence `read` is
-        a function.
+        a function. The commit's user metadata has `record`.
 
         Raises:
             CommitConflict: other writers won every attempt.
@@ -205,9 +209,35 @@ class Spark(dg.ConfigurableResource[Any]):
         def once() -> Commit | None:
             with self._translating():
                 rows = read()
-                return self._committed(full_name, lambda: self._run(merge, rows=rows).collect())
+                return self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
 
-        commit, version = self._retried(once), self.catalog.version(full_name)
+        return self._write_result(declaration, self._retried(once))
+
+    def merge_changes(self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int) -> WriteResult:
+        """Apply changed rows to a table by one MERGE on its keys.
+
+        Args:
+            declaration: The table.
+            changes: At least one row. For each key a column `ratify_key_<name>`; the table's columns; and `ratify_present`,
+                which is false where the row of these keys is to be deleted.
+            record: For the commit's user metadata.
+            after: The version that the changes are against. A Delta `txn` lets only one such MERGE follow it.
+
+        Raises:
+            CommitConflict: another writer committed first; compute the changes again.
+        """
+        full_name = self.full_name(declaration)
+        merge = changes_merge_sql(declaration, full_name, "{changes}")
+        with self._translating():
+            commit = self._committed(
+                full_name, lambda: self._run(merge, changes=changes).collect(), record=record, following=after
+            )
+        if commit is None:
+            raise CommitConflict(f"Another writer of {full_name} committed a version after {after} first.")
+        return self._write_result(declaration, commit)
+
+    def _write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
+        version = self.catalog.version(self.full_name(declaration))
         return WriteResult(commit, version, self.count(declaration, version))
 
     def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
@@ -248,15 +278,30 @@ class Spark(dg.ConfigurableResource[Any]):
         with self._translating():
             return frame.localCheckpoint()
 
-    def _committed(self, full_name: str, write: Callable[[], object], purpose: str = "ratify") -> Commit | None:
-        """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it."""
-        mark = f"{purpose}:{uuid.uuid4()}"
+    def _committed(
+        self,
+        full_name: str,
+        write: Callable[[], object],
+        purpose: str = "ratify",
+        record: str = "",
+        following: int | None = None,
+    ) -> Commit | None:
+        """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it.
+
+        `following`: Delta skips the write if another with this version, or a later one, was committed.
+        """
+        mark = f"{purpose}:{uuid.uuid4()} {record}".rstrip()
         before = self.catalog.version(full_name)
-        self.session.conf.set(_USER_METADATA, mark)
+        conf = {_USER_METADATA: mark}
+        if following is not None:
+            conf |= {_TXN_APP_ID: f"{COMMITTED}computed", _TXN_VERSION: str(following + 1)}
+        for key, value in conf.items():
+            self.session.conf.set(key, value)
         try:
             write()
         finally:
-            self.session.conf.unset(_USER_METADATA)
+            for key in conf:
+                self.session.conf.unset(key)
         new_versions = self.catalog.version(full_name) - before
         if not new_versions:
             return None
@@ -289,16 +334,3 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def _translating(self) -> AbstractContextManager[None]:
         return translating(self.translated)
-
-
-def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
-    """Return the MERGE that makes a table equal to the rows of a view."""
-    on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
-    columns = declaration.column_names
-    target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))
-    return (
-        f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON {on}\n"
-        f"WHEN MATCHED AND NOT (struct({target}) <=> struct({source})) THEN UPDATE SET *\n"
-        "WHEN NOT MATCHED THEN INSERT *\n"
-        "WHEN NOT MATCHED BY SOURCE THEN DELETE"
-    )

@@ -135,6 +135,20 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "not 'stop'",
         ),
         ("  keyes: [day]\n", DAYS, "defs.yaml:5", "keyes"),
+        ("  strategy: some\n", DAYS, "line 5, strategy", "Input should be 'full' or 'changes', not 'some'"),
+        ("  strategy: changes\n  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
+        (
+            "  strategy: changes\n",
+            "SELECT day, current_date() AS today FROM bronze.orders",
+            "line 5, strategy",
+            "the query has CURRENT_DATE",
+        ),
+        (
+            "  strategy: changes\n  expectations: [{name: a, expect: amount > 0, action: quarantine}]\n",
+            DAYS,
+            "line 6, expectations[0].action",
+            "a quarantines rows, and a quarantine is made of all rows",
+        ),
         ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
         (
             reconcile("bronze.order", "[day]"),

@@ -1,0 +1,30 @@
+"""The MERGE statements by which Spark makes a table equal to rows."""
+
+from resources.declarations import TableDeclaration
+from resources.sql.spark_sql import table_name
+
+
+def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
+    """Return the MERGE that makes a table equal to the rows of a view."""
+    on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
+    columns = declaration.column_names
+    target, source = (", ".join(f"{side}.{c}" for c in columns) for side in ("target", "source"))
+    return (
+        f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON {on}\n"
+        f"WHEN MATCHED AND NOT (struct({target}) <=> struct({source})) THEN UPDATE SET *\n"
+        "WHEN NOT MATCHED THEN INSERT *\n"
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    )
+
+
+def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str) -> str:
+    """Return the MERGE of `Spark.merge_changes`."""
+    on = " AND ".join(f"target.{key} <=> source.ratify_key_{key}" for key in declaration.keys)
+    columns = declaration.column_names
+    return (
+        f"MERGE INTO {table_name(full_name)} AS target USING {changes} AS source ON {on}\n"
+        "WHEN MATCHED AND NOT source.ratify_present THEN DELETE\n"
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = source.{name}' for name in columns)}\n"
+        f"WHEN NOT MATCHED AND source.ratify_present THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
+    )

@@ -1,0 +1,223 @@
+"""Tables of the strategy `changes`: after random changes of their inputs they equal their query, in at most one version."""
+
+import random
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components import sql_table_component
+from components.sql_table import ValidatedQuery
+from resources.spark.spark_engine import Spark, WriteResult
+from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["project"]
+
+QUERIES = {
+    "totals": (
+        "k",
+        """SELECT k, count(*) AS n, sum(v) AS total, min(v) AS least, percentile(v, 0.5) AS middle,
+          count(DISTINCT v) AS different FROM bronze.a WHERE v IS NULL OR v > -5 GROUP BY k""",
+    ),
+    "joined": (
+        "id",
+        """WITH best AS (SELECT k, max(w) AS w FROM bronze.b GROUP BY k)
+        SELECT a.id, a.k, best.w, a.v FROM bronze.a AS a LEFT JOIN best ON a.k = best.k""",
+    ),
+    "running": ("id", "SELECT id, k, sum(v) OVER (PARTITION BY k ORDER BY id) AS total FROM bronze.a"),
+}
+
+
+class Tables:
+    """Two inputs, one with a change data feed, and the tables that are made of them."""
+
+    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance, seed: int) -> None:
+        self.lake, self.project, self.instance = lake, project, instance
+        self.chance = random.Random(seed)  # noqa: S311 changes, not keys
+        self.bronze = project.schema("bronze")
+        lake.spark.catalog.ensure_schemas((self.bronze, project.schema("gold")))
+        create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none', {})"
+        feed = "'delta.enableChangeDataFeed' = 'true'"
+        lake.run(create.format(f"{self.bronze}.a", "id INT, k INT, v INT", feed))
+        lake.run(create.format(f"{self.bronze}.b", "k INT, w INT", "'ratify.owner' = 'tests'"))
+        self.queries = dict(QUERIES)
+        for name in self.queries:
+            self.declare(name)
+
+    def declare(self, name: str) -> None:
+        key, text = self.queries[name]
+        inputs = sorted(set(re.findall(r"bronze\.\w", text)))
+        external = ", ".join(each.replace("bronze", self.bronze) for each in inputs)
+        attributes = f"{{description: D, keys: [{key}], strategy: changes, external: [{external}]}}"
+        self.project.write("gold", name, f"type: components.SqlTable\nattributes: {attributes}\n", text)
+
+    def run(self) -> dg.ExecuteInProcessResult:
+        declared = self.project.tables.definitions
+        resources = {"spark": self.lake.spark, "duckdb": self.lake.duckdb}
+        job = dg.Definitions(assets=declared.assets, resources=resources).resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def rows(self, sql: str) -> list[str]:
+        return sorted(str(tuple(row.values())) for row in self.lake.spark.rows(self.lake.spark.sql(sql)))
+
+    def version(self, name: str) -> int:
+        return self.lake.spark.catalog.version(f"ratify.{name}")
+
+    def change(self) -> None:
+        """One random change of an input."""
+        value = self.chance.randint
+        ids = self.chance.sample(range(1, 21), value(1, 3))
+        values = ", ".join(f"({number}, {value(0, 3)}, {value(-9, 9)})" for number in ids)
+        statements = [
+            f"""INSERT INTO {self.bronze}.a SELECT * FROM VALUES {values} AS t(id, k, v)
+            WHERE id NOT IN (SELECT id FROM {self.bronze}.a)""",
+            f"UPDATE {self.bronze}.a SET v = v + 1, k = {value(0, 3)} WHERE id % 5 = {value(0, 4)}",
+            f"DELETE FROM {self.bronze}.a WHERE id % 7 = {value(0, 6)}",
+            f"""MERGE INTO {self.bronze}.a AS t USING (SELECT {value(1, 20)} AS id, {value(0, 3)} AS k, NULL AS v) AS s
+            ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *""",
+            f"RESTORE TABLE {self.bronze}.a TO VERSION AS OF {value(0, self.version(f'{self.bronze}.a'))}",
+            f"INSERT INTO {self.bronze}.b VALUES ({value(0, 3)}, {value(0, 9)})",
+            f"DELETE FROM {self.bronze}.b WHERE k = {value(0, 3)}",
+        ]
+        self.lake.run(self.chance.choice(statements))
+
+    def check(self) -> dict[str, dict[str, Any]]:
+        """Run, compare each table with its query, and return what the run said of it."""
+        before = {name: self.version_or_none(name) for name in self.queries}
+        stored = {name: self.stored(name) if before[name] is not None else None for name in self.queries}
+        done = self.run()
+        assert done.success, causes(done)
+        for name in self.queries:
+            expected = self.expected(name)
+            assert self.stored(name) == expected, name
+            version = self.version_or_none(name)
+            assert version is not None
+            if before[name] is not None:
+                assert version - before[name] == int(stored[name] != expected), name
+        return {name: metadata(done, "gold", name) for name in self.queries}
+
+    def expected(self, name: str) -> list[str]:
+        return self.rows(re.sub(r"\bbronze\.", f"{self.bronze}.", self.queries[name][1]))
+
+    def stored(self, name: str) -> list[str]:
+        return self.rows(f"SELECT * FROM {self.project.schema('gold')}.{name}")
+
+    def version_or_none(self, name: str) -> int | None:
+        found = self.lake.spark.session.catalog.tableExists(f"ratify.{self.project.schema('gold')}.{name}")
+        return self.version(f"{self.project.schema('gold')}.{name}") if found else None
+
+
+@pytest.fixture
+def tables(lake: Lakehouse, project: Project) -> Iterator[Tables]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Tables(lake, project, instance, 1)
+
+
+@pytest.fixture
+def filled(tables: Tables) -> Tables:
+    tables.lake.run(f"INSERT INTO {tables.bronze}.a VALUES (1, 1, 1), (2, 1, 2), (3, 2, NULL), (4, NULL, 4), (5, 3, 5)")
+    tables.lake.run(f"INSERT INTO {tables.bronze}.b VALUES (1, 1), (2, 2)")
+    return tables
+
+
+@pytest.mark.stack
+def test_they_equal_their_queries(filled: Tables) -> None:
+    passes(filled, (1, 3))
+
+
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_they_equal_their_queries_at_length(filled: Tables, seed: int) -> None:
+    filled.chance.seed(seed)
+    passes(filled, [filled.chance.randint(0, 4) for _ in range(20)])
+
+
+def passes(tables: Tables, numbers: Sequence[int]) -> None:
+    """A pass after each of these numbers of changes."""
+    tables.check()
+    for number in numbers:
+        for _ in range(number):
+            tables.change()
+        found = tables.check()
+        assert all(said["strategy"] == "changes" for said in found.values()), found
+
+
+@pytest.mark.stack
+def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that reads older versions of the inputs, and comes to its commit after another one, begins again."""
+    only(filled, "totals")
+    filled.check()
+    merge, passes_of = Spark.merge_changes, sql_table_component.materialize_changes
+    seen = list[tuple[Spark, ValidatedQuery]]()
+
+    def seeing(spark: Spark, table: ValidatedQuery) -> Iterator[Any]:
+        seen.append((spark, table))
+        yield from passes_of(spark, table)
+
+    def after_another(*arguments: Any) -> WriteResult:
+        monkeypatch.setattr(Spark, "merge_changes", merge)
+        filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (8, 1, 80)")
+        assert list(passes_of(*seen[0]))
+        return merge(*arguments)
+
+    monkeypatch.setattr(sql_table_component, "materialize_changes", seeing)
+    monkeypatch.setattr(Spark, "merge_changes", after_another)
+    filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
+    done = filled.run()
+    assert done.success, causes(done)
+    assert len(seen) == 1
+    assert filled.stored("totals") == filled.expected("totals")
+    assert filled.version_or_none("totals") == 2
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(filled, "totals")
+    filled.check()
+    merge = Spark.merge_changes
+
+    def dying(*arguments: Any) -> WriteResult:
+        if committed:
+            merge(*arguments)
+        raise KeyboardInterrupt("killed")
+
+    filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
+    monkeypatch.setattr(Spark, "merge_changes", dying)
+    assert not filled.run().success
+    monkeypatch.setattr(Spark, "merge_changes", merge)
+    assert filled.version_or_none("totals") == 1 + committed
+    assert filled.check()["totals"]["keys affected"] == (0 if committed else 1)
+
+
+def only(tables: Tables, name: str) -> None:
+    for other in set(QUERIES) - {name}:
+        del tables.queries[other]
+        shutil.rmtree(tables.project.root / tables.project.schema("gold") / other)
+
+
+@pytest.mark.stack
+def test_all_rows_are_computed_where_the_last_record_does_not_hold(filled: Tables) -> None:
+    tables = filled
+    said = tables.check()
+    assert {name: each["computed in full because"] for name, each in said.items()} == dict.fromkeys(
+        QUERIES, "the table is new"
+    )
+    tables.lake.run(f"DELETE FROM {tables.project.schema('gold')}.totals WHERE k = 1")
+    create = f"CREATE TABLE {tables.bronze}.b (k INT, w INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
+    tables.lake.run(f"DROP TABLE {tables.bronze}.b")
+    tables.lake.run(create)
+    key, text = tables.queries["running"]
+    tables.queries["running"] = key, text.replace("sum(v)", "max(v)")
+    tables.declare("running")
+    reasons = {name: each["computed in full because"] for name, each in tables.check().items()}
+    assert reasons == {
+        "totals": "version 2 of it, DELETE, was not committed by its query",
+        "joined": f"{tables.bronze}.b is another table than before",
+        "running": "its query or its declaration is another",
+    }
