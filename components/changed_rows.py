@@ -55,6 +55,7 @@ def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.Mate
 
     def once() -> None:
         results.clear()
+        # One by one: where an expectation fails, its results come before the error.
         for result in materialize(ChangedRows(spark, table), table):
             results.append(result)
 
@@ -214,6 +215,8 @@ class _Inputs:
         Raises:
             FullRecompute: they cannot be known.
         """
+        from pyspark.errors import PySparkException
+
         now, since = self._versions[name], last.inputs.get(self.full_name(name))
         if since is None or since.table_id != now.table_id or since.version > now.version:
             raise FullRecompute(f"{name} is another table than before")
@@ -223,10 +226,8 @@ class _Inputs:
         before, after = (f"SELECT {listed} FROM {self.at(name, version)}" for version in (since.version, now.version))
         compared = f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        feed = f"table_changes({literal(self.full_name(name))}, {since.version + 1}, {now.version})"
+        feed = f"table_changes({literal(table_name(self.full_name(name)))}, {since.version + 1}, {now.version})"
         texts = [f"SELECT {listed} FROM {feed}"] if properties.get(CHANGE_DATA_FEED) == "true" else []
-        from pyspark.errors import PySparkException
-
         reason = ""
         for text in [*texts, compared]:
             try:

@@ -97,7 +97,9 @@ def last_computed(history: Sequence[Commit]) -> ComputedInputs:
         if record is None and (found := ComputedInputs.of(commit)):
             record = found
         elif commit.operation not in _SAME_ROWS:
-            raise FullRecompute(f"version {commit.version} of it, {commit.operation}, was not committed by its query")
+            raise FullRecompute(
+                f"version {commit.version} of it, {commit.operation}, does not say from which versions of the inputs it is"
+            )
     if record and history[-1].version <= record.after + 1:
         return record
-    raise FullRecompute("no commit of it says from which versions of its inputs it was computed")
+    raise FullRecompute("none of its latest commits says from which versions of the inputs it is")
