@@ -5,6 +5,7 @@ import dagster as dg
 from orchestration.automation_sensor import automation_sensor
 from orchestration.code_links import with_modules, with_repository_links
 from orchestration.jobs import (
+    cleaning,
     events_job,
     files_job,
     full_checks_job,
@@ -18,6 +19,7 @@ from orchestration.project_resources import EXECUTOR, RESOURCES
 from orchestration.project_tables import declared_tables, folder
 from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from orchestration.table_cleaning import clean_job
 
 declared_tables().check_inputs()
 
@@ -25,8 +27,8 @@ defs = with_repository_links(
     dg.Definitions.merge(
         with_modules(declared_tables().definitions),
         dg.Definitions(
-            jobs=[events_job, files_job, full_checks_job, ingest_job, medallion_job],
-            schedules=[hourly, nightly, weekly],
+            jobs=[clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job],
+            schedules=[cleaning, hourly, nightly, weekly],
             sensors=[landed_files_sensor, *map(kafka_lag_sensor, declared_tables().record_tables), automation_sensor],
             resources=RESOURCES,
             executor=EXECUTOR,

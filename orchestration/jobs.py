@@ -7,6 +7,7 @@ import dagster as dg
 from components.checks.check_state import FULL
 from components.table_asset import asset_key
 from orchestration.project_tables import declared_tables, sources
+from orchestration.table_cleaning import clean_job
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -59,6 +60,13 @@ weekly = _schedule(
     job=full_checks_job,
     cron_schedule="0 4 * * SUN",
     description="Nothing is compared only once.",
+)
+
+cleaning = _schedule(
+    name="cleaning",
+    job=clean_job,
+    cron_schedule="0 4 * * SAT",
+    description="Killed writers leave files that no version of a table needs.",
 )
 
 hourly = _schedule(

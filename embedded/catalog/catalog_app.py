@@ -49,6 +49,7 @@ _CATALOG, _SCHEMA = (Privilege.USE_CATALOG,), (Privilege.USE_SCHEMA,)
 # delta/v1 and credentials are for external engines, and this server has no others.
 _SEE = (Privilege.SELECT | Privilege.MODIFY,)
 _LOAD = (*_SEE, Privilege.EXTERNAL_USE_SCHEMA)
+_WRITE = (Privilege.MODIFY, Privilege.EXTERNAL_USE_SCHEMA)
 _CREATE = (Privilege.CREATE_TABLE, Privilege.EXTERNAL_USE_SCHEMA)
 _CREDENTIALS = (Privilege.SELECT, Privilege.EXTERNAL_USE_SCHEMA)  # and MODIFY, for READ_WRITE
 _DROP = (Privilege.OWNER, Privilege.EXTERNAL_USE_SCHEMA)
@@ -61,13 +62,14 @@ def _metrics(call: Call) -> Response:
 
 ROUTES: list[Entry] = [
     # First, because Starlette takes the first match, and DuckDB and Spark use these most.
-    ("POST", _TABLE, delta_tables_routes.update_table, (Privilege.MODIFY, Privilege.EXTERNAL_USE_SCHEMA)),
+    ("POST", _TABLE, delta_tables_routes.update_table, _WRITE),
     ("HEAD", _TABLE, delta_tables_routes.table_exists, _LOAD),
     ("GET", _TABLE, delta_tables_routes.load_table, _LOAD),
     ("DELETE", _TABLE, delta_tables_routes.delete_table, _DROP),
     ("POST", _TABLE + "/rename", delta_tables_routes.rename_table, (*_DROP, Privilege.CREATE_TABLE)),
     ("POST", _TABLE + "/metrics", delta_tables_routes.report_metrics, _LOAD),
     ("GET", _TABLE + "/credentials", delta_access_routes.table_credentials, _CREDENTIALS),
+    ("GET", _TABLE + "/maintenance", delta_access_routes.permitted_maintenance, _WRITE),
     ("POST", _DELTA + "/tables", delta_tables_routes.create_table, _CREATE),
     ("POST", _DELTA + "/staging-tables", delta_tables_routes.create_staging_table, _CREATE),
     ("GET", "/delta/v1/config", delta_access_routes.get_config, _CATALOG),

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from embedded.embedded_errors import EmbeddedError
 from orchestration.cli.access_commands import grant, grants, principal_app, revoke
 from orchestration.cli.catalog_commands import catalog_app
+from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
 from orchestration.cli.history_command import history
@@ -44,7 +45,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "principal": principal_app,
         "catalog": catalog_app,
     },
-    "Proof and repair": {"prove": prove, "repair": repair},
+    "Proof and repair": {"prove": prove, "repair": repair, "clean": clean},
 }
 """Commands by name, in the panels and in the order of `ratify --help`: the common ones first."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 API = "/api/2.1/unity-catalog"
+_MAINTENANCE = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance"
 
 
 class UnityCatalog(dg.ConfigurableResource[Any]):
@@ -160,6 +161,22 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """Return storage credentials to read and write a table's files (DeltaStorageCredential)."""
         path = f"{_table_path(full_name)}/credentials?operation=READ_WRITE"
         return self._do("GET", f"get credentials for {full_name}", path)["storage-credentials"]
+
+    def permitted_maintenance(self, full_name: str) -> frozenset[str]:
+        """Return the maintenance that the catalog permits to clients: "clean", or nothing.
+
+        Delta's PROTOCOL.md permits none beyond checkpoints of a catalog-managed table, unless the catalog says so. The
+        published API has no way to say it; the embedded catalog lists its own among the endpoints of `delta/v1/config`.
+
+        Raises:
+            TableMissing: there is no such table.
+        """
+        catalog = full_name.split(".", 1)[0]
+        config = f"{API}/delta/v1/config?catalog={catalog}&protocol-versions=1.0"
+        if _MAINTENANCE not in self._do("GET", "get the catalog's configuration", config)["endpoints"]:
+            return frozenset()
+        path = f"{_table_path(full_name)}/maintenance"
+        return frozenset(self._do("GET", f"ask what is permitted on {full_name}", path)["operations"])
 
     def update_table(
         self, full_name: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]

@@ -20,7 +20,7 @@ from uuid import uuid4
 from resources.delta.snapshot import DataFile, Json, Snapshot
 from resources.delta.table_storage import TableStorage
 
-_FOLDER = "_ratify/requests"
+REQUESTS = "_ratify/requests"
 _DIGITS = 15
 _NAME = re.compile(rf"^\d{{{_DIGITS}}}-[0-9a-f]{{32}}\.json$")
 # Clocks of two machines may differ by as much; a writer that waits longer has to win a version itself.
@@ -56,7 +56,7 @@ class CommitRequests:
         self, snapshot: Snapshot, loads: Sequence[str], files: Sequence[DataFile], load_details: Sequence[Json]
     ) -> CommitRequest:
         """Leave a request for the writer that commits next."""
-        path = f"{_FOLDER}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
+        path = f"{REQUESTS}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
         request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields, load_details)
         content = {
             "loads": request.loads,
@@ -78,8 +78,8 @@ class CommitRequests:
             loaded: Returns those of some loads that the snapshot holds; a request with one of them is obsolete and removed.
         """
         found, seen = list[CommitRequest](), set(own)
-        for name in sorted(filter(_NAME.match, self._storage.names(_FOLDER))):
-            path, expired = f"{_FOLDER}/{name}", abs(time.time() - int(name[:_DIGITS]) / 1000) > _VALID_S
+        for name in sorted(filter(_NAME.match, self._storage.names(REQUESTS))):
+            path, expired = f"{REQUESTS}/{name}", abs(time.time() - int(name[:_DIGITS]) / 1000) > _VALID_S
             if expired or not (request := self._read(path)) or loaded(request.loads):
                 self._storage.remove(path)
             # If the columns have changed since, the request's own writer has to write its files again.

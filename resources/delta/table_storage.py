@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -21,6 +22,21 @@ _RENEW_BEFORE_S = 120
 
 Credentials = Callable[[], list[dict[str, Any]]]
 """Returns the catalog's storage credentials for a table (`DeltaStorageCredential`)."""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a table's storage.
+
+    Attributes:
+        path: Relative to the table's location.
+        size: Bytes.
+        modified: When it was written, in seconds since 1970, by the clock of the store or of the disk's machine.
+    """
+
+    path: str
+    size: int
+    modified: float
 
 
 class TableStorage:
@@ -76,6 +92,20 @@ class TableStorage:
                 paths = fs.find(name, prefix=prefix) if prefix else fs.ls(name, detail=False)
                 return [path.rsplit("/", 1)[-1] for path in paths]
         return []
+
+    def files(self) -> list[StoredFile]:
+        """Return all files, those of the log among them."""
+        if self.local:
+            with self._disk("list", "") as folder:
+                paths = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+                return [file for path in paths if (file := _stored(folder, path))]
+        with self._store("list", "") as (fs, name):
+            fs.invalidate_cache()
+            found: dict[str, Any] = fs.find(name, detail=True)
+            return [
+                StoredFile(path.removeprefix(name), entry["size"], entry["LastModified"].timestamp())
+                for path, entry in found.items()
+            ]
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file atomically and durably: after a failure of the machine it is complete, or absent."""
@@ -197,3 +227,12 @@ class TableStorage:
                 skip_instance_cache=True,
             )
         return self._fs
+
+
+def _stored(folder: Path, path: Path) -> StoredFile | None:
+    try:
+        entry = path.stat()
+    except FileNotFoundError:
+        # Writers remove files of their own at any time.
+        return None
+    return StoredFile(path.relative_to(folder).as_posix(), entry.st_size, entry.st_mtime)

@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig, StackState
+from resources.delta import table_clean
 from resources.delta.lost_versions import newest_lost_version
+from resources.delta.table_clean import clean
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import AlreadyLoaded
 from tests.conftest import say
@@ -94,6 +96,14 @@ def test_duckdb_appends_to_a_table_that_spark_created(
     assert newest_lost_version(log, -1) == -1
     log.storage.write(f"_delta_log/_staged_commits/{3:020d}.{uuid4()}.json", b"{}")
     assert [newest_lost_version(log, after) for after in (-1, 2, 3)] == [3, 3, -1]
+    log.storage.write("left.parquet", b"PAR1")
+    # Every file is old.
+    monkeypatch.setattr(table_clean, "_WEEK_S", -1)
+    removed = clean(catalog, log)
+    assert [file.path for file in removed if file.kind != "staged commit"] == ["left.parquet"]
+    assert len(removed) == 6, "of five versions all but the last, which the catalog lists, and the lost one"
+    assert clean(catalog, log) == []
+    assert [row["id"] for row in spark_s3.table(table.full_name("ratify")).sort("id").collect()] == [0, 1, 2, 3, 4]
     assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
 
 

@@ -1,11 +1,18 @@
-"""`ratify repair`: what it says, and what it does."""
+"""`ratify repair` and `ratify clean`: what they say, and what they do."""
 
 import json
+import os
+from pathlib import Path
 
+import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
+from orchestration import table_cleaning
 from orchestration.cli.main import app
+from orchestration.project_tables import DeclaredTables
+from resources.declarations import TableDeclaration
+from resources.errors import TableMissing
 from tests.resources.lakehouse import Lakehouse, append, engines, lake, pairs
 
 __all__ = ["engines", "lake"]
@@ -45,3 +52,50 @@ def test_repair(lake: Lakehouse) -> None:
     assert "Rows that no load brings back: 1." in output
     assert lake.rows(table) == []
     assert "(no rows)" in ratify("repair", name)
+
+
+def with_an_old_file(lake: Lakehouse, table: TableDeclaration) -> Path:
+    """Create a table with a file that its log does not name, ten days older than its newest."""
+    lake.spark.ensure_table(table)
+    folder = lake.another_duckdb().log(lake.full(table)).storage.local
+    assert folder
+    left = folder / "left.parquet"
+    left.write_bytes(b"PAR1")
+    os.utime(left, (folder.stat().st_mtime - 864_000,) * 2)
+    return left
+
+
+@pytest.mark.stack
+def test_clean(lake: Lakehouse) -> None:
+    table = pairs()
+    left, name = with_an_old_file(lake, table), f"bronze.{table.name}"
+    planned = json.loads(ratify("clean", name, "--dry-run", "--json"))
+    assert planned == [{"file": "left.parquet", "kind": "data file", "bytes": 4}]
+    assert "1 file would be removed." in ratify("clean", name, "--dry-run")
+    assert left.exists()
+    assert "1 file removed." in ratify("clean", lake.full(table))
+    assert not left.exists()
+    assert "(no rows)" in ratify("clean", name)
+
+
+@pytest.mark.stack
+def test_the_job_cleans_the_tables_that_it_can(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    unreadable, table, never_made = pairs(), pairs(), pairs()
+    left = with_an_old_file(lake, table)
+    (with_an_old_file(lake, unreadable).parent / "_delta_log" / f"{0:020d}.json").unlink()
+    declared = {dg.AssetKey(made.name): made for made in (unreadable, never_made, table)}
+    monkeypatch.setattr(DeclaredTables, "declarations", declared)
+    duckdb = lake.another_duckdb()
+    resources = {"catalog": lake.catalog, "duckdb": duckdb}
+    ran = table_cleaning.clean_job.execute_in_process(resources=resources, raise_on_error=False)
+    assert not ran.success
+    (failed,) = ran.get_step_failure_events()
+    assert failed.step_failure_data.user_failure_data
+    assert lake.full(unreadable) in str(failed.step_failure_data.user_failure_data.description)
+    assert not left.exists()
+    with pytest.raises(TableMissing):
+        duckdb.log(lake.full(never_made)).refresh()
+    monkeypatch.setattr(DeclaredTables, "declarations", {dg.AssetKey(table.name): table})
+    with_an_old_file(lake, table)
+    assert table_cleaning.clean_job.execute_in_process(resources=resources).success
+    assert not left.exists()

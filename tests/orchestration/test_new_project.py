@@ -102,5 +102,5 @@ def test_python_beside_yaml_needs_no_registration(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines() == [
         "['team:partner-team'] ['ratify/silver/orders']",
-        "['events', 'files', 'full_checks', 'ingest', 'medallion']",
+        "['clean', 'events', 'files', 'full_checks', 'ingest', 'medallion']",
     ]

@@ -25,7 +25,12 @@ ENDPOINTS = [
     "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/metrics",
     "GET /v1/staging-tables/{table_id}/credentials",
     "GET /v1/temporary-path-credentials",
+    # Of this server alone: a client asks for it only where it is listed.
+    "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance",
 ]
+# What clients may do to a managed table beyond commits. Delta's PROTOCOL.md ("Maintenance operations on catalog-managed
+# tables") leaves it to the catalog to permit it.
+MAINTENANCE = ["clean"]
 _VERSIONS = re.compile(r"\s*\d+\.\d+\s*(,\s*\d+\.\d+\s*)*")
 
 
@@ -39,6 +44,14 @@ def get_config(call: Call) -> Response:
     with call.read(catalog):
         pass
     return JSONResponse({"endpoints": ENDPOINTS, "protocol-version": PROTOCOL_VERSION})
+
+
+def permitted_maintenance(call: Call) -> Response:
+    """The maintenance that a principal who may write to a table may do to it."""
+    names = call.path["catalog"], call.path["schema"], call.path["table"]
+    with call.read(*names) as tx:
+        table = table_store.get_table(tx, *names)
+    return JSONResponse({"operations": MAINTENANCE if table.table_type == "MANAGED" else []})
 
 
 def table_credentials(call: Call) -> Response:

@@ -85,6 +85,7 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ_WRITE"), (403, 403, 200, 200, 200)),
+    ("GET", _T + "/maintenance", _delta("/tables/t/maintenance"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("managed"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("external"), (403, 403, 403, 403, 200)),
     ("POST", _D + "/staging-tables", _delta("/staging-tables", json={"name": "n"}), (403, 403, 200, 200, 200)),

@@ -1,0 +1,39 @@
+"""The job that removes what killed writers left in the storage of the tables."""
+
+import dagster as dg
+
+from ingest.ledger.file_ledger import LANDED_FILES
+from orchestration.project_tables import declared_tables
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.table_clean import clean
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import RatifyError, TableMissing, UnsafeTable
+from resources.wording import counted
+
+
+@dg.op
+def clean_tables(context: dg.OpExecutionContext, catalog: UnityCatalog, duckdb: DuckDB) -> None:
+    """Clean every declared table, its quarantine and the ledger; a table that cannot be read does not stop the others."""
+    failed = list[str]()
+    for table in (*declared_tables().declarations.values(), LANDED_FILES):
+        full_name = table.full_name(catalog.connection.name)
+        try:
+            files = clean(catalog, duckdb.log(full_name))
+        except TableMissing:
+            continue
+        except UnsafeTable as error:
+            context.log.warning("%s", error)
+            continue
+        except RatifyError:
+            context.log.exception("%s", full_name)
+            failed.append(full_name)
+            continue
+        context.log.info("%s: %s removed, %d bytes", full_name, counted(len(files), "file"), sum(f.size for f in files))
+    if failed:
+        raise dg.Failure(f"Not cleaned, for the reasons above: {', '.join(failed)}.", allow_retries=False)
+
+
+@dg.job(name="clean", description="Remove files that no version of a table needs: what writers leave that are killed.")
+def clean_job() -> None:
+    """Clean the tables, one after the other."""
+    clean_tables()
