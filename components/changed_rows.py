@@ -7,9 +7,10 @@ If the table is not known to be as its last record says, or its query does not a
 """
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -24,6 +25,7 @@ from ingest.ledger.file_ledger import LANDED_FILES, Status
 from resources.declarations import CHANGE_DATA_FEED, TableDeclaration
 from resources.delta.computed_inputs import COMMITS_READ, ComputedInputs, FullRecompute, InputVersion, last_computed
 from resources.errors import CommitConflict, ExpectationFailed, TableMissing
+from resources.spark.key_ranges import KeyRanges
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.affected_keys import keys_queries
 from resources.sql.query_parts import NotDerivable
@@ -76,12 +78,14 @@ class _Scope:
         why_full: Why all rows are computed; empty where only those of affected keys are.
         keys: How many keys are affected.
         record: For the commit.
+        within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
     """
 
     after: int
     why_full: str
     keys: int
     record: ComputedInputs
+    within: Callable[[str], str] = lambda _: "true"
 
 
 class ChangedRows(SparkQueries):
@@ -114,15 +118,15 @@ class ChangedRows(SparkQueries):
         except (FullRecompute, NotDerivable) as reason:
             self._scope = _Scope(after, str(reason), 0, record)
             return text
-        self._scope = _Scope(after, "", keys, record)
+        self._scope = _Scope(after, "", keys.number, record, keys.within)
         on = _same_keys(declaration.keys, "q", "a")
-        return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {_AFFECTED} AS a ON {on}"
+        return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {_AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
 
-    def _affected(self, now: ComputedInputs, declaration: TableDeclaration) -> int:
-        """Find the affected keys, as a temporary view; return how many they are."""
+    def _affected(self, now: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
+        """Find the affected keys, as a temporary view."""
         if now.after < 0:
             raise FullRecompute("the table is new")
-        last = last_computed(self._spark.history(self._spark.full_name(declaration), COMMITS_READ))
+        last = last_computed(self._spark.recent_commits(self._spark.full_name(declaration), COMMITS_READ))
         if last.query != now.query:
             raise FullRecompute("its query or its declaration is another")
         queries = keys_queries(self._table.query, declaration.keys, self._inputs.columns)
@@ -138,7 +142,8 @@ class ChangedRows(SparkQueries):
         union = "\nUNION ALL\n".join(f"({text})" for text in texts)
         affected = self._spark.computed(self._spark.sql(f"SELECT DISTINCT {keys} FROM (\n{union}\n)"))
         affected.createOrReplaceTempView(_AFFECTED)
-        return int(self._spark.rows(self._spark.sql(f"SELECT count(*) AS n FROM {_AFFECTED}"))[0]["n"])
+        types = {key: declaration.column_types[key] for key in declaration.keys}
+        return KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, _AFFECTED)))[0], types)
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -269,23 +274,27 @@ class _ChangedRows:
             "inputs read": dg.MetadataValue.json({name: each.version for name, each in self.inputs.versions.items()}),
             **more,
         }
-        return materialize_by(self.spark, declaration, lambda: self._merge(declaration, sql), **shown)
+        merge, read = partial(self._merge, declaration, sql), partial(self._accepted, sql)
+        return materialize_by(self.spark, declaration, merge, read, **shown)
+
+    def _accepted(self, sql: str) -> "DataFrame":
+        return self.spark.sql(sql, rows=self.frame)
 
     def _merge(self, declaration: TableDeclaration, sql: str) -> WriteResult:
         record = self.scope.record.to_json()
         if self.scope.why_full:
-            return self.spark.merge_to_match(declaration, lambda: self.spark.sql(sql, rows=self.frame), record)
-        accepted = self.spark.sql(sql, rows=self.frame)
-        differing = _differing(declaration, self.spark.sql_name(declaration), self.scope.after)
-        changes = self.spark.computed(self.spark.sql(differing, accepted=accepted))
+            return self.spark.merge_to_match(declaration, lambda: self._accepted(sql), record)
+        differing = _differing(declaration, self.spark.sql_name(declaration), self.scope)
+        changes = self.spark.computed(self.spark.sql(differing, accepted=self._accepted(sql)))
         if changes.isEmpty():
-            return WriteResult(None, self.scope.after, self.spark.count(declaration, self.scope.after))
-        return self.spark.merge_changes(declaration, changes, record, self.scope.after)
+            return self.spark.write_result(declaration, None)
+        return self.spark.merge_changes(declaration, changes, record, self.scope.after, self.scope.within("target"))
 
 
-def _differing(declaration: TableDeclaration, target: str, version: int) -> str:
+def _differing(declaration: TableDeclaration, target: str, scope: _Scope) -> str:
     """The query for what differs between the accepted rows of the affected keys, `{accepted}`, and a table's version."""
-    keys, columns, of_table = declaration.keys, declaration.column_names, f"{target} VERSION AS OF {version}"
+    keys, columns = declaration.keys, declaration.column_names
+    of_table = f"{target} VERSION AS OF {scope.after} AS of_table WHERE {scope.within('of_table')}"
     computed, stored = (f"struct({', '.join(f'{side}.{identifier(name)}' for name in columns)})" for side in ("r", "t"))
     return (
         f"SELECT {', '.join(f'a.{identifier(key)} AS ratify_key_{key}' for key in keys)}, "

@@ -189,18 +189,25 @@ def materialize_to_match(
     Raises:
         As Spark.merge_to_match.
     """
-    return materialize_by(spark, declaration, lambda: spark.merge_to_match(declaration, read), **more)
+    return materialize_by(spark, declaration, lambda: spark.merge_to_match(declaration, read), read, **more)
 
 
 def materialize_by(
-    spark: Spark, declaration: TableDeclaration, merge: Callable[[], WriteResult], **more: Any
+    spark: Spark,
+    declaration: TableDeclaration,
+    merge: Callable[[], WriteResult],
+    read: Callable[[], "DataFrame"],
+    **more: Any,
 ) -> dg.MaterializeResult[Any]:
-    """Create a table where it is missing, write to it by a MERGE, and return its materialization, as above."""
+    """Create a table where it is missing, write to it by a MERGE, and return its materialization, as above.
+
+    `read` returns rows that the table has after the MERGE, for the preview.
+    """
     began = time.monotonic()
     created = spark.ensure_table(declaration)
     change = _merge_change(created, merge())
-    last = change.last or spark.history(spark.full_name(declaration), 1)[0]
-    preview = preview_by_spark(spark, declaration)
+    last = change.last or next(iter(spark.recent_commits(spark.full_name(declaration), 1)))
+    preview = preview_by_spark(spark, declaration, read())
     shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})
     return result(declaration, shown)
 

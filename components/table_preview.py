@@ -1,7 +1,7 @@
 """What an asset page shows of a table's rows: a few of them, without the columns that hold personal data."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -10,13 +10,18 @@ from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import identifier
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 PREVIEW_ROWS = 5
 _CHARACTERS = 100
 
 
-def preview_by_spark(spark: Spark, table: TableDeclaration) -> dg.TableMetadataValue:
-    """Return a few rows of a table, read by Spark."""
-    return _preview(table, spark.rows(spark.table(table).select(*_shown_columns(table)).limit(PREVIEW_ROWS)))
+def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:
+    """Return a few rows of a table, read by Spark: of those that were computed for it, if there are any."""
+    columns = _shown_columns(table)
+    records = spark.rows(computed.select(*columns).limit(PREVIEW_ROWS)) if computed is not None else []
+    return _preview(table, records or spark.rows(spark.table(table).select(*columns).limit(PREVIEW_ROWS)))
 
 
 def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.TableMetadataValue:

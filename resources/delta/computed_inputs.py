@@ -5,7 +5,7 @@ Delta writer takes one `txn` a commit, and a table has several inputs.)
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from resources.delta.commit_history import Commit
@@ -81,7 +81,7 @@ class ComputedInputs:
             return None
 
 
-def last_computed(history: Sequence[Commit]) -> ComputedInputs:
+def last_computed(history: Iterable[Commit]) -> ComputedInputs:
     """Return the newest record of a table.
 
     Args:
@@ -90,8 +90,9 @@ def last_computed(history: Sequence[Commit]) -> ComputedInputs:
     Raises:
         FullRecompute: there is none, or a commit changed the rows that the record does not know of.
     """
-    record = None
+    record, oldest = None, 0
     for commit in history:
+        oldest = commit.version
         if record and commit.version <= record.after:
             return record
         if record is None and (found := ComputedInputs.of(commit)):
@@ -100,6 +101,6 @@ def last_computed(history: Sequence[Commit]) -> ComputedInputs:
             raise FullRecompute(
                 f"version {commit.version} of it, {commit.operation}, does not say from which versions of the inputs it is"
             )
-    if record and history[-1].version <= record.after + 1:
+    if record and oldest <= record.after + 1:
         return record
     raise FullRecompute("none of its latest commits says from which versions of the inputs it is")

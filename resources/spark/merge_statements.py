@@ -17,9 +17,9 @@ def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
     )
 
 
-def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str) -> str:
+def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str, within: str) -> str:
     """Return the MERGE of `Spark.merge_changes`."""
-    on = " AND ".join(f"target.{key} <=> source.ratify_key_{key}" for key in declaration.keys)
+    on = " AND ".join([*(f"target.{key} <=> source.ratify_key_{key}" for key in declaration.keys), within])
     columns = declaration.column_names
     return (
         f"MERGE INTO {table_name(full_name)} AS target USING {changes} AS source ON {on}\n"

@@ -2,9 +2,10 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import dagster as dg
@@ -14,6 +15,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit, commit_from_row
+from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
@@ -191,6 +193,11 @@ class Spark(dg.ConfigurableResource[Any]):
         rows = self.rows(self.sql(f"DESCRIBE HISTORY {table_name(full_name)}{bound}"))
         return [commit_from_row(row) for row in rows]
 
+    def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
+        """Yield as many of a table's newest commits, newest first, from its log where this process can read that."""
+        log = TableLog.opened(self.catalog, full_name)
+        yield from islice(log.commits(), limit) if log else self.history(full_name, limit)
+
     def merge_to_match(
         self, declaration: TableDeclaration, read: Callable[[], "DataFrame"], record: str = ""
     ) -> WriteResult:
@@ -211,9 +218,11 @@ class Spark(dg.ConfigurableResource[Any]):
                 rows = read()
                 return self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
 
-        return self._write_result(declaration, self._retried(once))
+        return self.write_result(declaration, self._retried(once))
 
-    def merge_changes(self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int) -> WriteResult:
+    def merge_changes(
+        self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int, within: str = "true"
+    ) -> WriteResult:
         """Apply changed rows to a table by one MERGE on its keys.
 
         Args:
@@ -222,23 +231,27 @@ class Spark(dg.ConfigurableResource[Any]):
                 which is false where the row of these keys is to be deleted.
             record: For the commit's user metadata.
             after: The version that the changes are against. A Delta `txn` lets only one such MERGE follow it.
+            within: A condition that holds for all of these keys in the table, `target`: other files need not be read.
 
         Raises:
             CommitConflict: another writer committed first; compute the changes again.
         """
         full_name = self.full_name(declaration)
-        merge = changes_merge_sql(declaration, full_name, "{changes}")
+        merge = changes_merge_sql(declaration, full_name, "{changes}", within)
         with self._translating():
             commit = self._committed(
                 full_name, lambda: self._run(merge, changes=changes).collect(), record=record, following=after
             )
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed a version after {after} first.")
-        return self._write_result(declaration, commit)
+        return self.write_result(declaration, commit)
 
-    def _write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
-        version = self.catalog.version(self.full_name(declaration))
-        return WriteResult(commit, version, self.count(declaration, version))
+    def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
+        """Return what the table is after a write that made this commit, or none."""
+        log = TableLog.opened(self.catalog, self.full_name(declaration))
+        version = log.version if log else self.catalog.version(self.full_name(declaration))
+        rows = log.rows() if log else None
+        return WriteResult(commit, version, self.count(declaration, version) if rows is None else rows)
 
     def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
         """Run a write to an existing table, and return its commit; None if it committed nothing.
@@ -305,7 +318,7 @@ class Spark(dg.ConfigurableResource[Any]):
         new_versions = self.catalog.version(full_name) - before
         if not new_versions:
             return None
-        return next((c for c in self.history(full_name, new_versions) if c.user_metadata == mark), None)
+        return next((c for c in self.recent_commits(full_name, new_versions) if c.user_metadata == mark), None)
 
     def _retried(self, work: Callable[[], T]) -> T:
         retrying = Retrying(

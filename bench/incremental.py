@@ -1,0 +1,234 @@
+"""What a table of the strategy `changes` saves: a pass after some rows of its input have changed.
+
+    python -m bench.incremental [--rows 10000000] [--rounds 1] [--totals]
+
+`bronze.readings` has ten thousand rows a day, and a change data feed; its files are in the order of days, as landed data is.
+The table has a row for each, with its value in another unit; with `--totals` instead one for each day and sensor: how many
+readings, and their mean, least and greatest value. Each round changes the rows of the newest days: 0.01 %, 1 % or 10 % of
+all. Then three tables of the same query are brought up to date, on the same warm Spark: one by the strategy `changes`, one
+by `full`, and one by a MERGE of the whole query, as dbt does it for incremental models without a filter. The first two are
+Dagster assets. Afterwards all three must have the same rows.
+
+Prints the ratios of medians: the time of `full` against that of `changes` (aims: at least 20, 5 and 1), the same of the
+MERGE, and the time of a pass over all rows against one over a tenth of them, with as many rows changed (aim: at most 1.2).
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from rich.table import Table
+
+from bench.ratios import console, timed, within_bounds
+from components.changed_rows import materialize_changes
+from components.expectations.expectation_rules import Expectations
+from components.expectations.rule_dialects import SPARK
+from components.query_engines import SparkQueries
+from components.sql_table import ValidatedQuery, materialize
+from components.table_asset import table_spec
+from embedded.embedded_stack import running
+from embedded.stack_state import StackConfig, StackState
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Engine, TableDeclaration
+from resources.settings import LAYERS, Settings
+from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableQuery
+
+A_DAY, SENSORS = 10_000, 100
+FRACTIONS = {0.0001: 20.0, 0.01: 5.0, 0.1: 1.0}
+"""Of the rows that change, each with its aim."""
+GROWTH_AIM = 1.2
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is made of the readings: the keys of a table, and its columns and groups."""
+
+    keys: tuple[str, ...]
+    columns: str
+    groups: str = ""
+
+    def query(self, source: str) -> str:
+        """Return the query over a table of readings."""
+        return f"SELECT {self.columns} FROM bronze.{source} {self.groups}"
+
+    def declared(self, source: str, how: str) -> ValidatedQuery:
+        """Return the table that is made of `source`."""
+        declaration = TableDeclaration(
+            layer="gold",
+            name=f"{source}_{how}",
+            columns=(),
+            comment="of a benchmark",
+            writer=Engine.SPARK,
+            operations=frozenset({"MERGE"}),
+            keys=self.keys,
+            inferred=True,
+        )
+        query = TableQuery.parsed(self.query(source), "databricks", "the benchmark")
+        expectations = Expectations(rules=(), identity=self.keys, example=SPARK.all_json, dialect=SPARK)
+        return ValidatedQuery(declaration, query, expectations)
+
+
+ROWS = Kind(("id",), "id, day, sensor, value * 9 / 5 + 32 AS fahrenheit, value > 500 AS is_high")
+TOTALS = Kind(
+    ("day", "sensor"),
+    "day, sensor, count(*) AS readings, avg(value) AS mean_value, min(value) AS least_value, max(value) AS greatest_value",
+    "GROUP BY day, sensor",
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A table of readings, and the three tables that are made of it."""
+
+    spark: Spark
+    instance: dg.DagsterInstance
+    kind: Kind
+    name: str
+    days: int
+
+    def create(self) -> None:
+        """Create it, and bring the three tables up to date for the first time."""
+        rows = self.days * A_DAY
+        self.spark.sql(
+            f"CREATE TABLE bronze.{self.name} (id BIGINT, day DATE, sensor INT, value DOUBLE) USING DELTA TBLPROPERTIES "
+            "('delta.columnMapping.mode' = 'none', 'delta.enableChangeDataFeed' = 'true')"
+        ).collect()
+        day, files = f"date_add(DATE '2020-01-01', CAST(id DIV {A_DAY} AS INT))", max(4, self.days // 10)
+        self.spark.sql(
+            f"INSERT INTO bronze.{self.name} SELECT id, {day}, CAST(id % {SENSORS} AS INT), "
+            f"CAST(id * 7919 % 1000 AS DOUBLE) FROM range(0, {rows}, 1, {files})"
+        ).collect()
+        self.by_changes()
+        self.by_full()
+        self.spark.sql(
+            f"CREATE TABLE gold.{self.name}_merged USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none') "
+            f"AS {self.kind.query(self.name)}"
+        ).collect()
+
+    def change(self, fraction_of: int, round_: int) -> None:
+        """Change so many of the newest rows."""
+        first = self.days * A_DAY - fraction_of
+        self.spark.sql(f"UPDATE bronze.{self.name} SET value = value + {round_ + 1} WHERE id >= {first}").collect()
+
+    def by_changes(self) -> None:
+        """Bring its table up to date by the strategy `changes`."""
+        self._materialize("changes")
+
+    def by_full(self) -> None:
+        """The same by the strategy `full`."""
+        self._materialize("full")
+
+    def by_merge(self) -> None:
+        """The same by a MERGE of the whole query."""
+        on = " AND ".join(f"t.{key} = s.{key}" for key in self.kind.keys)
+        self.spark.sql(
+            f"MERGE INTO gold.{self.name}_merged AS t USING ({self.kind.query(self.name)}) AS s ON {on} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
+
+    def check(self) -> None:
+        """Compare the three tables."""
+        tables = [f"gold.{self.name}_{how}" for how in ("changes", "full", "merged")]
+        for other in tables[1:]:
+            differing = f"(TABLE {tables[0]} EXCEPT TABLE {other}) UNION ALL (TABLE {other} EXCEPT TABLE {tables[0]})"
+            if self.spark.rows(self.spark.sql(f"SELECT * FROM ({differing}) LIMIT 1")):
+                raise SystemExit(f"{tables[0]} and {other} differ, so nothing is measured")
+
+    def _materialize(self, how: str) -> None:
+        table, spark = self.kind.declared(self.name, how), self.spark
+
+        @dg.multi_asset(name=f"bench_{how}", specs=[table_spec(table.declaration, [])])
+        def asset() -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from materialize_changes(spark, table) if how == "changes" else materialize(SparkQueries(spark), table)
+
+        if not dg.materialize([asset], instance=self.instance, run_config=_QUIET).success:
+            raise SystemExit("a run failed: no ratio")
+
+
+def measured(readings: Input, fraction: float, rounds: int) -> dict[str, float]:
+    """The median seconds of each way, after that part of the rows has changed."""
+    ways = {"changes": readings.by_changes, "full": readings.by_full, "merge": readings.by_merge}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    # The first round warms Spark.
+    for round_ in range(rounds + 1):
+        readings.change(int(readings.days * A_DAY * fraction), round_)
+        for name, bring_up_to_date in ways.items():
+            seconds[name].append(timed(bring_up_to_date))
+        readings.check()
+    return {name: statistics.median(each[1:]) for name, each in seconds.items()}
+
+
+@contextmanager
+def _opened(home: Path, state: StackState) -> Generator[tuple[Spark, dg.DagsterInstance]]:
+    catalog = UnityCatalog(host=state.catalog.url, token=state.catalog.token_file.read_text().strip())
+    spark = Spark(catalog=catalog, remote=state.spark.remote if state.spark else "")
+    try:
+        catalog.ensure_schemas(LAYERS)
+        (home / "dagster").mkdir()
+        with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
+            yield spark, instance
+    finally:
+        # Before the server: a client whose server has stopped retries for ten minutes.
+        spark.close()
+
+
+def compared(spark: Spark, instance: dg.DagsterInstance, kind: Kind, rows: int, rounds: int) -> bool:
+    """Measure; return whether the aims are met."""
+    many, few = (
+        Input(spark, instance, kind, name, max(1, days))
+        for name, days in (("readings", rows // A_DAY), ("fewer_readings", rows // A_DAY // 10))
+    )
+    ratios = list[tuple[str, float, float | None, bool]]()
+    shown = Table("changed", "changes s", "full s", "merge s")
+    passes = dict[float, float]()
+    many.create()
+    for fraction, aim in FRACTIONS.items():
+        found = measured(many, fraction, rounds)
+        passes[fraction] = found["changes"]
+        shown.add_row(f"{fraction:.2%}", *(f"{found[way]:.1f}" for way in ("changes", "full", "merge")))
+        ratios.append((f"{fraction:.2%} changed: full against changes", found["full"] / found["changes"], aim, True))
+        ratios.append((f"{fraction:.2%} changed: MERGE against changes", found["merge"] / found["changes"], None, True))
+    few.create()
+    found = measured(few, 0.1, rounds)
+    shown.add_row("1% of all, in a tenth of the rows", *(f"{found[way]:.1f}" for way in ("changes", "full", "merge")))
+    console.print(shown)
+    ratios.append(
+        ("1% changed: changes, all rows against a tenth of them", passes[0.01] / found["changes"], GROWTH_AIM, False)
+    )
+    return within_bounds(ratios)
+
+
+def main() -> int:
+    """Print the ratios; the exit code is 1 where an aim is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the input (default 10,000,000)")
+    parser.add_argument("--rounds", type=int, default=1, help="counted rounds (default 1)")
+    parser.add_argument("--totals", action="store_true", help="totals of days and sensors instead of rows")
+    given = parser.parse_args()
+    kind = TOTALS if given.totals else ROWS
+    jars = Settings().home / "jars"
+    home = Path(tempfile.mkdtemp(prefix="ratify-bench-"))
+    os.environ["RATIFY_HOME"] = str(home)
+    try:
+        with (
+            running(StackConfig(home=home, jars_dir=jars), console.print) as state,
+            _opened(home, state) as (spark, instance),
+        ):
+            return 0 if compared(spark, instance, kind, given.rows, given.rounds) else 1
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What a table's log says of its newest versions, read by this process: an engine needs a second for the same.
+
+Not every table's log can be read here: its storage may be one that only Spark reaches, or the catalog may not manage it.
+"""
+
+import datetime as dt
+from collections.abc import Iterator
+
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Engine
+from resources.delta.commit_history import Commit, commit_from_actions
+from resources.delta.delta_log import DeltaLog
+from resources.delta.snapshot import Snapshot
+from resources.errors import LogUnreadable, StorageUnavailable, UnsafeTable
+
+
+class TableLog:
+    """A table's log, as of one version."""
+
+    def __init__(self, log: DeltaLog, snapshot: Snapshot) -> None:
+        self._log, self._snapshot = log, snapshot
+
+    @classmethod
+    def opened(cls, catalog: UnityCatalog, full_name: str) -> "TableLog | None":
+        """Return the log as of the latest version; None if it cannot be read here.
+
+        Raises:
+            TableMissing, CatalogUnavailable, CatalogDenied.
+        """
+        log = DeltaLog(catalog, full_name, attempts=1, patience=0)
+        try:
+            return cls(log, log.refresh())
+        except (LogUnreadable, StorageUnavailable, UnsafeTable):
+            return None
+
+    @property
+    def version(self) -> int:
+        """The version."""
+        return self._snapshot.version
+
+    def commits(self) -> Iterator[Commit]:
+        """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.
+
+        Raises:
+            StorageUnavailable.
+        """
+        for version in range(self.version, -1, -1):
+            try:
+                actions = self._log.actions(version)
+            except FileNotFoundError:
+                return
+            unknown = Commit(version, dt.datetime.fromtimestamp(0, dt.UTC), "unknown", Engine.OTHER, "")
+            yield commit_from_actions(version, actions) or unknown
+
+    def rows(self) -> int | None:
+        """Return how many rows the table has, by the statistics of its files; None if one has none.
+
+        Raises:
+            StorageUnavailable.
+        """
+        try:
+            rows = [file.rows for file in self._log.files(self._snapshot)]
+        except (LogUnreadable, UnsafeTable):
+            return None
+        known = [number for number in rows if number is not None]
+        return sum(known) if len(known) == len(rows) else None

@@ -1,0 +1,84 @@
+"""Ranges of keys, as conditions that Spark can compare with the statistics of a table's files, to leave out files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resources.sql.spark_sql import identifier, literal
+
+_FEW_KEYS = 1_000
+_LISTED = 50
+"""So many values of a column are listed one by one; of more only the least and the greatest are given."""
+
+_ORDERED = {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "string"}
+"""Types of which a text has the exact value, and statistics the order."""
+
+
+@dataclass(frozen=True)
+class KeyRanges:
+    """What is known of a number of keys.
+
+    Attributes:
+        number: How many.
+        conditions: For each column of which something is known, a condition on a relation that all of these keys fulfil.
+    """
+
+    number: int
+    conditions: tuple[Callable[[str], str], ...]
+
+    @staticmethod
+    def query(types: Mapping[str, str], view: str) -> str:
+        """Return the query for `of`: over a view that has a row for each of the keys.
+
+        Args:
+            types: Their columns, and the types of these in Spark SQL's words.
+            view: Its name.
+        """
+        ordered = [identifier(key) for key in _ordered(types)]
+        sets = ", ".join(f"collect_set(CAST({key} AS STRING)) AS {key}" for key in ordered)
+        found = ["count(*) AS number"]
+        for name, value in (("least", "CAST(min({}) AS STRING)"), ("greatest", "CAST(max({}) AS STRING)")):
+            found += [f"{value.format(key)} AS {name}_{number}" for number, key in enumerate(ordered)]
+        found += [f"count_if({key} IS NULL) > 0 AS nulls_{number}" for number, key in enumerate(ordered)]
+        if sets:
+            # Of no more rows than that: the values of very many keys would not fit into one row.
+            found.append(f"(SELECT struct({sets}) FROM (SELECT * FROM {view} LIMIT {_FEW_KEYS})) AS few")
+        return f"SELECT {', '.join(found)} FROM {view}"
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], types: Mapping[str, str]) -> "KeyRanges":
+        """Return what is known, given the row of `query`."""
+        conditions = list[Callable[[str], str]]()
+        for number, key in enumerate(_ordered(types)):
+            few: list[str] = found["few"][key] if found["number"] <= _FEW_KEYS else []
+            least, greatest, nulls = (found[f"{what}_{number}"] for what in ("least", "greatest", "nulls"))
+            if 0 < len(few) <= _LISTED:
+                of_values = "{} IN (" + ", ".join(_written(value, types[key]) for value in sorted(few)) + ")"
+            elif least is not None:
+                of_values = "{} BETWEEN " + f"{_written(least, types[key])} AND {_written(greatest, types[key])}"
+            else:
+                of_values = "false"
+            conditions.append(_condition(key, of_values, nulls=nulls))
+        return cls(found["number"], tuple(conditions))
+
+    def within(self, relation: str) -> str:
+        """Return a condition on a relation that all of these keys fulfil."""
+        return " AND ".join(condition(relation) for condition in self.conditions) or "true"
+
+
+def _ordered(types: Mapping[str, str]) -> list[str]:
+    return [key for key, type_ in types.items() if type_ in _ORDERED or type_.startswith("decimal(")]
+
+
+def _written(value: str, type_: str) -> str:
+    return literal(value) if type_ == "string" else f"CAST({literal(value)} AS {type_})"
+
+
+def _condition(key: str, of_values: str, *, nulls: bool) -> Callable[[str], str]:
+    def condition(relation: str) -> str:
+        column = f"{relation}.{identifier(key)}"
+        or_null = f" OR {column} IS NULL" if nulls else ""
+        # The values may have braces.
+        return f"({of_values.replace('{}', column, 1)}{or_null})"
+
+    return condition
