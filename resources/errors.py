@@ -138,6 +138,10 @@ class QueryMismatch(TableError, TerminalError):
     """A query gives other columns than its table declares, or several rows with the keys of one; nothing was written."""
 
 
+class ChangesNotRecorded(TableError, TerminalError):
+    """The change data feed of a table lacks a version that was asked for."""
+
+
 class UnsafeTable(TableError, TerminalError):
     """An existing table that an engine would write wrong, such as one with column mapping."""
 

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from embedded.embedded_errors import EmbeddedError
 from orchestration.cli.access_commands import grant, grants, principal_app, revoke
 from orchestration.cli.catalog_commands import catalog_app
+from orchestration.cli.changes_command import changes
 from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
@@ -36,7 +37,15 @@ from resources.errors import RatifyError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Start": {"demo": demo, "dev": dev, "up": up, "status": status, "down": down, "setup": setup, "new": new_app},
-    "Data": {"sql": sql, "history": history, "lineage": lineage, "ingest": ingest, "land": land, "hook": hook},
+    "Data": {
+        "sql": sql,
+        "history": history,
+        "changes": changes,
+        "lineage": lineage,
+        "ingest": ingest,
+        "land": land,
+        "hook": hook,
+    },
     "Streams": {"stream": stream_app, "simulate": simulate_app, "replay": replay},
     "Access and catalog": {
         "grant": grant,

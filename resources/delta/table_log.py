@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Engine
+from resources.declarations import CHANGE_DATA_FEED, Engine
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import Snapshot
@@ -51,6 +51,28 @@ class TableLog:
                 return
             unknown = Commit(version, dt.datetime.fromtimestamp(0, dt.UTC), "unknown", Engine.OTHER, "")
             yield commit_from_actions(version, actions) or unknown
+
+    def feed_since(self) -> int | None:
+        """Return the first version from which on the change data feed is recorded; None if that of the latest is not.
+
+        Raises:
+            StorageUnavailable.
+        """
+        if self._snapshot.properties.get(CHANGE_DATA_FEED) != "true":
+            return None
+        since, set_at = self.version, None
+        for version in range(self.version, -1, -1):
+            try:
+                actions = self._log.actions(version)
+            except FileNotFoundError:
+                break
+            since = version
+            for metadata in (action["metaData"] for action in actions if "metaData" in action):
+                if metadata["configuration"].get(CHANGE_DATA_FEED) != "true":
+                    return set_at
+                set_at = version
+        # What was set before the earliest version that the log has, is not known.
+        return since if set_at is None else set_at
 
     def rows(self) -> int | None:
         """Return how many rows the table has, by the statistics of its files; None if one has none.

@@ -1,0 +1,52 @@
+"""The change data feed of a table: its rows that commits changed, as they were and as they are."""
+
+from typing import TYPE_CHECKING
+
+from resources.declarations import CHANGE_DATA_FEED
+from resources.delta.table_log import TableLog
+from resources.errors import ChangesNotRecorded
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import literal, table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def read_changes(spark: Spark, full_name: str, first: int | None = None, last: int | None = None) -> "DataFrame":
+    """Return the rows that a range of versions changed.
+
+    Args:
+        spark: The session.
+        full_name: A managed table.
+        first: The first version; by default the earliest that has the feed.
+        last: The last version; by default the latest.
+
+    Returns:
+        The table's columns, and Delta's: `_change_type` (insert, delete, update_preimage, update_postimage),
+        `_commit_version` and `_commit_timestamp`. In no order.
+
+    Raises:
+        TableMissing: there is no such table.
+        ChangesNotRecorded: one of the versions has no feed, or does not exist.
+    """
+    log = TableLog.opened(spark.catalog, full_name)
+    if log is None:
+        raise ChangesNotRecorded(
+            f"The log of {full_name} cannot be read here, so it is not known which versions have a change data feed. Ask "
+            f"Spark: SELECT * FROM table_changes('{full_name}', <version>)."
+        )
+    # Spark would return all rows of the table for versions without a feed.
+    since, latest = log.feed_since(), log.version
+    if since is None:
+        raise ChangesNotRecorded(
+            f"{full_name} records no changes. Set {CHANGE_DATA_FEED} = true in its properties (`change_data_feed: true` in "
+            "its declaration, for a new table): later versions have them then."
+        )
+    first, last = since if first is None else first, latest if last is None else last
+    if first < since:
+        raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: ask from there on.")
+    if last > latest:
+        raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {last} has no changes yet.")
+    if first > last:
+        raise ChangesNotRecorded(f"Version {first} of {full_name} is not before version {last}: swap them.")
+    return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")

@@ -1,0 +1,99 @@
+"""The change data feed: what changed in which version, and since when that is known."""
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestration.cli.main import app
+from resources.declarations import TableDeclaration
+from resources.delta.table_log import TableLog
+from resources.errors import ChangesNotRecorded, TableMissing
+from resources.spark.change_feed import read_changes
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+FEED = "delta.enableChangeDataFeed"
+
+
+def changed(lake: Lakehouse, table: TableDeclaration, *versions: int) -> list[tuple[Any, ...]]:
+    """Version, change, id and v, sorted."""
+    rows = lake.spark.rows(read_changes(lake.spark, lake.full(table), *versions))
+    return sorted((row["_commit_version"], row["_change_type"], row["id"], row["v"]) for row in rows)
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    """Appended by DuckDB, then updated, deleted from and merged into by Spark."""
+    made = pairs(properties={FEED: "true", "delta.checkpointInterval": "3"})
+    lake.spark.ensure_table(made)
+    append(lake.duckdb, made, "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) t(id, v)", "one")
+    lake.run(f"UPDATE {lake.full(made)} SET v = 'B' WHERE id = 2")
+    lake.run(f"DELETE FROM {lake.full(made)} WHERE id = 1")
+    return made
+
+
+ALL = [
+    *((1, "insert", id_, v) for id_, v in ((1, "a"), (2, "b"), (3, "c"))),
+    (2, "update_postimage", 2, "B"),
+    (2, "update_preimage", 2, "b"),
+    (3, "delete", 1, "a"),
+]
+
+
+def test_what_each_version_changed(lake: Lakehouse, table: TableDeclaration) -> None:
+    assert changed(lake, table) == ALL
+    assert changed(lake, table, 2) == ALL[3:]
+    assert changed(lake, table, 1, 2) == ALL[:5]
+    ranges = {
+        (0, 9): "The latest version of .* is 3, so version 9 has no changes yet",
+        (3, 2): "Version 3 of .* is not before version 2: swap them",
+    }
+    for versions, text in ranges.items():
+        with pytest.raises(ChangesNotRecorded, match=text):
+            changed(lake, table, *versions)
+
+
+def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> None:
+    def switch(on: str) -> None:
+        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{on}')")
+
+    def since() -> int | None:
+        log = TableLog.opened(lake.catalog, lake.full(table))
+        assert log is not None
+        return log.feed_since()
+
+    assert since() == 0
+    switch("false")
+    assert since() is None
+    with pytest.raises(ChangesNotRecorded, match=r"records no changes\. Set delta\.enableChangeDataFeed = true"):
+        changed(lake, table)
+    append(lake.duckdb, table, "SELECT 4, 'd'", "two")
+    switch("true")
+    append(lake.duckdb, table, "SELECT 5, 'e'", "three")
+    lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('a' = 'b')")
+    assert (since(), lake.version(table)) == (6, 8)
+    with pytest.raises(ChangesNotRecorded, match="has recorded its changes since version 6: ask from there on"):
+        changed(lake, table, 5)
+    assert changed(lake, table) == [(7, "insert", 5, "e")]
+    storage = lake.another_duckdb().log(lake.full(table)).storage
+    for version in range(7):
+        storage.remove(f"_delta_log/{version:020d}.json")
+    assert since() == 8, "the only version of which the log says that it is recorded"
+
+
+def test_the_command(lake: Lakehouse, table: TableDeclaration) -> None:
+    runner, name = CliRunner(), f"bronze.{table.name}"
+    shown = runner.invoke(app, ["changes", name, "--from", "2"])
+    assert shown.exit_code == 0, shown.output
+    assert [line.split("│")[1].strip() for line in shown.stdout.splitlines() if "│" in line] == ["2", "2", "3"]
+    assert "update_preimage" in shown.stdout
+    few = runner.invoke(app, ["changes", name, "--limit", "2", "--json"])
+    assert few.stdout.count('"change"') == 2
+    assert "Only the first 2 rows are shown" in few.stderr
+    refused = runner.invoke(app, ["changes", name, "--to", "9"])
+    assert (refused.exit_code, "ChangesNotRecorded" in refused.stderr) == (1, True)
+    assert runner.invoke(app, ["changes", "bronze.none"]).exit_code == 1
+    with pytest.raises(TableMissing):
+        read_changes(lake.spark, "ratify.bronze.none")
