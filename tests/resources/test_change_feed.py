@@ -53,6 +53,23 @@ def test_what_each_version_changed(lake: Lakehouse, table: TableDeclaration) -> 
     for versions, text in ranges.items():
         with pytest.raises(ChangesNotRecorded, match=text):
             changed(lake, table, *versions)
+    with pytest.raises(TableMissing):
+        read_changes(lake.spark, "ratify.bronze.none")
+    check_the_command(f"bronze.{table.name}")
+
+
+def check_the_command(name: str) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["changes", name, "--from", "2"])
+    assert shown.exit_code == 0, shown.output
+    assert [line.split("│")[1].strip() for line in shown.stdout.splitlines() if "│" in line] == ["2", "2", "3"]
+    assert "update_preimage" in shown.stdout
+    few = runner.invoke(app, ["changes", name, "--limit", "2", "--json"])
+    assert few.stdout.count('"change"') == 2
+    assert "Only the first 2 rows are shown" in few.stderr
+    refused = runner.invoke(app, ["changes", name, "--to", "9"])
+    assert (refused.exit_code, "ChangesNotRecorded" in refused.stderr) == (1, True)
+    assert runner.invoke(app, ["changes", "bronze.none"]).exit_code == 1
 
 
 def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> None:
@@ -81,19 +98,3 @@ def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> 
     for version in range(7):
         storage.remove(f"_delta_log/{version:020d}.json")
     assert since() == 8, "the only version of which the log says that it is recorded"
-
-
-def test_the_command(lake: Lakehouse, table: TableDeclaration) -> None:
-    runner, name = CliRunner(), f"bronze.{table.name}"
-    shown = runner.invoke(app, ["changes", name, "--from", "2"])
-    assert shown.exit_code == 0, shown.output
-    assert [line.split("│")[1].strip() for line in shown.stdout.splitlines() if "│" in line] == ["2", "2", "3"]
-    assert "update_preimage" in shown.stdout
-    few = runner.invoke(app, ["changes", name, "--limit", "2", "--json"])
-    assert few.stdout.count('"change"') == 2
-    assert "Only the first 2 rows are shown" in few.stderr
-    refused = runner.invoke(app, ["changes", name, "--to", "9"])
-    assert (refused.exit_code, "ChangesNotRecorded" in refused.stderr) == (1, True)
-    assert runner.invoke(app, ["changes", "bronze.none"]).exit_code == 1
-    with pytest.raises(TableMissing):
-        read_changes(lake.spark, "ratify.bronze.none")
