@@ -24,7 +24,7 @@ from uuid import UUID
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_requests import REQUESTS
 from resources.delta.delta_log import STAGED, DeltaLog
-from resources.delta.log_checkpoints import LOG, checkpoint_actions, newest_checkpoint
+from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.delta.snapshot import Json, Snapshot, retention_seconds
 from resources.delta.table_storage import StoredFile, TableStorage
 from resources.errors import LogUnreadable, UnsafeTable
@@ -131,10 +131,9 @@ def _unneeded_staged(storage: TableStorage, latest: int, old: Iterable[StoredFil
 def _named_files(snapshot: Snapshot, storage: TableStorage, except_for: set[str]) -> set[str]:
     """Paths of the files that anything in the log names."""
     named = set[str]()
-    for file in storage.files():
-        if not file.path.startswith(f"{LOG}/") or file.path in except_for:
-            continue
-        for action in _actions(storage, file.path):
+    paths = (join(folder, name) for folder in (LOG, SIDECARS, STAGED) for name in storage.names(folder))
+    for path in paths:
+        for action in _actions(storage, path) if path not in except_for else ():
             for kind in ("add", "remove", "cdc"):
                 if entry := action.get(kind):
                     named.update(_paths(snapshot, entry))
