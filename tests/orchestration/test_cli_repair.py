@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -10,7 +11,6 @@ from typer.testing import CliRunner
 
 from orchestration import table_cleaning
 from orchestration.cli.main import app
-from orchestration.project_tables import DeclaredTables
 from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
 from tests.resources.lakehouse import Lakehouse, append, engines, lake, pairs
@@ -84,7 +84,7 @@ def test_the_job_cleans_the_tables_that_it_can(lake: Lakehouse, monkeypatch: pyt
     left = with_an_old_file(lake, table)
     (with_an_old_file(lake, unreadable).parent / "_delta_log" / f"{0:020d}.json").unlink()
     declared = {dg.AssetKey(made.name): made for made in (unreadable, never_made, table)}
-    monkeypatch.setattr(DeclaredTables, "declarations", declared)
+    monkeypatch.setattr(table_cleaning, "declared_tables", lambda: SimpleNamespace(declarations=declared))
     duckdb = lake.another_duckdb()
     resources = {"catalog": lake.catalog, "duckdb": duckdb}
     ran = table_cleaning.clean_job.execute_in_process(resources=resources, raise_on_error=False)
@@ -95,7 +95,7 @@ def test_the_job_cleans_the_tables_that_it_can(lake: Lakehouse, monkeypatch: pyt
     assert not left.exists()
     with pytest.raises(TableMissing):
         duckdb.log(lake.full(never_made)).refresh()
-    monkeypatch.setattr(DeclaredTables, "declarations", {dg.AssetKey(table.name): table})
+    del declared[dg.AssetKey(unreadable.name)]
     with_an_old_file(lake, table)
     assert table_cleaning.clean_job.execute_in_process(resources=resources).success
     assert not left.exists()
