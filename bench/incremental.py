@@ -29,11 +29,11 @@ import dagster as dg
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
-from components.changed_rows import materialize_changes
 from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import SPARK
 from components.query_engines import SparkQueries
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.changed_rows import materialize_changes
 from components.table_asset import table_spec
 from embedded.embedded_stack import running
 from embedded.stack_state import StackConfig, StackState

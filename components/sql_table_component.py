@@ -7,7 +7,6 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from components.changed_rows import materialize_changes
 from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
@@ -18,6 +17,7 @@ from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.changed_rows import materialize_changes
 from components.table_asset import asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
 from components.table_policies import with_policies
