@@ -5,7 +5,7 @@ from string import Template
 
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import literal, table_name
+from resources.sql.spark_sql import at_version, literal, table_name
 
 LANDING = "_landing"
 """Column that `landed_rows` adds to rows of landed files: struct<version: bigint, entry: bigint>, greatest for the content
@@ -14,14 +14,20 @@ that landed last."""
 _SQL = Path(__file__).with_suffix(".sql")
 
 
-def landed_rows(spark: Spark, full_name: str) -> str:
+def landed_rows(spark: Spark, full_name: str, version: int | None = None, ledger_version: int | None = None) -> str:
     """Return the query of a table of landed files that gives its rows with `LANDING`.
+
+    Args:
+        spark: The session.
+        full_name: The table.
+        version: Of the table; by default the latest.
+        ledger_version: Of the ledger; by default the latest.
 
     Raises:
         TableMissing: the table does not exist.
     """
     return Template(_SQL.read_text()).substitute(
-        bronze=table_name(full_name),
-        ledger=spark.sql_name(LANDED_FILES),
+        bronze=at_version(table_name(full_name), version),
+        ledger=at_version(spark.sql_name(LANDED_FILES), ledger_version),
         table_id=literal(spark.catalog.table(full_name).table_id or ""),
     )

@@ -1,7 +1,7 @@
 """The engines that compute the rows of a query and write them: what `sql_table.materialize` needs of Spark and of DuckDB."""
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,12 +40,11 @@ class ValidatedRows(Protocol):
         """Return the rows of a query over them."""
         ...
 
-    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
-        """Make a table, created where it is missing, equal to a query over them, and return its materialization.
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        """Make tables, created where they are missing, equal to queries over them, and yield their materializations.
 
         Args:
-            declaration: The table.
-            sql: The query; it gives the table's columns.
+            tables: The table, and its quarantine if it has one, each with its query, which gives the table's columns.
             more: Further metadata.
 
         Raises:
@@ -120,8 +119,9 @@ class _SparkRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.sql(sql, rows=self.frame))
 
-    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
-        return materialize_to_match(self.spark, declaration, lambda: self.spark.sql(sql, rows=self.frame), **more)
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        for declaration, sql in tables:
+            yield materialize_to_match(self.spark, declaration, lambda sql=sql: self.spark.sql(sql, rows=self.frame), **more)
 
 
 class DuckDBQueries:
@@ -176,7 +176,11 @@ class _DuckDBRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.session.records(_over_validated(sql))
 
-    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        for declaration, sql in tables:
+            yield self._write(declaration, sql, **more)
+
+    def _write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
         began = time.monotonic()
         created = self.spark.ensure_table(declaration)
         self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {_over_validated(sql)}")

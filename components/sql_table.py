@@ -207,10 +207,8 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
             _check_keys(engine.dialect, rows, declaration, accepted, _KEYS_ADVICE)
         if table.reconciled and quarantine:
             _check_keys(engine.dialect, rows, quarantine, quarantined, _ROW_ID_ADVICE)
-        given = {"rows of the query": found.rows}
-        yield rows.write(declaration, accepted, **given)
-        if quarantine:
-            yield rows.write(quarantine, quarantined, **given)
+        written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
+        yield from rows.write(written, **{"rows computed": found.rows})
     yield from check_results(table.expectations, key, found)
 
 

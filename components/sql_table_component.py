@@ -11,7 +11,7 @@ from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Action, Expectations, Unique
+from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
@@ -156,13 +156,6 @@ class SqlTable(QueryComponent):
             raise UnsafeDeclaration(
                 "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
             )
-        for number, rule in enumerate(self.expectations):
-            if rule.action is Action.QUARANTINE:
-                raise UnsafeDeclaration(
-                    f"{rule.name} quarantines rows, and a quarantine is made of all rows: warn, drop or fail, or use the "
-                    "strategy full.",
-                    *("expectations", number, "action"),
-                )
         if names := nondeterministic(self.query):
             raise UnsafeDeclaration(
                 f"the query has {names[0]}, which gives another value in each run, so that rows change whose inputs have "

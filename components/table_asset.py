@@ -189,25 +189,34 @@ def materialize_to_match(
     Raises:
         As Spark.merge_to_match.
     """
-    return materialize_by(spark, declaration, lambda: spark.merge_to_match(declaration, read), read, **more)
+    began = time.monotonic()
+    created = spark.ensure_table(declaration)
+    return materialize_by(spark, declaration, created, began, spark.merge_to_match(declaration, read), read(), **more)
 
 
 def materialize_by(
     spark: Spark,
     declaration: TableDeclaration,
-    merge: Callable[[], WriteResult],
-    read: Callable[[], "DataFrame"],
+    created: bool,
+    began: float,
+    wrote: WriteResult,
+    computed: "DataFrame",
     **more: Any,
 ) -> dg.MaterializeResult[Any]:
-    """Create a table where it is missing, write to it by a MERGE, and return its materialization, as above.
+    """Return the materialization of a table that a MERGE has written.
 
-    `read` returns rows that the table has after the MERGE, for the preview.
+    Args:
+        spark: The session.
+        declaration: The table.
+        created: Whether it was created before.
+        began: When that was begun, by the monotonic clock.
+        wrote: What the MERGE did.
+        computed: Rows that the table has now, for the preview.
+        more: Further metadata.
     """
-    began = time.monotonic()
-    created = spark.ensure_table(declaration)
-    change = _merge_change(created, merge())
+    change = _merge_change(created, wrote)
     last = change.last or next(iter(spark.recent_commits(spark.full_name(declaration), 1)))
-    preview = preview_by_spark(spark, declaration, read())
+    preview = preview_by_spark(spark, declaration, computed)
     shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})
     return result(declaration, shown)
 

@@ -4,36 +4,55 @@ A pass reads its inputs at fixed versions. The last commit of the table says up 
 (`computed_inputs`). What has changed since gives the keys of the table's rows that may differ (`affected_keys`). The query
 is computed for these keys alone, and what differs from the table is merged into it, in one commit that records the versions.
 If the table is not known to be as its last record says, or its query does not allow it, all rows are computed.
+
+Rows of these keys that go to quarantine are merged into it likewise, by a commit that follows. Whether the two tables agree
+is seen from their records (`with_quarantine`).
 """
 
 import hashlib
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
 from components.strategies.query_inputs import QueryInputs
+from components.strategies.rows_of_keys import (
+    AFFECTED,
+    check_key_types,
+    differing,
+    quarantined_of_keys,
+    same_keys,
+    stored_of_keys,
+)
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
-from resources.delta.computed_inputs import COMMITS_READ, ComputedInputs, FullRecompute, last_computed
+from resources.delta.computed_inputs import (
+    COMMITS_READ,
+    ComputedInputs,
+    FullRecompute,
+    QuarantineVersion,
+    last_computed,
+    quarantine_record,
+    with_quarantine,
+)
 from resources.errors import CommitConflict, ExpectationFailed, TableMissing
 from resources.spark.key_ranges import KeyRanges
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.affected_keys import keys_queries
 from resources.sql.query_parts import NotDerivable
-from resources.sql.spark_sql import identifier
+from resources.sql.spark_sql import at_version, identifier
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_AFFECTED = "ratify_affected"
 
 
 def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
@@ -71,16 +90,23 @@ class _Scope:
     Attributes:
         after: The table's version before it; -1 if it does not exist.
         why_full: Why all rows are computed; empty where only those of affected keys are.
-        keys: How many keys are affected.
         record: For the commit.
+        last: The record that the table has; None where it is not known to be as one says.
+        keys: How many keys are affected.
         within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
     """
 
     after: int
     why_full: str
-    keys: int
     record: ComputedInputs
+    last: ComputedInputs | None = None
+    keys: int = 0
     within: Callable[[str], str] = lambda _: "true"
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no row of the table can differ."""
+        return not self.why_full and not self.keys
 
 
 class ChangedRows(SparkQueries):
@@ -94,9 +120,7 @@ class ChangedRows(SparkQueries):
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
-        landed = super().relation(query, name, columns) if self._inputs.has_order(columns) else ""
-        self._inputs.found(name, columns, landed)
-        return landed or self._inputs.at(name)
+        return self._inputs.relation(name, columns)
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""
@@ -107,38 +131,61 @@ class ChangedRows(SparkQueries):
             after = self.catalog.version(full_name)
         except TableMissing:
             after = -1
-        record = ComputedInputs(digest, after, self._inputs.versions)
+        record = ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
+        last: ComputedInputs | None = None
         try:
-            keys = self._affected(record, declaration)
+            last = self._last(record, declaration)
+            keys = self._affected(self._with_quarantine(last, declaration), declaration)
         except (FullRecompute, NotDerivable) as reason:
-            self._scope = _Scope(after, str(reason), 0, record)
+            self._scope = _Scope(after, str(reason), record, last)
             return text
-        self._scope = _Scope(after, "", keys.number, record, keys.within)
-        on = _same_keys(declaration.keys, "q", "a")
-        return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {_AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
+        self._scope = _Scope(after, "", record, last, keys.number, keys.within)
+        if self._scope.nothing:
+            return f"SELECT * FROM (\n{text}\n) WHERE false"
+        on = same_keys(declaration.keys, "q", "a")
+        return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
 
-    def _affected(self, now: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
-        """Find the affected keys, as a temporary view."""
+    def _last(self, now: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
+        """The record that the table has.
+
+        Raises:
+            FullRecompute: the table is not known to be as it says.
+        """
         if now.after < 0:
             raise FullRecompute("the table is new")
         last = last_computed(self._spark.recent_commits(self._spark.full_name(declaration), COMMITS_READ))
         if last.query != now.query:
             raise FullRecompute("its query or its declaration is another")
-        queries = keys_queries(self._table.query, declaration.keys, self._inputs.columns)
-        changed = self._inputs.changed_since(last)
-        for number, name in enumerate(self._table.query.inputs if changed else ()):
-            if name in changed:
-                self._inputs.create_changed_view(number, name, last)
-            self._inputs.create_every_view(number, name, changed=name in changed)
+        return last
+
+    def _with_quarantine(self, last: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
+        if not self._table.quarantine:
+            return last
+        check_key_types(declaration)
+        full_name = self._spark.full_name(self._table.quarantine)
+        try:
+            table_id, version = self.catalog.table(full_name).table_id or "", self.catalog.version(full_name)
+        except TableMissing:
+            raise FullRecompute("its quarantine is missing") from None
+        newer = version - last.quarantine.after if last.quarantine else 0
+        commits = self._spark.recent_commits(full_name, newer) if newer > 0 else ()
+        return with_quarantine(last, table_id, version, commits)
+
+    def _affected(self, last: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
+        """Find the affected keys, as a temporary view."""
+        queries = keys_queries(self._table.query, declaration.keys, self._inputs.columns, unknown=[LANDING])
+        changed = self._inputs.create_views(last)
+        if not changed:
+            return KeyRanges(0, ())
         keys = ", ".join(map(identifier, declaration.keys))
         # Its types are those of the table also where nothing has changed.
         texts = [f"SELECT {keys} FROM {self._spark.sql_name(declaration)} WHERE false"]
         texts += [each.text for each in queries if each.input in changed]
         union = "\nUNION ALL\n".join(f"({text})" for text in texts)
         affected = self._spark.computed(self._spark.sql(f"SELECT DISTINCT {keys} FROM (\n{union}\n)"))
-        affected.createOrReplaceTempView(_AFFECTED)
+        affected.createOrReplaceTempView(AFFECTED)
         types = {key: declaration.column_types[key] for key in declaration.keys}
-        return KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, _AFFECTED)))[0], types)
+        return KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, AFFECTED)))[0], types)
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -146,6 +193,17 @@ class ChangedRows(SparkQueries):
         if self._scope is None:
             raise ValueError("it is not known what to compute")
         yield _ChangedRows(self._spark, self._spark.computed(self._spark.sql(text)), self._scope, self._inputs)
+
+
+@dataclass(frozen=True)
+class _Quarantined:
+    """What is to be merged into a quarantine; None where nothing differs."""
+
+    declaration: TableDeclaration
+    created: bool
+    version: QuarantineVersion
+    changes: "DataFrame | None"
+    sql: str
 
 
 @dataclass(frozen=True)
@@ -160,45 +218,63 @@ class _ChangedRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.sql(sql, rows=self.frame))
 
-    def write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
-        reason = self.scope.why_full
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        reason, last = self.scope.why_full, self.scope.last
+        read = {name: {"from": last and last.inputs.get(name), "to": to} for name, to in self.inputs.versions.items()}
         shown = {
             "strategy": "full" if reason else "changes",
             **({"computed in full because": reason} if reason else {"keys affected": self.scope.keys}),
-            "inputs read": dg.MetadataValue.json({name: each.version for name, each in self.inputs.versions.items()}),
+            "inputs read": dg.MetadataValue.json(
+                {name: {end: each and each.version for end, each in versions.items()} for name, versions in read.items()}
+            ),
             **more,
         }
-        merge, read = partial(self._merge, declaration, sql), partial(self._accepted, sql)
-        return materialize_by(self.spark, declaration, merge, read, **shown)
+        (declaration, sql), *others = tables
+        created = self.spark.ensure_table(declaration)
+        quarantined = self._quarantined(declaration, *others[0]) if others else None
+        record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
+        began = time.monotonic()
+        wrote = self._merge(declaration, sql, record)
+        yield materialize_by(self.spark, declaration, created, began, wrote, self._rows_of(sql), **shown)
+        if quarantined:
+            began = time.monotonic()
+            # The record that the table has now.
+            of = record if wrote.commit or last is None else last
+            wrote = self._merge_quarantined(quarantined, quarantine_record(of, record.inputs))
+            rows = self._rows_of(quarantined.sql)
+            yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
 
-    def _accepted(self, sql: str) -> "DataFrame":
+    def _rows_of(self, sql: str) -> "DataFrame":
         return self.spark.sql(sql, rows=self.frame)
 
-    def _merge(self, declaration: TableDeclaration, sql: str) -> WriteResult:
-        record = self.scope.record.to_json()
+    def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         if self.scope.why_full:
-            return self.spark.merge_to_match(declaration, lambda: self._accepted(sql), record)
-        differing = _differing(declaration, self.spark.sql_name(declaration), self.scope)
-        changes = self.spark.computed(self.spark.sql(differing, accepted=self._accepted(sql)))
-        if changes.isEmpty():
+            return self.spark.merge_to_match(declaration, lambda: self._rows_of(sql), record.to_json())
+        name, after = self.spark.sql_name(declaration), self.scope.after
+        differing = self._differing(declaration, sql, stored_of_keys(declaration, name, after, self.scope.within))
+        if differing is None:
             return self.spark.write_result(declaration, None)
-        return self.spark.merge_changes(declaration, changes, record, self.scope.after, self.scope.within("target"))
+        return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
 
+    def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> _Quarantined:
+        created = self.spark.ensure_table(declaration)
+        name, full_name = self.spark.sql_name(declaration), self.spark.full_name(declaration)
+        after, table_id = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name).table_id or ""
+        every = at_version(name, after)
+        stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
+        changes = self._differing(declaration, sql, stored)
+        version = QuarantineVersion(table_id, after, follows=changes is not None)
+        return _Quarantined(declaration, created, version, changes, sql)
 
-def _differing(declaration: TableDeclaration, target: str, scope: _Scope) -> str:
-    """The query for what differs between the accepted rows of the affected keys, `{accepted}`, and a table's version."""
-    keys, columns = declaration.keys, declaration.column_names
-    of_table = f"{target} VERSION AS OF {scope.after} AS of_table WHERE {scope.within('of_table')}"
-    computed, stored = (f"struct({', '.join(f'{side}.{identifier(name)}' for name in columns)})" for side in ("r", "t"))
-    return (
-        f"SELECT {', '.join(f'a.{identifier(key)} AS ratify_key_{key}' for key in keys)}, "
-        f"{', '.join(f'r.{identifier(name)}' for name in columns)}, r.ratify_here IS NOT NULL AS ratify_present\n"
-        f"FROM {_AFFECTED} AS a\n"
-        f"LEFT JOIN (SELECT *, true AS ratify_here FROM {{accepted}}) AS r ON {_same_keys(keys, 'r', 'a')}\n"
-        f"LEFT JOIN (SELECT *, true AS ratify_here FROM {of_table}) AS t ON {_same_keys(keys, 't', 'a')}\n"
-        f"WHERE NOT (r.ratify_here <=> t.ratify_here) OR (r.ratify_here AND NOT ({computed} <=> {stored}))"
-    )
+    def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
+        if found.changes is None:
+            return self.spark.write_result(found.declaration, None)
+        return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
 
-
-def _same_keys(keys: Sequence[str], left: str, right: str) -> str:
-    return " AND ".join(f"{left}.{identifier(key)} <=> {right}.{identifier(key)}" for key in keys)
+    def _differing(self, declaration: TableDeclaration, sql: str, stored: str) -> "DataFrame | None":
+        """What differs between computed rows and stored ones; None where nothing does."""
+        if self.scope.nothing:
+            return None
+        text = differing(declaration, stored)
+        changes = self.spark.computed(self.spark.sql(text, accepted=self._rows_of(sql)))
+        return None if changes.isEmpty() else changes

@@ -2,29 +2,42 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
 
-from components.landing_order import LANDING
+from components.landing_order import LANDING, landed_rows
 from ingest.file_source import LOAD_COLUMNS
-from ingest.ledger.file_ledger import LANDED_FILES, Status
+from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import CHANGE_DATA_FEED
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
+from resources.delta.table_log import TableLog
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import identifier, literal, table_name
+from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _LOADED = {column.name for column in LOAD_COLUMNS}
-# Of a view, or a table that another catalog manages.
+# Of a view, a table that another catalog manages, or the ledger where the landing order is not read.
 _NO_VERSION = -1
+_LANDED_AGAIN = Path(__file__).with_name("landed_again.sql")
+_MOST_FILES = 1_000
 
 
 @dataclass
 class QueryInputs:
-    """The inputs of a query, at the versions that a pass reads."""
+    """The inputs of a query, at the versions that a pass reads.
+
+    Attributes:
+        columns: Of each input, as the query may name them: with the landing order, if it reads that.
+    """
 
     spark: Spark
     query: TableQuery
     columns: dict[TableName, Sequence[str]] = field(default_factory=dict[TableName, Sequence[str]])
-    _landed: dict[TableName, str] = field(default_factory=dict[TableName, str])
     _versions: dict[TableName, InputVersion] = field(default_factory=dict[TableName, InputVersion])
 
     @property
@@ -32,87 +45,114 @@ class QueryInputs:
         """By full name."""
         return {self.full_name(name): version for name, version in self._versions.items()}
 
-    def changed_since(self, last: ComputedInputs) -> list[TableName]:
-        """Return the inputs of which another version is read than the last time.
-
-        Raises:
-            FullRecompute: one has no versions.
-        """
-        for name, version in self._versions.items():
-            if version.version == _NO_VERSION:
-                raise FullRecompute(f"{name} is not a managed table, so that it is not known whether it has changed")
-        return [name for name in self._versions if last.inputs.get(self.full_name(name)) != self._versions[name]]
-
     def full_name(self, name: TableName) -> str:
         """With the catalog's name."""
         return name.full_name(self.spark.catalog.connection.name)
 
-    def has_order(self, columns: Sequence[str]) -> bool:
-        """Whether the query reads the landing order of an input with these columns."""
-        return LANDING in self.query.text and _LOADED.issubset(columns)
+    def relation(self, name: TableName, columns: Sequence[str]) -> str:
+        """Return what stands for an input in the query's text. At first its latest version becomes the one that is read."""
+        if name not in self.columns:
+            self._find(name, columns)
+        if self._versions[name].ledger == _NO_VERSION:
+            return self._at(name)
+        return f"(\n{landed_rows(self.spark, self.full_name(name), *self._read(name))}\n)"
 
-    def found(self, name: TableName, columns: Sequence[str], landed: str) -> None:
-        """Note an input's columns, and its latest version as the one to read.
-
-        `landed` is the query for its rows with the landing order, if that is read.
-        """
-        if name in self.columns:
-            return
-        full_name = self.full_name(name)
+    def _find(self, name: TableName, columns: Sequence[str]) -> None:
+        full_name, landed = self.full_name(name), LANDING in self.query.text and _LOADED.issubset(columns)
         table = self.spark.catalog.table(full_name)
-        table_id, managed = table.table_id or "", table.table_type is not None and table.table_type.value == "MANAGED"
+        managed = table.table_type is not None and table.table_type.value == "MANAGED"
         version = self.spark.catalog.version(full_name) if managed else _NO_VERSION
-        landings = self._landings(table_id) if landed else 0
+        # After the input's: an entry is never older than the rows that it is about.
+        ledger = self.spark.catalog.version(self._ledger) if landed else _NO_VERSION
         self.columns[name] = [*columns, LANDING] if landed else list(columns)
-        self._landed[name] = landed
-        self._versions[name] = InputVersion(table_id, version, landings)
+        self._versions[name] = InputVersion(table.table_id or "", version, ledger)
 
-    def _landings(self, table_id: str) -> int:
-        repeated = f"table_id = {literal(table_id)} AND status = {literal(Status.REPEATED.value)}"
-        counted = self.spark.sql(f"SELECT count(*) AS n FROM {self.spark.sql_name(LANDED_FILES)} WHERE {repeated}")
-        return int(self.spark.rows(counted)[0]["n"])
+    @property
+    def _ledger(self) -> str:
+        return self.spark.full_name(LANDED_FILES)
 
-    def at(self, name: TableName, version: int | None = None) -> str:
-        """The table at a version, by default at the one that is read."""
-        chosen = self._versions[name].version if version is None else version
-        named = table_name(self.full_name(name))
-        return named if chosen == _NO_VERSION else f"{named} VERSION AS OF {chosen}"
+    def _read(self, name: TableName) -> tuple[int | None, int | None]:
+        """The versions of an input and of the ledger; None is the latest."""
+        found = self._versions[name]
+        version, ledger = (None if each == _NO_VERSION else each for each in (found.version, found.ledger))
+        return version, ledger
 
-    def create_changed_view(self, number: int, name: TableName, last: ComputedInputs) -> None:
-        """Compute an input's rows that have changed since the last time, as they were and as they are, as a view.
+    def _at(self, name: TableName, version: int | None = None) -> str:
+        """The rows of an input at a version, by default at the one that is read."""
+        return at_version(table_name(self.full_name(name)), self._read(name)[0] if version is None else version)
+
+    def create_views(self, last: ComputedInputs) -> list[TableName]:
+        """Define views of the rows of each input, as `affected_keys` reads them, and return the inputs that have changed.
 
         Raises:
-            FullRecompute: they cannot be known.
+            FullRecompute: an input has no versions, or what has changed in it cannot be known.
         """
-        from pyspark.errors import PySparkException
+        for name, version in self._versions.items():
+            if version.version == _NO_VERSION:
+                raise FullRecompute(f"{name} is not a managed table, so that it is not known whether it has changed")
+        numbered = list(enumerate(self.query.inputs))
+        changed = [name for number, name in numbered if self._create_changed_view(number, name, last)]
+        for number, name in numbered if changed else ():
+            text = f"SELECT {self._listed(name)} FROM {self._at(name)}"
+            if name in changed:
+                text += f" UNION ALL SELECT {self._listed(name)} FROM ratify_changed_{number}"
+            self.spark.sql(text).createOrReplaceTempView(f"ratify_every_{number}")
+        return changed
 
+    def _listed(self, name: TableName) -> str:
+        return ", ".join(identifier(column) for column in self.columns[name] if column != LANDING)
+
+    def _create_changed_view(self, number: int, name: TableName, last: ComputedInputs) -> bool:
+        """Compute an input's rows that have changed since the last time, as they were and as they are, as a view."""
         now, since = self._versions[name], last.inputs.get(self.full_name(name))
+        if now == since:
+            return False
         if since is None or since.table_id != now.table_id or since.version > now.version:
             raise FullRecompute(f"{name} is another table than before")
-        if self._landed[name]:
-            raise FullRecompute(f"files of {name} landed, whose order the query reads")
-        listed = ", ".join(map(identifier, self.columns[name]))
-        before, after = (f"SELECT {listed} FROM {self.at(name, version)}" for version in (since.version, now.version))
+        texts = [self._changed_rows(name, since.version)] if since.version < now.version else []
+        if since.ledger != now.ledger and (paths := self._landed_again(name, since)):
+            files = ", ".join(map(literal, paths))
+            texts.append([f"SELECT {self._listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"])
+        if not texts:
+            return False
+        rows = [self._computed(name, since.version, ways) for ways in texts]
+        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(f"ratify_changed_{number}")
+        return True
+
+    def _changed_rows(self, name: TableName, since: int) -> list[str]:
+        """The queries for rows that other versions have, the cheapest first."""
+        now, listed, table = self._versions[name].version, self._listed(name), table_name(self.full_name(name))
+        before, after = (f"SELECT {listed} FROM {self._at(name, version)}" for version in (since, now))
         compared = f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        feed = f"table_changes({literal(table_name(self.full_name(name)))}, {since.version + 1}, {now.version})"
-        texts = [f"SELECT {listed} FROM {feed}"] if properties.get(CHANGE_DATA_FEED) == "true" else []
+        feed = f"SELECT {listed} FROM table_changes({literal(table)}, {since + 1}, {now})"
+        return [feed, compared] if properties.get(CHANGE_DATA_FEED) == "true" else [compared]
+
+    def _computed(self, name: TableName, since: int, ways: Sequence[str]) -> "DataFrame":
+        from pyspark.errors import PySparkException
+
         reason = ""
-        for text in [*texts, compared]:
+        for text in ways:
             try:
-                rows = self.spark.computed(self.spark.sql(text))
+                return self.spark.computed(self.spark.sql(text))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
-            else:
-                rows.createOrReplaceTempView(f"ratify_changed_{number}")
-                return
-        raise FullRecompute(f"what changed in {name} since version {since.version} cannot be read: {reason}")
+        raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
 
-    def create_every_view(self, number: int, name: TableName, *, changed: bool) -> None:
-        """Define the view of all rows that an input has, or had before the changes."""
-        listed = ", ".join(map(identifier, self.columns[name]))
-        text = f"SELECT {listed} FROM {self._landed[name] or self.at(name)}"
-        if changed:
-            text += f" UNION ALL SELECT {listed} FROM ratify_changed_{number}"
-        self.spark.sql(text).createOrReplaceTempView(f"ratify_every_{number}")
+    def _landed_again(self, name: TableName, since: InputVersion) -> list[str]:
+        """The files of an input whose rows it had before, and whose place in the landing order has changed since."""
+        log = TableLog.opened(self.spark.catalog, self._ledger)
+        if since.ledger == _NO_VERSION or log is None or not log.only_appended(since.ledger):
+            raise FullRecompute(f"it is not known whether files of {name} landed again, whose order the query reads")
+        text = Template(_LANDED_AGAIN.read_text()).substitute(
+            ledger=at_version(table_name(self._ledger), self._versions[name].ledger),
+            table_id=literal(since.table_id),
+            since=since.ledger,
+            version=since.version,
+            most=_MOST_FILES + 1,
+        )
+        paths = [row["path"] for row in self.spark.rows(self.spark.sql(text))]
+        if len(paths) > _MOST_FILES:
+            raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
+        return paths

@@ -6,7 +6,8 @@ Delta writer takes one `txn` a commit, and a table has several inputs.)
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 from resources.delta.commit_history import Commit
 
@@ -43,12 +44,27 @@ class InputVersion:
     Attributes:
         table_id: Of the input; another one after it was dropped and created again.
         version: Its Delta version.
-        landings: For a query that reads the landing order: how often content had landed again.
+        ledger: For a query that reads the landing order: the version of the ledger of landed files. Otherwise -1.
     """
 
     table_id: str
     version: int
-    landings: int = 0
+    ledger: int = -1
+
+
+@dataclass(frozen=True)
+class QuarantineVersion:
+    """What a commit says of its table's quarantine, which is another table and has commits of its own.
+
+    Attributes:
+        table_id: Of the quarantine.
+        after: Its version before the pass.
+        follows: Whether the pass was about to commit to it, after it committed to the table.
+    """
+
+    table_id: str
+    after: int
+    follows: bool
 
 
 @dataclass(frozen=True)
@@ -59,11 +75,15 @@ class ComputedInputs:
         query: Digest of the query and the declaration.
         after: The version of the table that it was compared with.
         inputs: By full name.
+        id: Of the record; the commits to the quarantine name it.
+        quarantine: If the table has one.
     """
 
     query: str
     after: int
     inputs: Mapping[str, InputVersion]
+    id: str = ""
+    quarantine: QuarantineVersion | None = None
 
     def to_json(self) -> str:
         """Return the record as one line."""
@@ -72,12 +92,12 @@ class ComputedInputs:
     @classmethod
     def of(cls, commit: Commit) -> "ComputedInputs | None":
         """Return the record of a commit, if it has one."""
-        _, _, text = (commit.user_metadata or "").partition(" ")
+        content = _content(commit)
         try:
-            content = json.loads(text)
             inputs = {name: InputVersion(**version) for name, version in content["inputs"].items()}
-            return cls(content["query"], content["after"], inputs)
-        except (ValueError, KeyError, TypeError):
+            quarantine = QuarantineVersion(**found) if (found := content.get("quarantine")) else None
+            return cls(content["query"], content["after"], inputs, content.get("id", ""), quarantine)
+        except (KeyError, TypeError, AttributeError):
             return None
 
 
@@ -104,3 +124,57 @@ def last_computed(history: Iterable[Commit]) -> ComputedInputs:
     if record and oldest <= record.after + 1:
         return record
     raise FullRecompute("none of its latest commits says from which versions of the inputs it is")
+
+
+def quarantine_record(record: ComputedInputs, inputs: Mapping[str, InputVersion]) -> str:
+    """Return the record of a commit to a quarantine.
+
+    Args:
+        record: The one that its table has.
+        inputs: The versions that the quarantine, and so the table, agrees with. A pass that changes no row of the table has
+            newer ones than the record.
+    """
+    return json.dumps({"quarantine of": record.id, "inputs": {name: asdict(each) for name, each in inputs.items()}})
+
+
+def with_quarantine(record: ComputedInputs, table_id: str, version: int, history: Iterable[Commit]) -> ComputedInputs:
+    """Return a table's newest record, with the versions of the inputs that its quarantine agrees with, too.
+
+    A pass commits to the table first, and then to the quarantine. One that was killed in between, or that another pass
+    overtook, leaves a quarantine that is not known to agree with the table.
+
+    Args:
+        record: The table's newest.
+        table_id: The quarantine's.
+        version: The quarantine's.
+        history: Its newest commits, newest first.
+
+    Raises:
+        FullRecompute: it is not known to be as the passes left it that the record knows of.
+    """
+    known = record.quarantine
+    if known is None or known.table_id != table_id or version < known.after:
+        raise FullRecompute("its quarantine is another table than before")
+    newer = [commit for commit in history if commit.version > known.after]
+    inputs = [_quarantine_inputs(commit, record.id) for commit in newer if commit.operation not in _SAME_ROWS]
+    if None in inputs or len(newer) != version - known.after or (known.follows and not inputs):
+        raise FullRecompute("its quarantine is not as the last pass left it")
+    return replace(record, inputs=inputs[0]) if inputs and inputs[0] else record
+
+
+def _quarantine_inputs(commit: Commit, of: str) -> dict[str, InputVersion] | None:
+    """The versions in the record of a commit to the quarantine; None if it is not of that table's record."""
+    content = _content(commit)
+    if content.get("quarantine of") != of:
+        return None
+    return {name: InputVersion(**version) for name, version in content["inputs"].items()}
+
+
+def _content(commit: Commit) -> dict[str, Any]:
+    """The JSON object in a commit's user metadata; empty if it has none."""
+    _, _, text = (commit.user_metadata or "").partition(" ")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
+from resources.delta.row_changes import appended_files
 from resources.delta.snapshot import Snapshot
 from resources.errors import LogUnreadable, StorageUnavailable, UnsafeTable
 
@@ -73,6 +74,14 @@ class TableLog:
                 set_at = version
         # What was set before the earliest version that the log has, is not known.
         return since if set_at is None else set_at
+
+    def only_appended(self, since: int) -> bool:
+        """Return whether the versions after one only added rows; False also where the log no longer has one of them.
+
+        Raises:
+            StorageUnavailable.
+        """
+        return appended_files(self._log, since, self.version) is not None
 
     def rows(self) -> int | None:
         """Return how many rows the table has, by the statistics of its files; None if one has none.

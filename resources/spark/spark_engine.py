@@ -21,7 +21,7 @@ from resources.settings import Settings
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
-from resources.sql.spark_sql import table_name
+from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,8 +154,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
         """Return the number of rows that a table has, or had at a version."""
-        travel = "" if version is None else f" VERSION AS OF {version}"
-        counted = self.sql(f"SELECT count(*) AS n FROM {self.sql_name(declaration)}{travel}")
+        counted = self.sql(f"SELECT count(*) AS n FROM {at_version(self.sql_name(declaration), version)}")
         return int(self.rows(counted)[0]["n"])
 
     def ensure_table(self, declaration: TableDeclaration) -> bool:

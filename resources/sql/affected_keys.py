@@ -9,7 +9,7 @@ sqlglot takes the query apart. What it cannot follow, or what this module does n
 computed again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -41,18 +41,21 @@ class KeysQuery:
     text: str
 
 
-def keys_queries(query: TableQuery, keys: Sequence[str], columns: Mapping[TableName, Sequence[str]]) -> list[KeysQuery]:
+def keys_queries(
+    query: TableQuery, keys: Sequence[str], columns: Mapping[TableName, Sequence[str]], unknown: Collection[str] = ()
+) -> list[KeysQuery]:
     """Return the queries for the keys that changes of the inputs affect.
 
     Args:
         query: The table's.
         keys: Columns of the query that identify a row of it.
         columns: Those of each input.
+        unknown: Columns of inputs whose values are not known of changed rows; no query reads them.
 
     Raises:
         NotDerivable: the query does not allow it.
     """
-    return _Derivation(query, columns).queries(list(keys))
+    return _Derivation(query, columns, unknown).queries(list(keys))
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,9 @@ _Place = Sequence[int]
 
 
 class _Derivation:
-    def __init__(self, query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> None:
+    def __init__(self, query: TableQuery, columns: Mapping[TableName, Sequence[str]], unknown: Collection[str]) -> None:
         self._dialect = query.dialect
+        self._unknown = frozenset(unknown)
         self._inputs = list(query.inputs)
         self._root = qualified(query, columns)
         self._names = (f"ratify_source_{number}" for number in count())
@@ -264,7 +268,9 @@ class _Derivation:
             return False
         for column in expression.find_all(exp.Column):
             source = sources.get(column.table)
-            if source is None or (source.query is not None and not self._determined(source.query, column.name)):
+            if source is None or (source.table is not None and column.name in self._unknown):
+                return False
+            if source.query is not None and not self._determined(source.query, column.name):
                 return False
         return True
 

@@ -18,3 +18,8 @@ def identifier(name: str) -> str:
 def table_name(full_name: str) -> str:
     """Return the full name of a table or schema for a statement: a part such as `my-lake` is quoted."""
     return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in full_name.split("."))
+
+
+def at_version(table: str, version: int | None) -> str:
+    """Return a table for a query as of a version; None is the latest."""
+    return table if version is None else f"{table} VERSION AS OF {version}"
