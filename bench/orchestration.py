@@ -10,7 +10,7 @@ which a script has no counterpart for. Rounds alternate. Prints the ratio of the
 With `--growth` it measures instead a run that loads five new files, with all checks of their table: when 355 days have
 landed, against when 60 have. Aim: at most 1.2.
 
-With `--passes` it measures a run that loads five new files and brings every silver and gold table of Spark up to date, without
+With `--passes` it measures a run of five new files that brings every silver and gold table of Spark up to date, without
 checks: when 355 days have landed, against when 60 have (aim: at most 1.2), and against the same run where each table
 computes all of its rows.
 """

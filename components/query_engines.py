@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import dagster as dg
 
+from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
 from components.landing_order import LANDING, landed_rows
 from components.table_asset import TableChange, materialize_to_match, result
@@ -38,6 +39,10 @@ class ValidatedRows(Protocol):
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         """Return the rows of a query over them."""
+        ...
+
+    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+        """Return how many rows of the written tables fail expectations that tell it; None if all rows were computed."""
         ...
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
@@ -119,6 +124,9 @@ class _SparkRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.sql(sql, rows=self.frame))
 
+    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+        return None
+
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for declaration, sql in tables:
             yield materialize_to_match(self.spark, declaration, lambda sql=sql: self.spark.sql(sql, rows=self.frame), **more)
@@ -175,6 +183,9 @@ class _DuckDBRows:
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.session.records(_over_validated(sql))
+
+    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+        return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for declaration, sql in tables:

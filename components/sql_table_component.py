@@ -18,7 +18,7 @@ from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize
 from components.strategies.changed_rows import materialize_changes
-from components.table_asset import asset_key, step_name, table_spec
+from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
 from components.table_policies import with_policies
 from resources.declarations import Engine, TableDeclaration
@@ -202,6 +202,7 @@ class SqlTable(QueryComponent):
 
         asset = dg.multi_asset(
             name=step_name(table.declaration),
+            op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
             specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
             check_specs=check_specs(table.expectations, asset_key(table.declaration)),
         )(by_duckdb if self.engine == "duckdb" else by_spark)

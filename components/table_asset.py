@@ -22,6 +22,9 @@ COMMITS = "commits"
 """Metadata key: what a materialization committed. `versions`: the Delta versions; all others are external commits. For a
 table of landed files also `batches`, its load batches, and `rows`, the rows that the table has of them."""
 
+SIDE_BY_SIDE = "ratify/side_by_side"
+"""Tag of a step that computes a table in Spark: it may run beside others, in a thread with a Spark session of its own."""
+
 _DRAWN_COLUMNS = 100
 """Columns of a table whose lineage its page draws: each materialization keeps the picture. `ratify lineage` draws all."""
 

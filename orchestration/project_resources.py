@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.side_by_side import side_by_side_executor
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.flink.flink_engine import Flink
@@ -22,6 +23,4 @@ RESOURCES: dict[str, dg.ConfigurableResource[Any]] = {
     "landing": LandingZone(),
 }
 
-EXECUTOR = dg.in_process_executor
-"""Steps wait for Spark's server and for DuckDB's threads, both outside of Python: a process for each step would only cost
-its start, several seconds, and a Spark session of its own."""
+EXECUTOR = side_by_side_executor

@@ -1,6 +1,6 @@
 """Expectations as Dagster's asset checks: one for each, with counts, rates and examples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,26 +17,43 @@ def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCh
     ]
 
 
-def check_results(expectations: Expectations, key: dg.AssetKey, found: ValidationResult) -> Iterator[dg.AssetCheckResult]:
-    """Yield the result of each expectation: a failure is an ERROR where it stops the batch, else a WARN."""
+def check_results(
+    expectations: Expectations, key: dg.AssetKey, found: ValidationResult, standing: Mapping[str, int] | None = None
+) -> Iterator[dg.AssetCheckResult]:
+    """Yield the result of each expectation: a failure is an ERROR where it stops the batch, else a WARN.
+
+    Args:
+        expectations: The table's.
+        key: Of its asset.
+        found: In the rows that were validated.
+        standing: Where these are not all rows: by expectation, how many rows of the table or its quarantine fail it now.
+    """
     for rule in expectations.all:
-        failed = found.failed.get(rule.name, 0)
+        failed, in_all = found.failed.get(rule.name, 0), (standing or {}).get(rule.name)
         metadata: dict[str, Any] = {
             "rows": found.rows,
             "failed": failed,
             "failed rate": failed / found.rows if found.rows else 0.0,
             "action": rule.action.value,
         }
+        if in_all is not None:
+            metadata["failed in all"] = in_all
         if shown := found.examples.get(rule.name):
             metadata["examples"] = dg.MetadataValue.md(_as_block(shown))
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=rule.name,
-            passed=not failed,
+            passed=not failed and not in_all,
             severity=dg.AssetCheckSeverity.ERROR if rule.action is Action.FAIL else dg.AssetCheckSeverity.WARN,
-            description=f"{failed:,} of {found.rows:,} rows fail; action: {rule.action}.",
+            description=_result(found.rows, failed, in_all, rule.action, partial=standing is not None),
             metadata=metadata,
         )
+
+
+def _result(rows: int, failed: int, in_all: int | None, action: Action, *, partial: bool) -> str:
+    which = "rows that this run computed" if partial else "rows"
+    others = "" if in_all is None else f"; of all rows {in_all:,}"
+    return f"{failed:,} of {rows:,} {which} fail{others}; action: {action}."
 
 
 def _described(rule: Expectation | Unique) -> str:

@@ -20,6 +20,7 @@ from uuid import uuid4
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from components.expectations.expectation_rules import Expectations
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
@@ -30,6 +31,7 @@ from components.strategies.rows_of_keys import (
     differing,
     quarantined_of_keys,
     same_keys,
+    standing_failures,
     stored_of_keys,
 )
 from components.table_asset import materialize_by
@@ -243,6 +245,13 @@ class _ChangedRows:
             wrote = self._merge_quarantined(quarantined, quarantine_record(of, record.inputs))
             rows = self._rows_of(quarantined.sql)
             yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
+
+    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+        if self.scope.why_full:
+            return None
+        texts = standing_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
+        found = self.spark.rows(self.spark.sql(" UNION ALL ".join(texts))) if texts else []
+        return {row["name"]: row["failing"] for row in found}
 
     def _rows_of(self, sql: str) -> "DataFrame":
         return self.spark.sql(sql, rows=self.frame)

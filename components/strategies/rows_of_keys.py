@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from components.expectations.expectation_rules import Action, Expectations
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import FullRecompute
-from resources.sql.spark_sql import at_version, identifier
+from resources.sql.spark_sql import at_version, identifier, literal
+from resources.sql.table_query import predicate_columns
 
 AFFECTED = "ratify_affected"
 """View of the affected keys."""
@@ -68,3 +70,27 @@ def differing(declaration: TableDeclaration, stored: str) -> str:
         f"FULL JOIN (SELECT *, true AS ratify_here FROM ({stored})) AS t ON {same_keys(keys, 'r', 't')}\n"
         f"WHERE NOT (r.ratify_here <=> t.ratify_here) OR NOT ({computed} <=> {found})"
     )
+
+
+def standing_failures(expectations: Expectations, written: Sequence[tuple[TableDeclaration, str]]) -> list[str]:
+    """Return the queries for how many rows fail expectations, `failing`, each with its `name`.
+
+    Those are counted that quarantine rows, and those that warn and name columns of the table only. What another one decided
+    is no longer to be seen in any table.
+
+    Args:
+        expectations: The table's.
+        written: The table, and its quarantine if it has one, with their names in SQL.
+    """
+    texts = list[str]()
+    for rule in expectations.rules:
+        table, name = written[-1 if rule.action is Action.QUARANTINE else 0]
+        if rule.action is Action.QUARANTINE:
+            rows = "rows" if "rows" in table.column_names else "1"
+            failing = f"sum(CASE WHEN array_contains(split(rule, ', '), {literal(rule.name)}) THEN {rows} ELSE 0 END)"
+        elif rule.action is Action.WARN and set(predicate_columns(rule.predicate, "databricks")) <= set(table.column_names):
+            failing = f"count_if(NOT coalesce({rule.predicate}, false))"
+        else:
+            continue
+        texts.append(f"SELECT {literal(rule.name)} AS name, CAST(coalesce({failing}, 0) AS BIGINT) AS failing FROM {name}")
+    return texts

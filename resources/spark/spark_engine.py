@@ -1,6 +1,7 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -20,7 +21,7 @@ from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
-from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
+from resources.spark.spark_sessions import SparkSessions
 from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+_OPENING = threading.Lock()
 
 FULL_REFRESH = "ratify:full refresh"
 """Beginning of the user metadata of a commit that truncated a table for a full refresh."""
@@ -71,30 +73,34 @@ class Spark(dg.ConfigurableResource[Any]):
     retry_seconds: int = Field(default=30, description="How long to wait for a server that does not answer")
     attempts: int = Field(default=5, description="How often a write is tried in all, if other commits conflict with it")
 
-    _session: Any = PrivateAttr(default=None)
+    _opened: Any = PrivateAttr(default=None)
+
+    @property
+    def _sessions(self) -> SparkSessions:
+        with _OPENING:
+            if self._opened is None:
+                remote = self.remote or Settings().spark_url()
+                self._opened = SparkSessions(remote, self.catalog, self.conf, self.retry_seconds)
+            return cast("SparkSessions", self._opened)
 
     @property
     def session(self) -> "SparkSession":
-        """The session.
+        """The session of this thread (see `SessionScope`).
 
         Raises:
             SparkUnavailable: the server cannot be reached.
         """
-        # A process has one session to a server: the end of another run may have closed it.
-        if self._session is None or getattr(self._session, "is_stopped", False):
-            remote = self.remote or Settings().spark_url()
-            self._session = open_session(remote, self.catalog, self.conf, self.retry_seconds)
-        return cast("SparkSession", self._session)
+        return self._sessions.current()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Close the session, whatever happened in the run."""
+        """Close the sessions, whatever happened in the run."""
         self.close()
 
     def close(self) -> None:
-        """Close the session if one was opened."""
-        session, self._session = self._session, None
-        if session is not None and not getattr(session, "is_stopped", False):
-            session.stop()
+        """Close the sessions that were opened."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     @contextmanager
     def isolated_session(self) -> Generator["SparkSession"]:
@@ -103,26 +109,8 @@ class Spark(dg.ConfigurableResource[Any]):
         Over Connect, foreachBatch runs in the session that started the stream. If it were killed between setting and
         unsetting the options, the next write of that session would have them, too, and Delta might skip it.
         """
-        remote = self.remote or Settings().spark_url()
-        with self._translating():
-            session = self._new_session(remote)
-            try:
-                yield session
-            finally:
-                if is_connect(remote):
-                    session.stop()
-
-    def _new_session(self, remote: str) -> "SparkSession":
-        shared = self.session
-        if not is_connect(remote):
-            return shared.newSession()
-        from pyspark.sql import SparkSession
-
-        # dagster-pyspark only opens the process's shared session.
-        session: SparkSession = SparkSession.builder.remote(remote).create()
-        for key, value in (SESSION_CONF | self.conf).items():
-            session.conf.set(key, value)
-        return session
+        with self._translating(), self._sessions.isolated() as session:
+            yield session
 
     def sql(self, text: str, **frames: "DataFrame") -> "DataFrame":
         """Run a query in which `{name}` stands for the DataFrame given by that name."""
@@ -333,16 +321,11 @@ class Spark(dg.ConfigurableResource[Any]):
     def translated(self, error: Exception) -> Exception:
         """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
         ours = translated(error, self.remote or Settings().spark_url())
-        if isinstance(ours, SparkUnavailable) and self._session is not None:
-            self._drop_session()
+        if isinstance(ours, SparkUnavailable):
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.drop()
         return ours
-
-    def _drop_session(self) -> None:
-        """Let the next use open a new session: a server that was restarted knows none of the old ones."""
-        session, self._session = self._session, None
-        if client := getattr(session, "client", None):
-            # Not `stop`, which asks the server to release the session, for ten minutes if none answers.
-            client.close()
 
     def _translating(self) -> AbstractContextManager[None]:
         return translating(self.translated)

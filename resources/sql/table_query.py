@@ -147,18 +147,28 @@ def check_predicate(predicate: str, query: TableQuery) -> None:
     Raises:
         UnsafeDeclaration: it does not.
     """
+    names = predicate_columns(predicate, query.dialect)
+    if "*" not in query.columns:
+        check_columns(names, query)
+
+
+def predicate_columns(predicate: str, dialect: Dialect) -> list[str]:
+    """Return the columns that a predicate names.
+
+    Raises:
+        UnsafeDeclaration: it cannot be parsed.
+    """
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        parsed = sqlglot.parse_one(predicate, dialect=query.dialect)
+        parsed = sqlglot.parse_one(predicate, dialect=dialect)
     except SqlglotError as error:
         raise UnsafeDeclaration(f"{predicate!r} is no predicate that can be parsed.") from error
     bound = {name.name for function in parsed.find_all(exp.Lambda) for name in function.expressions}
     names = [column.parts[0].name for column in parsed.find_all(exp.Column)]
-    if "*" not in query.columns:
-        check_columns([name for name in names if name not in bound], query)
+    return [name for name in names if name not in bound]
 
 
 def check_columns(names: Sequence[str], query: TableQuery) -> None:

@@ -53,6 +53,13 @@ class Landings:
         bad = self.shop.rows("silver", f"{quarantined}, CAST(count(*) AS INT)", "orders_quarantine GROUP BY 1, 2")
         every = self.shop.rows("silver", f"{quarantined}, CAST(sum(rows) AS INT)", "orders_again_quarantine GROUP BY 1, 2")
         assert sorted(bad) == sorted(every)
+        checks = {
+            each.asset_key.path[2]: each for each in done.get_asset_check_evaluations() if "positive" in each.check_name
+        }
+        # Whatever a pass computes, the check fails as long as there is a row that fails.
+        assert checks["orders"].passed == checks["orders_again"].passed == (not bad)
+        if "failed in all" in checks["orders"].metadata:
+            assert checks["orders"].metadata["failed in all"].value == sum(number for *_, number in bad)
         assert all(after - before <= 1 for before, after in zip(versions, self.versions(), strict=True) if before > 0)
         return metadata(done, "silver")
 

@@ -143,12 +143,6 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 5, strategy",
             "the query has CURRENT_DATE",
         ),
-        (
-            "  strategy: changes\n  expectations: [{name: a, expect: amount > 0, action: quarantine}]\n",
-            DAYS,
-            "line 6, expectations[0].action",
-            "a quarantines rows, and a quarantine is made of all rows",
-        ),
         ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
         (
             reconcile("bronze.order", "[day]"),
