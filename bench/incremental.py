@@ -11,6 +11,7 @@ Dagster assets. Afterwards all three must have the same rows.
 
 Prints the ratios of medians: the time of `full` against that of `changes` (aims: at least 20, 5 and 1), the same of the
 MERGE, and the time of a pass over all rows against one over a tenth of them, with as many rows changed (aim: at most 1.2).
+Likewise the ratios of the bytes that Spark's process has read, from disks or from the system's cache of them.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
@@ -96,6 +98,7 @@ class Input:
     kind: Kind
     name: str
     days: int
+    server: psutil.Process
 
     def create(self) -> None:
         """Create it, and bring the three tables up to date for the first time."""
@@ -156,17 +159,21 @@ class Input:
             raise SystemExit("a run failed: no ratio")
 
 
-def measured(readings: Input, fraction: float, rounds: int) -> dict[str, float]:
-    """The median seconds of each way, after that part of the rows has changed."""
+def measured(readings: Input, fraction: float, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+    """The median seconds of each way, after that part of the rows has changed, and the median MB that Spark has read."""
     ways = {"changes": readings.by_changes, "full": readings.by_full, "merge": readings.by_merge}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    megabytes: dict[str, list[float]] = {name: [] for name in ways}
     # The first round warms Spark.
     for round_ in range(rounds + 1):
         readings.change(int(readings.days * A_DAY * fraction), round_)
         for name, bring_up_to_date in ways.items():
+            before = readings.server.io_counters().read_chars
             seconds[name].append(timed(bring_up_to_date))
+            megabytes[name].append((readings.server.io_counters().read_chars - before) / 1e6)
         readings.check()
-    return {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    first, second = ({name: statistics.median(each[1:]) for name, each in found.items()} for found in (seconds, megabytes))
+    return first, second
 
 
 @contextmanager
@@ -183,25 +190,30 @@ def _opened(home: Path, state: StackState) -> Generator[tuple[Spark, dg.DagsterI
         spark.close()
 
 
-def compared(spark: Spark, instance: dg.DagsterInstance, kind: Kind, rows: int, rounds: int) -> bool:
+def compared(spark: Spark, instance: dg.DagsterInstance, server: psutil.Process, kind: Kind, rows: int, rounds: int) -> bool:
     """Measure; return whether the aims are met."""
     many, few = (
-        Input(spark, instance, kind, name, max(1, days))
+        Input(spark, instance, kind, name, max(1, days), server)
         for name, days in (("readings", rows // A_DAY), ("fewer_readings", rows // A_DAY // 10))
     )
     ratios = list[tuple[str, float, float | None, bool]]()
-    shown = Table("changed", "changes s", "full s", "merge s")
+    ways = ("changes", "full", "merge")
+    shown = Table("changed", *(f"{way} s" for way in ways), *(f"{way} MB read" for way in ways))
     passes = dict[float, float]()
     many.create()
     for fraction, aim in FRACTIONS.items():
-        found = measured(many, fraction, rounds)
+        found, read = measured(many, fraction, rounds)
         passes[fraction] = found["changes"]
-        shown.add_row(f"{fraction:.2%}", *(f"{found[way]:.1f}" for way in ("changes", "full", "merge")))
+        shown.add_row(f"{fraction:.2%}", *(f"{found[way]:.1f}" for way in ways), *(f"{read[way]:.0f}" for way in ways))
+        ratios.append(
+            (f"{fraction:.2%} changed: bytes read, full against changes", read["full"] / read["changes"], None, True)
+        )
         ratios.append((f"{fraction:.2%} changed: full against changes", found["full"] / found["changes"], aim, True))
         ratios.append((f"{fraction:.2%} changed: MERGE against changes", found["merge"] / found["changes"], None, True))
     few.create()
-    found = measured(few, 0.1, rounds)
-    shown.add_row("1% of all, in a tenth of the rows", *(f"{found[way]:.1f}" for way in ("changes", "full", "merge")))
+    found, read = measured(few, 0.1, rounds)
+    label = "1% of all, in a tenth of the rows"
+    shown.add_row(label, *(f"{found[way]:.1f}" for way in ways), *(f"{read[way]:.0f}" for way in ways))
     console.print(shown)
     ratios.append(
         ("1% changed: changes, all rows against a tenth of them", passes[0.01] / found["changes"], GROWTH_AIM, False)
@@ -225,7 +237,10 @@ def main() -> int:
             running(StackConfig(home=home, jars_dir=jars), console.print) as state,
             _opened(home, state) as (spark, instance),
         ):
-            return 0 if compared(spark, instance, kind, given.rows, given.rounds) else 1
+            if state.spark is None:
+                raise SystemExit("the stack has no Spark: nothing is measured")
+            server = psutil.Process(state.spark.pid)
+            return 0 if compared(spark, instance, server, kind, given.rows, given.rounds) else 1
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

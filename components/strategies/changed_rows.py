@@ -47,6 +47,7 @@ from resources.delta.computed_inputs import (
 )
 from resources.errors import CommitConflict, ExpectationFailed, TableMissing
 from resources.spark.key_ranges import KeyRanges
+from resources.spark.merge_statements import fill_sql
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.affected_keys import keys_queries
 from resources.sql.query_parts import NotDerivable
@@ -55,6 +56,9 @@ from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_ROWS_OF_A_FILE = 250_000
+"""Of the first rows of a table."""
 
 
 def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
@@ -258,7 +262,14 @@ class _ChangedRows:
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         if self.scope.why_full:
-            return self.spark.merge_to_match(declaration, lambda: self._rows_of(sql), record.to_json())
+            stored, rows = self.spark.write_result(declaration, None), self._rows_of(sql)
+            if stored.rows or rows.isEmpty():
+                return self.spark.merge_to_match(declaration, lambda: rows, record.to_json())
+            # In files that each have a range of keys: later passes read those that may have the affected ones.
+            files = -(-rows.count() // _ROWS_OF_A_FILE)
+            ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
+            fill = fill_sql(declaration, self.spark.full_name(declaration), "{rows}")
+            return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
         name, after = self.spark.sql_name(declaration), self.scope.after
         differing = self._differing(declaration, sql, stored_of_keys(declaration, name, after, self.scope.within))
         if differing is None:

@@ -17,6 +17,12 @@ def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
     )
 
 
+def fill_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
+    """Return the MERGE that inserts the rows of a view into a table that has none, as they are ordered."""
+    on = " AND ".join(f"target.{key} <=> source.{key}" for key in declaration.keys)
+    return f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON {on} WHEN NOT MATCHED THEN INSERT *"
+
+
 def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str, within: str) -> str:
     """Return the MERGE of `Spark.merge_changes`."""
     on = " AND ".join([*(f"target.{key} <=> source.ratify_key_{key}" for key in declaration.keys), within])

@@ -223,11 +223,17 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             CommitConflict: another writer committed first; compute the changes again.
         """
+        merge = changes_merge_sql(declaration, self.full_name(declaration), "{rows}", within)
+        return self.merge_following(declaration, merge, changes, record, after)
+
+    def merge_following(
+        self, declaration: TableDeclaration, merge: str, rows: "DataFrame", record: str, after: int
+    ) -> WriteResult:
+        """As `merge_changes`, by any MERGE of `{rows}` that changes the table."""
         full_name = self.full_name(declaration)
-        merge = changes_merge_sql(declaration, full_name, "{changes}", within)
         with self._translating():
             commit = self._committed(
-                full_name, lambda: self._run(merge, changes=changes).collect(), record=record, following=after
+                full_name, lambda: self._run(merge, rows=rows).collect(), record=record, following=after
             )
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed a version after {after} first.")
