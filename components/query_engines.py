@@ -41,7 +41,7 @@ class ValidatedRows(Protocol):
         """Return the rows of a query over them."""
         ...
 
-    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         """Return how many rows of the written tables fail expectations that tell it; None if all rows were computed."""
         ...
 
@@ -124,7 +124,7 @@ class _SparkRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.sql(sql, rows=self.frame))
 
-    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
         return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
@@ -184,7 +184,7 @@ class _DuckDBRows:
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.session.records(_over_validated(sql))
 
-    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
         return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:

@@ -209,8 +209,8 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
             _check_keys(engine.dialect, rows, quarantine, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
         yield from rows.write(written, **{"rows computed": found.rows})
-        standing = rows.standing(table.expectations, [each for each, _ in written])
-    yield from check_results(table.expectations, key, found, standing)
+        failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
+    yield from check_results(table.expectations, key, found, failing_stored)
 
 
 def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCh
 
 
 def check_results(
-    expectations: Expectations, key: dg.AssetKey, found: ValidationResult, standing: Mapping[str, int] | None = None
+    expectations: Expectations, key: dg.AssetKey, found: ValidationResult, failing_stored: Mapping[str, int] | None = None
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the result of each expectation: a failure is an ERROR where it stops the batch, else a WARN.
 
@@ -26,10 +26,10 @@ def check_results(
         expectations: The table's.
         key: Of its asset.
         found: In the rows that were validated.
-        standing: Where these are not all rows: by expectation, how many rows of the table or its quarantine fail it now.
+        failing_stored: Where these are not all rows: by expectation, how many rows of the table or its quarantine fail it.
     """
     for rule in expectations.all:
-        failed, in_all = found.failed.get(rule.name, 0), (standing or {}).get(rule.name)
+        failed, in_all = found.failed.get(rule.name, 0), (failing_stored or {}).get(rule.name)
         metadata: dict[str, Any] = {
             "rows": found.rows,
             "failed": failed,
@@ -45,7 +45,7 @@ def check_results(
             check_name=rule.name,
             passed=not failed and not in_all,
             severity=dg.AssetCheckSeverity.ERROR if rule.action is Action.FAIL else dg.AssetCheckSeverity.WARN,
-            description=_result(found.rows, failed, in_all, rule.action, partial=standing is not None),
+            description=_result(found.rows, failed, in_all, rule.action, partial=failing_stored is not None),
             metadata=metadata,
         )
 

@@ -31,7 +31,7 @@ from components.strategies.rows_of_keys import (
     differing,
     quarantined_of_keys,
     same_keys,
-    standing_failures,
+    stored_failures,
     stored_of_keys,
 )
 from components.table_asset import materialize_by
@@ -250,10 +250,10 @@ class _ChangedRows:
             rows = self._rows_of(quarantined.sql)
             yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
 
-    def standing(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         if self.scope.why_full:
             return None
-        texts = standing_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
+        texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
         found = self.spark.rows(self.spark.sql(" UNION ALL ".join(texts))) if texts else []
         return {row["name"]: row["failing"] for row in found}
 

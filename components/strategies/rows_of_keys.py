@@ -72,7 +72,7 @@ def differing(declaration: TableDeclaration, stored: str) -> str:
     )
 
 
-def standing_failures(expectations: Expectations, written: Sequence[tuple[TableDeclaration, str]]) -> list[str]:
+def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDeclaration, str]]) -> list[str]:
     """Return the queries for how many rows fail expectations, `failing`, each with its `name`.
 
     Those are counted that quarantine rows, and those that warn and name columns of the table only. What another one decided

@@ -30,7 +30,7 @@ joined = with_quarantine
 
 
 @dataclass
-class Table:
+class QuarantinedTable:
     """A table with its versions, and the Delta `txn` that orders what passes merge."""
 
     rows: list[Rows] = field(default_factory=lambda: [{}])
@@ -61,12 +61,12 @@ def commit(version: int, operation: str, metadata: str) -> Commit:
     return Commit(version, dt.datetime.fromtimestamp(version, dt.UTC), operation, Engine.SPARK, "", user_metadata=metadata)
 
 
-class Lake:
+class QuarantinedLake:
     """An input, of which rows below zero are bad; the table of its good rows, and the quarantine of its bad ones."""
 
     def __init__(self) -> None:
         self.input = list[Rows]([{}])
-        self.table, self.quarantine, self.ids = Table(), Table(), 0
+        self.table, self.quarantine, self.ids = QuarantinedTable(), QuarantinedTable(), 0
 
     def change(self, chance: random.Random) -> None:
         rows = dict(self.input[-1])
@@ -124,7 +124,7 @@ def differing(wanted: Rows, stored: Rows, keys: set[int]) -> dict[int, int | Non
 
 
 def run(seed: int) -> None:
-    chance, lake = random.Random(seed), Lake()  # noqa: S311 an order, not keys
+    chance, lake = random.Random(seed), QuarantinedLake()  # noqa: S311 an order, not keys
     for _ in range(chance.randint(1, 6)):
         passes = list[Generator[None]]()
         for _ in range(chance.randint(1, 14)):
