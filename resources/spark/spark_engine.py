@@ -21,7 +21,7 @@ from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
-from resources.spark.spark_sessions import SparkSessions
+from resources.spark.spark_sessions import SparkSessions, checkpointed
 from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Spark(dg.ConfigurableResource[Any]):
         is lost, what uses them fails.
         """
         with self._translating():
-            return frame.localCheckpoint()
+            return checkpointed(frame)
 
     def _committed(
         self,

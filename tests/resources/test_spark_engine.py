@@ -4,6 +4,7 @@ import datetime as dt
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import CommitConflict, SparkUnavailable
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_sessions import SessionScope
 from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
 
 
@@ -47,6 +49,22 @@ def test_merge_to_match_inserts_updates_and_deletes(lake: Lakehouse, table: Tabl
         == 1
     )
     assert lake.rows(table)[1] == (2, None)
+
+
+@pytest.mark.stack
+def test_computed_rows_belong_to_the_session_that_computed_them(lake: Lakehouse) -> None:
+    """In a thread that opened another session first, as each thread of a run may."""
+
+    def in_scopes() -> list[list[dict[str, Any]]]:
+        found = list[list[dict[str, Any]]]()
+        for scope in (SessionScope(), SessionScope()):
+            with scope.entered():
+                rows = lake.spark.computed(lake.spark.sql("SELECT 7 AS id"))
+                found.append(lake.spark.rows(rows))
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(in_scopes).result() == [[{"id": 7}], [{"id": 7}]]
 
 
 @pytest.mark.stack
