@@ -78,19 +78,24 @@ class IncrementalTables:
 
     def __init__(self, lake: Lakehouse, schema: str, seed: str, queries: Sequence[RandomQuery]) -> None:
         self.chance = random.Random(seed)  # noqa: S311 changes, not keys
-        self._lake, self._schema = lake, schema
+        self._lake, self.schema = lake, schema
         lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
-        self.inputs = RandomInputs(lake, f"{schema}_in", self.chance)
+        self.inputs = RandomInputs(lake, f"{schema}_in", self.chance, self._inputs_of(queries))
         self.tables = [
             IncrementalTable(f"t{number}", query, self.chance.random() < 0.2) for number, query in enumerate(queries)
         ]
         for table in self.tables:
             table.never = self._never(table)
 
+    @staticmethod
+    def _inputs_of(queries: Sequence[RandomQuery]) -> list[str]:
+        named = {name for query in queries for name in re.findall(r"\bbronze\.(\w)", query.text)}
+        return sorted(named)
+
     def declared(self, table: IncrementalTable) -> ValidatedQuery:
         text = re.sub(r"\bbronze\.", f"{self.inputs.schema}.", table.query.text)
         rules = (Expectation("first_key_is_given", table.predicate, Action.QUARANTINE),) if table.quarantined else ()
-        return declared_query(self._schema, table.name, text, table.query.keys, rules)
+        return declared_query(self.schema, table.name, text, table.query.keys, rules)
 
     def _never(self, table: IncrementalTable) -> str:
         query = self.declared(table).query
@@ -130,10 +135,10 @@ class IncrementalTables:
         after = self.versions(table)
         reason = said.get("computed in full because", "")
         allowed = [*table.excuses, *([table.never] if table.never else [])]
-        assert not reason or any(re.match(pattern, reason) for pattern in allowed), (reason, allowed, self.told(table))
+        assert not reason or any(re.match(pattern, reason) for pattern in allowed), (reason, allowed, self.reproduced(table))
         table.passes["full" if reason else "changes"] += 1
         for old, new in zip(before, after, strict=True):
-            assert old is None or new is None or new - old <= 1, self.told(table)
+            assert old is None or new is None or new - old <= 1, self.reproduced(table)
         table.excuses.clear()
 
     def versions(self, table: IncrementalTable) -> list[int | None]:
@@ -156,7 +161,7 @@ class IncrementalTables:
                     if row["name"] == name:
                         rows[row["which"]][row["line"]] += row["number"]
                 missing, unexpected = rows["expected"] - rows["stored"], rows["stored"] - rows["expected"]
-                assert (missing, unexpected) == ({}, {}), (name, self.told(table))
+                assert (missing, unexpected) == ({}, {}), (name, self.reproduced(table))
 
     def _compared(self, table: IncrementalTable) -> Iterator[str]:
         validated = self.declared(table)
@@ -172,7 +177,7 @@ class IncrementalTables:
                     f"FROM (SELECT {line} AS line FROM {relation}) GROUP BY line"
                 )
 
-    def told(self, table: IncrementalTable) -> str:
+    def reproduced(self, table: IncrementalTable) -> str:
         """How to see a failure again."""
         return "\n".join(["", table.query.text, str(table.query.keys), *self.inputs.log])
 

@@ -45,14 +45,14 @@ _FEED = "delta.enableChangeDataFeed"
 class RandomInputs:
     """The inputs in a schema."""
 
-    def __init__(self, lake: Lakehouse, schema: str, chance: random.Random) -> None:
-        self._lake, self.schema, self._chance = lake, schema, chance
+    def __init__(self, lake: Lakehouse, schema: str, chance: random.Random, names: Sequence[str]) -> None:
+        self._lake, self.schema, self._chance, self._names = lake, schema, chance, names
         self.log = list[str]()
         """The statements that made the inputs what they are."""
         self.recreated = set[str]()
         """Those that were dropped and created again."""
         self._added = 0
-        for name in COLUMNS:
+        for name in names:
             self._create(name)
             self.run(self._insert(name, chance.randint(0, 8)))
 
@@ -62,7 +62,7 @@ class RandomInputs:
 
     def change(self) -> None:
         """Make one random commit to one of the inputs."""
-        name = self._chance.choice(list(COLUMNS))
+        name = self._chance.choice(self._names)
         kinds = {
             self._inserted: 6,
             self._updated: 6,

@@ -80,9 +80,10 @@ def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
     table = shop.table("SELECT k, sum(v) AS total")
     shop.made(table)
     location = lake.catalog.table(f"ratify.{shop.schema}.a").storage_location or ""
-    (file,) = Path(unquote(urlsplit(location).path)).glob("*.parquet")
+    files = list(Path(unquote(urlsplit(location).path)).glob("*.parquet"))
     shop.run("UPDATE a SET v = v + 1")
-    file.unlink()
+    for file in files:
+        file.unlink()
     reason, versions = shop.made(table)
     assert reason.startswith(f"what changed in {shop.schema}.a since version 1 cannot be read: ")
     assert versions == 1
