@@ -27,7 +27,7 @@ from tests.components.random_queries import RandomQuery
 from tests.resources.lakehouse import Lakehouse
 
 
-class Killed(BaseException):
+class KilledPass(BaseException):
     """The process ends here."""
 
 
@@ -194,7 +194,7 @@ def killed(patch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool, cal
             return function(*arguments, **more)
         if after:
             function(*arguments, **more)
-        raise Killed(name)
+        raise KilledPass(name)
 
     with patch.context() as within:
         within.setattr(owner, name, dying)

@@ -1,39 +1,11 @@
 """Random queries over the inputs of `random_inputs`, each with columns that identify its rows, whatever the inputs hold."""
 
 import random
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.components.random_expressions import RandomExpressions, constant, recoded
 from tests.components.random_inputs import COLUMNS, UNIQUE
-
-_CONSTANT = re.compile(r"/\*c\*/ -?\d+")
-_SCALAR = ("int", "str", "dec", "day", "at")
-# What can be made of a column of a kind, and the kind of that.
-_EXPRESSIONS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "int": [
-        ("{}", "int"),
-        ("{} % 2", "int"),
-        ("coalesce({}, -1)", "int"),
-        ("CASE WHEN {} > 1 THEN 'hi' ELSE 'lo' END", "str"),
-    ],
-    "str": [("{}", "str"), ("{}", "str"), ("upper({})", "str"), ("length({})", "int"), ("{} LIKE '%a%'", "bool")],
-    "dec": [("{}", "dec"), ("CAST({} AS INT)", "int")],
-    "day": [("{}", "day"), ("month({})", "int"), ("CAST(date_trunc('MONTH', {}) AS DATE)", "day")],
-    "at": [("{}", "at"), ("date_trunc('HOUR', {})", "at"), ("CAST({} AS DATE)", "day")],
-    "array": [("size({})", "int"), ("get({}, 0)", "str"), ("array_contains({}, 'a')", "bool")],
-    "struct": [("{}.x", "int"), ("{}.y", "str")],
-    "float": [("{}", "float"), ("CAST({} AS INT)", "int")],
-    "bool": [("{}", "bool")],
-}
-_AGGREGATES: Mapping[str, Sequence[str]] = {
-    "int": ["sum({})", "avg({})", "median({})", "percentile({}, 0.25)", "count(DISTINCT {})", "max({0}) - min({0})"],
-    "dec": ["sum({})", "avg({})", "min({})", "count(DISTINCT {})"],
-    "str": ["min({})", "max({})", "count(DISTINCT {})", "sort_array(collect_set({}))", "sort_array(collect_list({}))"],
-    "day": ["min({})", "max({})", "count({})"],
-    "at": ["max({})", "count(DISTINCT {})"],
-    "float": ["sum({})", "min({})"],
-}
 
 
 @dataclass(frozen=True)
@@ -54,8 +26,7 @@ class RandomQuery:
 
     def recoded(self, chance: random.Random) -> "RandomQuery":
         """Return the query with other constants: the same columns, other code."""
-        text = _CONSTANT.sub(lambda _: _constant(chance), self.text)
-        return RandomQuery(f"{text}\n-- {chance.random()}", self.columns, self.keys, self.kind)
+        return RandomQuery(recoded(self.text, chance), self.columns, self.keys, self.kind)
 
 
 @dataclass(frozen=True)
@@ -76,15 +47,12 @@ class _Joined:
     unique: tuple[str, ...]
 
 
-def _constant(chance: random.Random) -> str:
-    return f"/*c*/ {chance.randint(-3, 4)}"
-
-
 class QueryGrammar:
     """Makes random queries."""
 
     def __init__(self, seed: str) -> None:
         self._chance = random.Random(seed)  # noqa: S311 queries, not keys
+        self._make = RandomExpressions(self._chance)
         self._names = 0
 
     def query(self, depth: int) -> RandomQuery:
@@ -135,7 +103,7 @@ class QueryGrammar:
                 kind, same = self._chance.choice(("JOIN", "LEFT JOIN", "LEFT JOIN")), on
             else:
                 kind = self._chance.choice(("SEMI JOIN", "ANTI JOIN") if filtering else ("JOIN", "LEFT JOIN"))
-                same = on if self._chance.random() < 0.7 else f"{on} AND {self._condition(other.columns)}"
+                same = on if self._chance.random() < 0.7 else f"{on} AND {self._make.condition(other.columns)}"
             columns = found.columns if filtering else {**found.columns, **other.columns}
             found = _Joined(f"{found.text} {kind} {other.text} ON {same}", columns, found.unique)
         return found
@@ -145,8 +113,8 @@ class QueryGrammar:
         if self._chance.random() < 0.5:
             return _Relation("bronze.d", COLUMNS["d"], UNIQUE["d"])
         found = self._from(self._relation(depth))
-        key, _ = self._pick(found.columns, ("int",)) or ("1", "int")
-        value, kind = self._aggregate(found.columns)
+        key, _ = self._make.pick(found.columns, ("int",)) or ("1", "int")
+        value, kind = self._make.aggregate(found.columns)
         return _Relation(
             f"(SELECT {key} AS g, {value} AS w FROM {found.text} GROUP BY {key})", {"g": "int", "w": kind}, ("g",)
         )
@@ -156,58 +124,11 @@ class QueryGrammar:
         right = (
             (other.unique[0], other.columns[other.unique[0]])
             if len(other.unique) == 1
-            else self._pick(other.columns, ("int",))
+            else self._make.pick(other.columns, ("int",))
         )
-        if right is None or (left := self._pick(one.columns, (right[1],))) is None:
+        if right is None or (left := self._make.pick(one.columns, (right[1],))) is None:
             return None
         return f"{left[0]} {self._chance.choice(('=', '=', '=', '<=>'))} {right[0]}"
-
-    def _pick(self, columns: Mapping[str, str], kinds: Sequence[str] = _SCALAR) -> tuple[str, str] | None:
-        found = [(name, kind) for name, kind in columns.items() if kind in kinds]
-        if not found:
-            return None
-        name, kind = self._chance.choice(found)
-        return (name.upper() if self._chance.random() < 0.05 else name), kind
-
-    def _expression(self, columns: Mapping[str, str]) -> tuple[str, str]:
-        name, kind = self._pick(columns, tuple(_EXPRESSIONS)) or ("1", "int")
-        text, made = self._chance.choice(_EXPRESSIONS[kind])
-        return text.format(name), made
-
-    def _aggregate(self, columns: Mapping[str, str]) -> tuple[str, str]:
-        """An aggregate that is the same in whatever order the rows are read, and its kind."""
-        if self._chance.random() < 0.15 or (picked := self._pick(columns, tuple(_AGGREGATES))) is None:
-            return "count(*)", "other"
-        name, kind = picked
-        if self._chance.random() < 0.1 and (by := self._pick(columns)):
-            return f"max_by({name}, struct({by[0]}, {name}))", kind
-        text = self._chance.choice(_AGGREGATES[kind]).format(name)
-        filtered = f" FILTER (WHERE {self._condition(columns)})" if self._chance.random() < 0.1 and " - " not in text else ""
-        same = text.startswith(("min", "max(")) and " - " not in text
-        return f"{text}{filtered}", kind if same else "other"
-
-    def _condition(self, columns: Mapping[str, str]) -> str:
-        name, kind = self._pick(columns, tuple(_EXPRESSIONS)) or ("1", "int")
-        constant = _constant(self._chance)
-        tests = {
-            "int": [
-                f"{name} > {constant}",
-                f"{name} < {constant}",
-                f"NOT ({name} <=> {constant})",
-                f"{name} IN (1, {constant})",
-            ],
-            "dec": [f"{name} > {constant}"],
-            "str": [f"{name} LIKE 'a%'", f"length({name}) > {constant}", f"{name} <> 'it\\'s'"],
-            "struct": [f"{name}.x > {constant}"],
-            "array": [f"size({name}) > {constant}"],
-        }
-        return self._chance.choice([*tests.get(kind, []), f"{name} IS NOT NULL", f"({name} IS NULL OR {name} IS NOT NULL)"])
-
-    def _where(self, columns: Mapping[str, str], chance: float = 0.4) -> str:
-        if self._chance.random() > chance:
-            return ""
-        more = f" AND {self._condition(columns)}" if self._chance.random() < 0.2 else ""
-        return f" WHERE {self._condition(columns)}{more}"
 
     def _key_columns(self, found: _Joined) -> tuple[list[str], dict[str, str]]:
         """The selected keys of a FROM that has some, and the kinds of their names."""
@@ -219,45 +140,47 @@ class QueryGrammar:
         selected, kinds = self._key_columns(found)
         keys = tuple(kinds)
         for number in range(self._chance.randint(1, 3)):
-            text, kind = self._expression(found.columns)
+            text, kind = self._make.expression(found.columns)
             selected.append(f"{text} AS v{number}")
             kinds[f"v{number}"] = kind
-        return RandomQuery(f"SELECT {', '.join(selected)} FROM {found.text}{self._where(found.columns)}", kinds, keys, "")
+        return RandomQuery(
+            f"SELECT {', '.join(selected)} FROM {found.text}{self._make.where(found.columns)}", kinds, keys, ""
+        )
 
     def _groups(self, depth: int) -> RandomQuery:
         found = self._joined(depth)
-        by = dict(self._expression(found.columns) for _ in range(self._chance.choice((1, 1, 2))))
+        by = dict(self._make.expression(found.columns) for _ in range(self._chance.choice((1, 1, 2))))
         kinds = {f"k{number}": kind for number, kind in enumerate(by.values())}
         selected = [f"{text} AS k{number}" for number, text in enumerate(by)]
         keys = tuple(kinds)
         for number in range(self._chance.randint(1, 3)):
-            text, kind = self._aggregate(found.columns)
+            text, kind = self._make.aggregate(found.columns)
             selected.append(f"{text} AS v{number}")
             kinds[f"v{number}"] = kind
-        having = f" HAVING count(*) > {_constant(self._chance)}" if self._chance.random() < 0.2 else ""
+        having = f" HAVING count(*) > {constant(self._chance)}" if self._chance.random() < 0.2 else ""
         group = self._chance.choice((", ".join(by), ", ".join(keys), "ALL", ", ".join(str(n + 1) for n in range(len(by)))))
-        text = f"SELECT {', '.join(selected)} FROM {found.text}{self._where(found.columns)} GROUP BY {group}{having}"
+        text = f"SELECT {', '.join(selected)} FROM {found.text}{self._make.where(found.columns)} GROUP BY {group}{having}"
         return RandomQuery(text, kinds, keys, "")
 
     def _distinct(self, depth: int) -> RandomQuery:
         found = self._joined(depth)
-        columns = [self._expression(found.columns) for _ in range(self._chance.randint(1, 3))]
+        columns = [self._make.expression(found.columns) for _ in range(self._chance.randint(1, 3))]
         kinds = {f"k{number}": kind for number, (_, kind) in enumerate(columns)}
         selected = ", ".join(f"{text} AS k{number}" for number, (text, _) in enumerate(columns))
         return RandomQuery(
-            f"SELECT DISTINCT {selected} FROM {found.text}{self._where(found.columns)}", kinds, tuple(kinds), ""
+            f"SELECT DISTINCT {selected} FROM {found.text}{self._make.where(found.columns)}", kinds, tuple(kinds), ""
         )
 
     def _window(self, depth: int) -> RandomQuery:
         found = self._joined(depth, unique=True)
         selected, kinds = self._key_columns(found)
         keys = tuple(kinds)
-        text, kind = self._expression(found.columns)
+        text, kind = self._make.expression(found.columns)
         selected.append(f"{text} AS p")
         for number in range(self._chance.randint(1, 2)):
-            by = self._chance.choice((text, (self._pick(found.columns) or ("1", ""))[0]))
-            order = ", ".join(dict.fromkeys((*[(self._pick(found.columns) or ("1", ""))[0]], *found.unique)))
-            value, value_kind = self._pick(found.columns, ("int", "str", "dec")) or ("1", "int")
+            by = self._chance.choice((text, (self._make.pick(found.columns) or ("1", ""))[0]))
+            order = ", ".join(dict.fromkeys((*[(self._make.pick(found.columns) or ("1", ""))[0]], *found.unique)))
+            value, value_kind = self._make.pick(found.columns, ("int", "str", "dec")) or ("1", "int")
             functions = [
                 "row_number()",
                 f"lag({value})",
@@ -268,18 +191,18 @@ class QueryGrammar:
             functions += [f"sum({value})"] if value_kind != "str" else ["dense_rank()"]
             selected.append(f"{self._chance.choice(functions)} OVER (PARTITION BY {by} ORDER BY {order}) AS v{number}")
             kinds[f"v{number}"] = "other"
-        text = f"SELECT {', '.join(selected)} FROM {found.text}{self._where(found.columns)}"
+        text = f"SELECT {', '.join(selected)} FROM {found.text}{self._make.where(found.columns)}"
         return RandomQuery(text, {**kinds, "p": kind}, keys, "")
 
     def _latest(self, depth: int) -> RandomQuery:
         """Of several rows the one that is greatest, as for bronze with corrections."""
         found = self._joined(depth, unique=True)
-        by, kind = self._expression(found.columns)
-        value, value_kind = self._expression(found.columns)
-        order = ", ".join(f"{name} DESC" for name in ((self._pick(found.columns) or ("1", ""))[0], *found.unique))
+        by, kind = self._make.expression(found.columns)
+        value, value_kind = self._make.expression(found.columns)
+        order = ", ".join(f"{name} DESC" for name in ((self._make.pick(found.columns) or ("1", ""))[0], *found.unique))
         inner = (
             f"SELECT {by} AS k0, {value} AS v0, row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS place "
-            f"FROM {found.text}{self._where(found.columns)}"
+            f"FROM {found.text}{self._make.where(found.columns)}"
         )
         text = f"SELECT k0, v0 FROM ({inner}) AS r WHERE place = 1"
         return RandomQuery(text, {"k0": kind, "v0": value_kind}, ("k0",), "")
@@ -289,18 +212,18 @@ class QueryGrammar:
         texts = list[str]()
         for number, side in enumerate(sides):
             whole = ", ".join(f"CAST({name} AS STRING)" for name in side.unique)
-            value, _ = self._pick(side.columns, ("int",)) or ("0", "int")
+            value, _ = self._make.pick(side.columns, ("int",)) or ("0", "int")
             texts.append(
                 f"SELECT '{number}' AS k0, concat_ws('/', {whole}) AS k1, CAST({value} AS INT) AS v0 "
-                f"FROM {side.text}{self._where(side.columns)}"
+                f"FROM {side.text}{self._make.where(side.columns)}"
             )
         return RandomQuery(" UNION ALL ".join(texts), {"k0": "str", "k1": "str", "v0": "int"}, ("k0", "k1"), "")
 
     def _set_operation(self, depth: int) -> RandomQuery:
         sides = [self._joined(depth - 1) for _ in range(2)]
-        picked = [self._pick(side.columns, ("int",)) or ("0", "int") for side in sides]
+        picked = [self._make.pick(side.columns, ("int",)) or ("0", "int") for side in sides]
         texts = [
-            f"SELECT CAST({name} AS INT) AS k0 FROM {side.text}{self._where(side.columns)}"
+            f"SELECT CAST({name} AS INT) AS k0 FROM {side.text}{self._make.where(side.columns)}"
             for side, (name, _) in zip(sides, picked, strict=True)
         ]
         operator = self._chance.choice((" UNION ", " EXCEPT ", " INTERSECT "))
@@ -308,7 +231,7 @@ class QueryGrammar:
 
     def _as_of(self, depth: int) -> RandomQuery:
         """For each row of `a`, the last of `e` up to its time."""
-        condition = f"e.k = a.k AND e.at <= a.at AND e.v > {_constant(self._chance)}"
+        condition = f"e.k = a.k AND e.at <= a.at AND e.v > {constant(self._chance)}"
         if self._chance.random() < 0.5:
             value = "max_by(e.v, struct(e.at, e.id))"
             text = (
@@ -317,7 +240,7 @@ class QueryGrammar:
             return RandomQuery(text, {"k0": "int", "v0": "int"}, ("k0",), "")
         both = (
             "SELECT id, k, at, CAST(NULL AS INT) AS seen, true AS asks FROM bronze.a UNION ALL "
-            f"SELECT id, k, at, v, false FROM bronze.e WHERE v > {_constant(self._chance)}"
+            f"SELECT id, k, at, v, false FROM bronze.e WHERE v > {constant(self._chance)}"
         )
         over = "PARTITION BY k ORDER BY at, asks, id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
         inner = f"SELECT id, asks, last_value(seen) IGNORE NULLS OVER ({over}) AS v0 FROM ({both}) AS u"
@@ -329,14 +252,14 @@ class QueryGrammar:
         other = self._from(self._relation(0))
         if (on := self._same(other, found)) is None:
             return inner
-        key, kind = self._pick(other.columns) or ("1", "int")
-        value, _ = self._aggregate({**other.columns, **found.columns})
+        key, kind = self._make.pick(other.columns) or ("1", "int")
+        value, _ = self._make.aggregate({**other.columns, **found.columns})
         join = self._chance.choice(("JOIN", "LEFT JOIN"))
         text = (
             f"WITH {name} AS ({inner.text}) SELECT {key} AS k0, {value} AS v0 FROM {other.text} {join} {found.text} ON {on}"
         )
         return RandomQuery(
-            f"{text}{self._where(other.columns, 0.2)} GROUP BY {key}", {"k0": kind, "v0": "other"}, ("k0",), ""
+            f"{text}{self._make.where(other.columns, 0.2)} GROUP BY {key}", {"k0": kind, "v0": "other"}, ("k0",), ""
         )
 
     def _outer_join(self, depth: int) -> RandomQuery:
@@ -352,16 +275,16 @@ class QueryGrammar:
         )
         selected, kinds = self._key_columns(both)
         keys = tuple(kinds)
-        text, kind = self._expression(both.columns)
+        text, kind = self._make.expression(both.columns)
         return RandomQuery(f"SELECT {', '.join(selected)}, {text} AS v0 FROM {both.text}", {**kinds, "v0": kind}, keys, "")
 
     def _query_in_an_expression(self, depth: int) -> RandomQuery:
         found = self._from(self._relation(depth - 1, unique=True))
         selected, kinds = self._key_columns(found)
-        name, _ = self._pick(found.columns, ("int",)) or ("1", "int")
+        name, _ = self._make.pick(found.columns, ("int",)) or ("1", "int")
         condition = self._chance.choice(
             (
-                f"EXISTS (SELECT 1 FROM bronze.b AS x WHERE x.k = {name} AND x.w > {_constant(self._chance)})",
+                f"EXISTS (SELECT 1 FROM bronze.b AS x WHERE x.k = {name} AND x.w > {constant(self._chance)})",
                 f"{name} IN (SELECT x.k FROM bronze.d AS x)",
                 f"{name} > (SELECT min(x.w) FROM bronze.b AS x)",
             )

@@ -11,7 +11,7 @@ from resources.spark.spark_engine import Spark
 from tests.components.incremental_tables import (
     IncrementalTable,
     IncrementalTables,
-    Killed,
+    KilledPass,
     killed,
     moved,
     share,
@@ -55,7 +55,7 @@ def disturb(tables: IncrementalTables, table: IncrementalTable, chance: random.R
         with killed(patch, owner, name, after=chance.random() < 0.5, calls=calls) as made:
             try:
                 tables.run(table)
-            except Killed:
+            except KilledPass:
                 pass
             else:
                 assert len(made) < calls

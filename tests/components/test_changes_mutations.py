@@ -16,7 +16,14 @@ from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.spark import key_ranges, spark_engine
 from resources.spark.spark_engine import Spark
 from resources.sql.affected_keys import KeysQuery
-from tests.components.incremental_tables import IncrementalTable, IncrementalTables, Killed, killed, moved, without_pictures
+from tests.components.incremental_tables import (
+    IncrementalTable,
+    IncrementalTables,
+    KilledPass,
+    killed,
+    moved,
+    without_pictures,
+)
 from tests.components.random_queries import RandomQuery
 from tests.resources.lakehouse import Lakehouse
 
@@ -58,7 +65,7 @@ def an_input_moves(tables: IncrementalTables, table: IncrementalTable, patch: py
 def a_kill_between_two_commits(tables: IncrementalTables, table: IncrementalTable, patch: pytest.MonkeyPatch) -> None:
     """The table's commit is made, that to its quarantine is not."""
     tables.inputs.run(f"INSERT INTO {tables.inputs.schema}.e VALUES (50, 1, NULL, 1), (51, NULL, NULL, 1)")
-    with killed(patch, Spark, "merge_changes", after=True, calls=1), suppress(Killed):
+    with killed(patch, Spark, "merge_changes", after=True, calls=1), suppress(KilledPass):
         tables.run(table)
     tables.run(table)
 
