@@ -1,5 +1,6 @@
 """A table that is made equal to a query, whose rows are validated first."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,6 +90,13 @@ class ValidatedQuery:
         )
 
     @property
+    def code_version(self) -> str:
+        """What changes if and only if the query or what is declared of its rows changes: then all rows are computed."""
+        columns = [(column.name, column.type) for column in self.declaration.columns]
+        declared = self.expectations.validated(self.query.text), columns, self.declaration.keys
+        return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
+
+    @property
     def written(self) -> tuple[TableDeclaration, ...]:
         """The tables that are written: the table, and its quarantine if it has one."""
         return (self.declaration, *([self.quarantine] if self.quarantine else []))
@@ -175,6 +183,40 @@ def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
     return replace(column, type=found)
 
 
+@dataclass(frozen=True)
+class ResolvedQuery:
+    """A query whose tables and columns are known.
+
+    Attributes:
+        text: For the engine.
+        types: Types of its columns by name, in Spark SQL's words.
+        declaration: The table, with the columns that the query gives.
+        quarantine: Likewise, if it has one.
+    """
+
+    text: str
+    types: Mapping[str, str]
+    declaration: TableDeclaration
+    quarantine: TableDeclaration | None
+
+
+def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
+    """Find the query's tables in the catalog, and its columns; nothing is computed.
+
+    Raises:
+        QueryMismatch: the query gives other columns than declared.
+        TableMissing: an input does not exist.
+    """
+    catalog = engine.catalog.connection.name
+    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
+    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
+    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
+    types = engine.types(text)
+    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
+    declaration = table.stored(types, lineage)
+    return ResolvedQuery(text, types, declaration, table.stored_quarantine(declaration, lineage))
+
+
 def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Make the tables equal to the query's rows that pass, and to those in quarantine; yield the results of all.
 
@@ -184,15 +226,9 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         TableMissing: an input does not exist.
         CommitConflict: other writers won every attempt.
     """
-    catalog = engine.catalog.connection.name
-    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
-    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
-    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
-    types = engine.types(text)
-    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
-    declaration = table.stored(types, lineage)
-    quarantine = table.stored_quarantine(declaration, lineage)
-    computed = engine.to_compute(text, declaration)
+    resolved = resolve(engine, table)
+    declaration, quarantine, types = resolved.declaration, resolved.quarantine, resolved.types
+    computed = engine.to_compute(resolved.text, declaration)
     with engine.validated(table.expectations.validated(computed)) as rows:
         (counted,) = rows.records(table.expectations.counted("{rows}"))
         found = validation_result(counted)

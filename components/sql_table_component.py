@@ -11,13 +11,14 @@ from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Expectations, Unique
+from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
-from components.sql_table import ValidatedQuery, materialize
-from components.strategies.changed_rows import materialize_changes
+from components.sql_table import ValidatedQuery, materialize, resolve
+from components.strategies.changed_rows import ChangedRows, materialize_changes
+from components.strategies.pass_plan import PassPlan
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
 from components.table_policies import with_policies
@@ -26,7 +27,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
-from resources.sql.query_parts import nondeterministic
+from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
 from resources.sql.table_query import Dialect, check_columns
 
 
@@ -158,10 +159,18 @@ class SqlTable(QueryComponent):
             )
         if names := nondeterministic(self.query):
             raise UnsafeDeclaration(
-                f"the query has {names[0]}, which gives another value in each run, so that rows change whose inputs have "
-                "not: take it out, or use the strategy full.",
+                f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the "
+                "order in which they are read), so that rows change whose inputs have not: take it out, give it an order, "
+                "such as sort_array(…) or ORDER BY, or use the strategy full.",
                 "strategy",
             )
+        for number, rule in enumerate(self.expectations):
+            if rule.action is not Action.WARN and (names := nondeterministic_predicate(rule.expect, self.dialect)):
+                raise UnsafeDeclaration(
+                    f"{rule.name} has {names[0]}, so that it decides otherwise of rows whose inputs have not changed: take "
+                    "it out, let it warn only, or use the strategy full.",
+                    *("expectations", number, "expect"),
+                )
 
     def _input_rows(self) -> InputRows | None:
         if not self.reconcile:
@@ -184,6 +193,17 @@ class SqlTable(QueryComponent):
         """The table, and its quarantine if it has one."""
         return self.table.written
 
+    def plan(self, spark: Spark) -> PassPlan:
+        """Return what the next run of the table would do; nothing is computed.
+
+        Raises:
+            QueryMismatch, TableMissing: it would fail.
+        """
+        if self.strategy == "full":
+            return PassPlan("all rows", "its strategy is full")
+        rows = ChangedRows(spark, self.table)
+        return rows.plan(resolve(rows, self.table).declaration)
+
     def table_defs(self) -> dg.Definitions:
         """Return the table, its quarantine if it has one, and their checks."""
         table = self.table
@@ -203,7 +223,12 @@ class SqlTable(QueryComponent):
         asset = dg.multi_asset(
             name=step_name(table.declaration),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
-            specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
+            specs=[
+                table_spec(each, deps)
+                .merge_attributes(metadata={"query": shown})
+                .replace_attributes(code_version=table.code_version)
+                for each in table.written
+            ],
             check_specs=check_specs(table.expectations, asset_key(table.declaration)),
         )(by_duckdb if self.engine == "duckdb" else by_spark)
 

@@ -24,11 +24,13 @@ from components.expectations.expectation_rules import Expectations
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import (
     AFFECTED,
     check_key_types,
     differing,
+    no_changes,
     quarantined_of_keys,
     same_keys,
     stored_failures,
@@ -49,7 +51,7 @@ from resources.errors import CommitConflict, ExpectationFailed, TableMissing
 from resources.spark.key_ranges import KeyRanges
 from resources.spark.merge_statements import fill_sql
 from resources.spark.spark_engine import Spark, WriteResult
-from resources.sql.affected_keys import keys_queries
+from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
 from resources.sql.spark_sql import at_version, identifier
 from resources.sql.table_query import TableName, TableQuery
@@ -59,6 +61,10 @@ if TYPE_CHECKING:
 
 _ROWS_OF_A_FILE = 250_000
 """Of the first rows of a table."""
+
+_VERSIONS_READ_AGAIN = 20
+"""So many versions of the inputs are read in each pass until one changes a row of the table. Then a commit that changes none
+says up to which versions it was computed."""
 
 
 def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
@@ -98,6 +104,8 @@ class _Scope:
         why_full: Why all rows are computed; empty where only those of affected keys are.
         record: For the commit.
         last: The record that the table has; None where it is not known to be as one says.
+        recorded: Whether the pass commits its record also if no row differs. Otherwise the next one would have to compute
+            all rows again, or to read ever more changes.
         keys: How many keys are affected.
         within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
     """
@@ -106,6 +114,7 @@ class _Scope:
     why_full: str
     record: ComputedInputs
     last: ComputedInputs | None = None
+    recorded: bool = False
     keys: int = 0
     within: Callable[[str], str] = lambda _: "true"
 
@@ -130,26 +139,46 @@ class ChangedRows(SparkQueries):
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""
-        declared = self._table.expectations.validated(self._table.query.text), declaration.column_types, declaration.keys
-        digest = hashlib.sha256(repr(declared).encode()).hexdigest()
-        full_name = self._spark.full_name(declaration)
-        try:
-            after = self.catalog.version(full_name)
-        except TableMissing:
-            after = -1
-        record = ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
-        last: ComputedInputs | None = None
+        record = self._record(declaration)
+        after, last = record.after, None
         try:
             last = self._last(record, declaration)
-            keys = self._affected(self._with_quarantine(last, declaration), declaration)
+            known = self._with_quarantine(last, declaration)
+            keys = self._affected(known, declaration)
         except (FullRecompute, NotDerivable) as reason:
-            self._scope = _Scope(after, str(reason), record, last)
+            dg.get_dagster_logger().info(f"All rows of {declaration.table_name} are computed, because {reason}.")
+            recorded = isinstance(reason, FullRecompute) and not reason.lasting
+            self._scope = _Scope(after, str(reason), record, last, recorded)
             return text
-        self._scope = _Scope(after, "", record, last, keys.number, keys.within)
+        recorded = known.moved(record.inputs) >= _VERSIONS_READ_AGAIN
+        self._scope = _Scope(after, "", record, last, recorded, keys.number, keys.within)
         if self._scope.nothing:
             return f"SELECT * FROM (\n{text}\n) WHERE false"
         on = same_keys(declaration.keys, "q", "a")
         return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
+
+    def plan(self, declaration: TableDeclaration) -> PassPlan:
+        """Return what the pass would do, from what the catalog and the logs say: nothing is computed."""
+        record, last = self._record(declaration), None
+        try:
+            last = self._with_quarantine(self._last(record, declaration), declaration)
+            self._keys_queries(declaration)
+            self._inputs.check(last)
+        except (FullRecompute, NotDerivable) as reason:
+            return PassPlan.of(record, last, str(reason))
+        return PassPlan.of(record, last)
+
+    def _record(self, declaration: TableDeclaration) -> ComputedInputs:
+        declared = self._table.expectations.validated(self._table.query.text), declaration.column_types, declaration.keys
+        try:
+            after = self.catalog.version(self._spark.full_name(declaration))
+        except TableMissing:
+            after = -1
+        digest = hashlib.sha256(repr(declared).encode()).hexdigest()
+        return ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
+
+    def _keys_queries(self, declaration: TableDeclaration) -> Sequence[KeysQuery]:
+        return keys_queries(self._table.query, declaration.keys, self._inputs.columns, unknown=[LANDING])
 
     def _last(self, now: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
         """The record that the table has.
@@ -179,7 +208,7 @@ class ChangedRows(SparkQueries):
 
     def _affected(self, last: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
         """Find the affected keys, as a temporary view."""
-        queries = keys_queries(self._table.query, declaration.keys, self._inputs.columns, unknown=[LANDING])
+        queries = self._keys_queries(declaration)
         changed = self._inputs.create_views(last)
         if not changed:
             return KeyRanges(0, ())
@@ -261,6 +290,13 @@ class _ChangedRows:
         return self.spark.sql(sql, rows=self.frame)
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        wrote = self._merge_rows(declaration, sql, record)
+        if wrote.commit or not self.scope.recorded:
+            return wrote
+        nothing = self.spark.sql(no_changes(declaration, self.spark.sql_name(declaration)))
+        return self.spark.merge_changes(declaration, nothing, record.to_json(), self.scope.after, "false")
+
+    def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         if self.scope.why_full:
             stored, rows = self.spark.write_result(declaration, None), self._rows_of(sql)
             if stored.rows or rows.isEmpty():

@@ -59,6 +59,11 @@ class QueryInputs:
 
     def _find(self, name: TableName, columns: Sequence[str]) -> None:
         full_name, landed = self.full_name(name), LANDING in self.query.text and _LOADED.issubset(columns)
+        for other in self._versions:
+            if self.full_name(other).casefold() == full_name.casefold():
+                # Named in two ways, it is read at one version.
+                self.columns[name], self._versions[name] = self.columns[other], self._versions[other]
+                return
         table = self.spark.catalog.table(full_name)
         managed = table.table_type is not None and table.table_type.value == "MANAGED"
         version = self.spark.catalog.version(full_name) if managed else _NO_VERSION
@@ -81,15 +86,28 @@ class QueryInputs:
         """The rows of an input at a version, by default at the one that is read."""
         return at_version(table_name(self.full_name(name)), self._read(name)[0] if version is None else version)
 
+    def check(self, last: ComputedInputs) -> None:
+        """Check that the inputs are tables that have versions, and the same ones as before.
+
+        Raises:
+            FullRecompute: they are not.
+        """
+        for name, now in self._versions.items():
+            if now.version == _NO_VERSION:
+                raise FullRecompute(
+                    f"{name} is not a managed table, so that it is not known whether it has changed", lasting=True
+                )
+            since = last.inputs.get(self.full_name(name))
+            if since is None or since.table_id != now.table_id or since.version > now.version:
+                raise FullRecompute(f"{name} is another table than before")
+
     def create_views(self, last: ComputedInputs) -> list[TableName]:
         """Define views of the rows of each input, as `affected_keys` reads them, and return the inputs that have changed.
 
         Raises:
             FullRecompute: an input has no versions, or what has changed in it cannot be known.
         """
-        for name, version in self._versions.items():
-            if version.version == _NO_VERSION:
-                raise FullRecompute(f"{name} is not a managed table, so that it is not known whether it has changed")
+        self.check(last)
         numbered = list(enumerate(self.query.inputs))
         changed = [name for number, name in numbered if self._create_changed_view(number, name, last)]
         for number, name in numbered if changed else ():
@@ -104,41 +122,50 @@ class QueryInputs:
 
     def _create_changed_view(self, number: int, name: TableName, last: ComputedInputs) -> bool:
         """Compute an input's rows that have changed since the last time, as they were and as they are, as a view."""
-        now, since = self._versions[name], last.inputs.get(self.full_name(name))
+        now, since = self._versions[name], last.inputs[self.full_name(name)]
         if now == since:
             return False
-        if since is None or since.table_id != now.table_id or since.version > now.version:
-            raise FullRecompute(f"{name} is another table than before")
-        texts = [self._changed_rows(name, since.version)] if since.version < now.version else []
+        rows = [self._changed_rows(name, since.version)] if since.version < now.version else []
         if since.ledger != now.ledger and (paths := self._landed_again(name, since)):
             files = ", ".join(map(literal, paths))
-            texts.append([f"SELECT {self._listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"])
-        if not texts:
+            text = f"SELECT {self._listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"
+            rows.append(self.spark.computed(self.spark.sql(text)))
+        if not rows:
             return False
-        rows = [self._computed(name, since.version, ways) for ways in texts]
         reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(f"ratify_changed_{number}")
         return True
 
-    def _changed_rows(self, name: TableName, since: int) -> list[str]:
-        """The queries for rows that other versions have, the cheapest first."""
-        now, listed, table = self._versions[name].version, self._listed(name), table_name(self.full_name(name))
-        before, after = (f"SELECT {listed} FROM {self._at(name, version)}" for version in (since, now))
-        compared = f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
-        properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        feed = f"SELECT {listed} FROM table_changes({literal(table)}, {since + 1}, {now})"
-        return [feed, compared] if properties.get(CHANGE_DATA_FEED) == "true" else [compared]
+    def _changed_rows(self, name: TableName, since: int) -> "DataFrame":
+        """The rows that another version has, as they were and as they are.
 
-    def _computed(self, name: TableName, since: int, ways: Sequence[str]) -> "DataFrame":
+        Raises:
+            FullRecompute: they cannot be read.
+        """
         from pyspark.errors import PySparkException
 
+        properties = self.spark.catalog.table(self.full_name(name)).properties or {}
+        by_feed = [self._in_feed] if properties.get(CHANGE_DATA_FEED) == "true" else []
         reason = ""
-        for text in ways:
+        for query in (*by_feed, self._compared):
             try:
-                return self.spark.computed(self.spark.sql(text))
+                return self.spark.computed(self.spark.sql(query(name, since)))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
+
+    def _in_feed(self, name: TableName, since: int) -> str:
+        table, now = table_name(self.full_name(name)), self._versions[name].version
+        return f"SELECT {self._listed(name)} FROM table_changes({literal(table)}, {since + 1}, {now})"
+
+    def _compared(self, name: TableName, since: int) -> str:
+        """The query for what two versions differ in. Columns that the older one did not have yet were NULL."""
+        found = {column.lower() for column in self.spark.sql(f"SELECT * FROM {self._at(name, since)}").columns}
+        listed = [column for column in self.columns[name] if column != LANDING]
+        had = (identifier(each) if each.lower() in found else f"NULL AS {identifier(each)}" for each in listed)
+        before = f"SELECT {', '.join(had)} FROM {self._at(name, since)}"
+        after = f"SELECT {self._listed(name)} FROM {self._at(name)}"
+        return f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
 
     def _landed_again(self, name: TableName, since: InputVersion) -> list[str]:
         """The files of an input whose rows it had before, and whose place in the landing order has changed since."""

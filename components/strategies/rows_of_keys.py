@@ -28,7 +28,9 @@ def check_key_types(declaration: TableDeclaration) -> None:
     """
     for key in declaration.keys:
         if (found := declaration.column_types[key]) not in _SAME_IN_JSON and not found.startswith("decimal("):
-            raise FullRecompute(f"its quarantine has rows as JSON, in which a {found}, such as its key {key}, is not exact")
+            raise FullRecompute(
+                f"its quarantine has rows as JSON, in which a {found}, such as its key {key}, is not exact", lasting=True
+            )
 
 
 def stored_of_keys(declaration: TableDeclaration, name: str, version: int, within: Callable[[str], str]) -> str:
@@ -44,6 +46,17 @@ def stored_of_keys(declaration: TableDeclaration, name: str, version: int, withi
         f"SELECT s.* FROM {at_version(name, version)} AS s LEFT SEMI JOIN {AFFECTED} AS a "
         f"ON {same_keys(declaration.keys, 's', 'a')} WHERE {within('s')}"
     )
+
+
+def no_changes(declaration: TableDeclaration, name: str) -> str:
+    """Return the query that gives rows for `Spark.merge_changes`, of which there are none.
+
+    Args:
+        declaration: The table.
+        name: Its name, in SQL.
+    """
+    keys = (f"{identifier(key)} AS {identifier(f'ratify_key_{key}')}" for key in declaration.keys)
+    return f"SELECT {', '.join(keys)}, *, false AS ratify_present FROM {name} WHERE false"
 
 
 def quarantined_of_keys(table: TableDeclaration, quarantine: str) -> str:

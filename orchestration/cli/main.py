@@ -24,6 +24,7 @@ from orchestration.cli.ingest_command import ingest
 from orchestration.cli.land_command import land
 from orchestration.cli.lineage_command import lineage
 from orchestration.cli.new_command import new_app
+from orchestration.cli.plan_command import plan
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
@@ -42,6 +43,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "history": history,
         "changes": changes,
         "lineage": lineage,
+        "plan": plan,
         "ingest": ingest,
         "land": land,
         "hook": hook,

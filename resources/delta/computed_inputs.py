@@ -34,7 +34,15 @@ _SAME_ROWS = frozenset(
 
 
 class FullRecompute(Exception):
-    """A table has to be computed as a whole; the text is the reason."""
+    """A table has to be computed as a whole; the text is the reason.
+
+    Attributes:
+        lasting: Whether every pass will have that reason; otherwise the next one can go on from this one.
+    """
+
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,10 @@ class ComputedInputs:
     inputs: Mapping[str, InputVersion]
     id: str = ""
     quarantine: QuarantineVersion | None = None
+
+    def moved(self, now: Mapping[str, InputVersion]) -> int:
+        """Return how many versions the inputs have had since."""
+        return sum(found.version - self.inputs[name].version for name, found in now.items() if name in self.inputs)
 
     def to_json(self) -> str:
         """Return the record as one line."""

@@ -71,14 +71,15 @@ def _ordered(types: Mapping[str, str]) -> list[str]:
 
 
 def _written(value: str, type_: str) -> str:
-    return literal(value) if type_ == "string" else f"CAST({literal(value)} AS {type_})"
+    # Statements have names in braces, which stand for DataFrames.
+    text = literal(value).replace("{", "\\u007B").replace("}", "\\u007D")
+    return text if type_ == "string" else f"CAST({text} AS {type_})"
 
 
 def _condition(key: str, of_values: str, *, nulls: bool) -> Callable[[str], str]:
     def condition(relation: str) -> str:
         column = f"{relation}.{identifier(key)}"
         or_null = f" OR {column} IS NULL" if nulls else ""
-        # The values may have braces.
-        return f"({of_values.replace('{}', column, 1)}{or_null})"
+        return f"({of_values.replace('{}', column)}{or_null})"
 
     return condition

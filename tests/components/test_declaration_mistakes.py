@@ -143,6 +143,18 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 5, strategy",
             "the query has CURRENT_DATE",
         ),
+        (
+            "  strategy: changes\n",
+            "SELECT day, collect_list(amount) AS amounts FROM bronze.orders GROUP BY day",
+            "line 5, strategy",
+            "the query has COLLECT_LIST(amount), which depends on more than the rows",
+        ),
+        (
+            "  strategy: changes\n  expectations: [{name: a, expect: day <= current_date(), action: drop}]\n",
+            DAYS,
+            "line 6, expectations[0].expect",
+            "a has CURRENT_DATE",
+        ),
         ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
         (
             reconcile("bronze.order", "[day]"),
