@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ingest.file_source import Format, Source
-from ingest.formats import inferred_columns, parse_file
+from ingest.formats import csv_group, inferred_columns, parse_file
+from ingest.formats.csv_group import CsvFile, ParsedGroup
 from ingest.formats.parse_file import Load, Parsed
 from resources.declarations import Column
 from resources.errors import BadFile, RatifyError, TransientError
@@ -66,6 +67,22 @@ def parse(
         parsed: Parsed = _parser.call(con, file, folder, parse_file.parse, arguments)
         written.rename(into)
     return parsed
+
+
+def parse_group(
+    con: "duckdb.DuckDBPyConnection",
+    source: Source,
+    columns: Sequence[Column],
+    files: Sequence[CsvFile],
+    into: Path,
+    load: Load,
+) -> ParsedGroup:
+    """Write the records of several CSV files to one Parquet file, as `csv_group.parse_group` does.
+
+    Raises:
+        As `csv_group.parse_group`; BadFile, too: DuckDB fails to read one of them.
+    """
+    return _texts.call(con, files[0].file, csv_group.parse_group, (source, columns, files, into, load), tries=1)
 
 
 def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> tuple[Column, ...]:
