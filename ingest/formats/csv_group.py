@@ -125,10 +125,8 @@ def parse_group(
     return ParsedGroup(written, tuple((rows, rescued.get(file.file, 0)) for file, rows in zip(files, counts, strict=True)))
 
 
-def _read(
-    con: "duckdb.DuckDBPyConnection", source: Source, files: Sequence[CsvFile]
-) -> tuple[list[int], list[int]]:
-    """Read the files' records into RECORDS, in their order, each with its file's place; return each file's first and count."""
+def _read(con: "duckdb.DuckDBPyConnection", source: Source, files: Sequence[CsvFile]) -> tuple[list[int], list[int]]:
+    """Read the files' records into RECORDS, in order, each with its file's place; return each file's first row and count."""
     paths = [file.path for file in files]
     scan = csv_scan(source, files[0].names, paths, ", filename = true")
     place = f"list_position([{', '.join(literal(str(path)) for path in paths)}], filename)"

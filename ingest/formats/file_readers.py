@@ -105,8 +105,8 @@ def csv_scan(source: Source, names: Sequence[str], paths: Sequence[Path], more: 
     """
     columns = ", ".join(f"c{number}: 'VARCHAR'" for number in range(len(names)))
     return (
-        f"read_csv([{', '.join(literal(str(path)) for path in paths)}], columns = {{{columns}}}, header = {source.csv.header}, "
-        f"auto_detect = false, strict_mode = true, delim = {literal(source.csv.delimiter)}, "
+        f"read_csv([{', '.join(literal(str(path)) for path in paths)}], columns = {{{columns}}}, "
+        f"header = {source.csv.header}, auto_detect = false, strict_mode = true, delim = {literal(source.csv.delimiter)}, "
         f"quote = {literal(source.csv.quote)}, escape = {literal(source.csv.escape)}, "
         f"nullstr = [{', '.join(map(literal, source.csv.nulls))}], max_line_size = {LINE_LIMIT}, null_padding = false, "
         f"compression = 'none', hive_partitioning = false{more})"

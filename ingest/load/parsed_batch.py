@@ -1,7 +1,7 @@
 """The rows of a load batch's files, as Parquet: small CSV files of one kind in one pass, all others one by one.
 
-A pass over several files knows no reasons: where it fails, each half is tried, and in the end a file alone. So a damaged file
-is refused with its own reason, and costs the others a few passes.
+A pass over several files knows no reasons: where it fails, each half is tried, and in the end a file alone. So a damaged
+file is refused with its own reason, and costs the others a few passes.
 """
 
 import time

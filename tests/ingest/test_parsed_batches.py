@@ -108,10 +108,14 @@ def test_the_corpus_in_one_batch_ends_as_each_file_alone(source: Source) -> None
 
 
 ROWS = st.lists(
-    st.sampled_from(["1,Ada,1.50", "2,Bob,", '3,"a\nb",2', '4,"say ""hi""",3', "x,Bad,1", "5,Wide,1,2", "6", ",,", "", "7,ü,1"]),
+    st.sampled_from(
+        ["1,Ada,1.50", "2,Bob,", '3,"a\nb",2', '4,"say ""hi""",3', "x,Bad,1", "5,Wide,1,2", "6", ",,", "", "7,ü,1"]
+    ),
     max_size=5,
 )
-HEADERS = st.sampled_from(["id,name,amount"] * 4 + ["ID,Name,Amount", "amount,id,name", "id,name,more", "id,name,n,m", "x,y,z"])
+HEADERS = st.sampled_from(
+    ["id,name,amount"] * 4 + ["ID,Name,Amount", "amount,id,name", "id,name,more", "id,name,n,m", "x,y,z"]
+)
 ENDS = st.sampled_from(["\n", "\n", "\r\n"])
 
 
