@@ -89,9 +89,9 @@ class ParsedBatch:
                     if csv := self._small_csv(opened, fetched):
                         groups.setdefault(csv.group, {})[csv] = fetched
                     else:
-                        outcomes[file.path] = self._alone(fetched)
+                        outcomes[file.path] = self._parse_one(fetched)
                 for group in groups.values():
-                    outcomes |= {outcome.path: outcome for outcome in self._together(group)}
+                    outcomes |= {outcome.path: outcome for outcome in self._parse_group(group)}
         return [outcomes[file.path] for file in files]
 
     def _fetch(self, file: LandedFile) -> _Fetched:
@@ -122,26 +122,26 @@ class ParsedBatch:
         except (BadFile, NewNames):
             return None
 
-    def _together(self, group: dict[CsvFile, _Fetched]) -> list[FileOutcome]:
+    def _parse_group(self, group: dict[CsvFile, _Fetched]) -> list[FileOutcome]:
         """Parse files in one pass, or where that fails each half of them."""
         import duckdb
 
         if len(group) == 1:
-            return [self._alone(fetched) for fetched in group.values()]
+            return [self._parse_one(fetched) for fetched in group.values()]
         began, parquet = time.monotonic(), self.folder / f"{uuid4().hex}.parquet"
         try:
             parsed = parse_group(self.session.con, self.source, self.columns, list(group), parquet, self.load)
         except (duckdb.Error, RatifyError):
             csvs = list(group)
             halves = csvs[: len(csvs) // 2], csvs[len(csvs) // 2 :]
-            return [outcome for half in halves for outcome in self._together({csv: group[csv] for csv in half})]
+            return [outcome for half in halves for outcome in self._parse_group({csv: group[csv] for csv in half})]
         for fetched in group.values():
             fetched.local.unlink()
         self._parts.append(_Part(parquet, parsed.written, frozenset(csv.file for csv in group)))
         share = (time.monotonic() - began) / len(group)
         return [fetched.read(*counts, share) for fetched, counts in zip(group.values(), parsed.counts, strict=True)]
 
-    def _alone(self, fetched: _Fetched) -> FileOutcome:
+    def _parse_one(self, fetched: _Fetched) -> FileOutcome:
         began, path, parquet = time.monotonic(), fetched.outcome.path, fetched.local.with_suffix(".parquet")
         try:
             parsed = self._parsed(path, fetched.local, parquet)
