@@ -1,6 +1,6 @@
 """What `ratify ingest` of many small files takes in all, from its start to its end, with one writer and with eight.
 
-    python -m bench.ingest_command [--files 160] [--rows 100] [--rounds 5]
+    python -m bench.whole_ingest [--files 160] [--rows 100] [--rounds 5]
 
 Each command is a process of its own and gets new files; the first of each, which warms up the stack, does not count.
 Prints the medians, and the ratios that have an aim: the time against 4 s, and that with eight writers against that with one,
