@@ -68,14 +68,17 @@ class SparkSessions:
             SparkUnavailable: the server cannot be reached.
         """
         with self._lock:
-            scope = _SCOPE.get()
-            if scope is None:
-                return self._opened()
-            found = self._scoped.get(scope)
-            if found is None or getattr(found, "is_stopped", False):
-                found = self._scoped[scope] = self._new()
-                scope.add(found)
-            return cast("SparkSession", found)
+            session = self._opened() if (scope := _SCOPE.get()) is None else self._session_of(scope)
+        if is_connect(self._remote):
+            _activate(session)
+        return session
+
+    def _session_of(self, scope: SessionScope) -> "SparkSession":
+        found = self._scoped.get(scope)
+        if found is None or getattr(found, "is_stopped", False):
+            found = self._scoped[scope] = self._new()
+            scope.add(found)
+        return cast("SparkSession", found)
 
     def _opened(self) -> "SparkSession":
         # A process has one such session to a server: the end of another run may have closed it.
@@ -126,3 +129,14 @@ class SparkSessions:
     def _forget(self) -> None:
         self._shared = None
         self._scoped.clear()
+
+
+def _activate(session: "SparkSession") -> None:
+    """Make a session of Spark Connect the active one of this thread.
+
+    PySpark binds what `localCheckpoint` returns to the active session, whichever session has computed it. A thread's first
+    session stays active otherwise, also while the thread works in another scope.
+    """
+    from pyspark.sql.connect.session import SparkSession
+
+    SparkSession._active_session.session = session  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

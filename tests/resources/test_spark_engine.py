@@ -14,6 +14,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import CommitConflict, SparkUnavailable
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_sessions import SessionScope
 from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
 
 
@@ -127,6 +128,17 @@ def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
     spark.close()
     spark.close()
     assert spark.rows(spark.sql("SELECT 1 AS one")) == [{"one": 1}]
+
+
+@pytest.mark.stack
+def test_rows_computed_in_another_scope_are_of_its_session(lake: Lakehouse) -> None:
+    found = list[int]()
+    for scope in (SessionScope(), SessionScope()):
+        # One thread, as the executor's: its first scope must not be the one that PySpark goes on with.
+        with scope.entered():
+            computed = lake.spark.computed(lake.spark.sql("SELECT 3 AS n"))
+            found += [row["n"] for row in lake.spark.rows(lake.spark.sql("SELECT n FROM {rows}", rows=computed))]
+    assert found == [3, 3]
 
 
 def test_a_channel_that_another_thread_has_closed_is_no_spark() -> None:
