@@ -1,6 +1,6 @@
 """The inputs of a query that a table is made of, at the versions at which a pass reads them, and what changed in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -81,8 +81,8 @@ class QueryInputs:
         """The rows of an input at a version, by default at the one that is read."""
         return at_version(table_name(self.full_name(name)), self._read(name)[0] if version is None else version)
 
-    def create_views(self, last: ComputedInputs) -> list[TableName]:
-        """Define views of the rows of each input, as `affected_keys` reads them, and return the inputs that have changed.
+    def create_views(self, last: ComputedInputs) -> dict[TableName, str]:
+        """Define a view of the changed rows of each input that has some, and return these views.
 
         Raises:
             FullRecompute: an input has no versions, or what has changed in it cannot be known.
@@ -90,14 +90,22 @@ class QueryInputs:
         for name, version in self._versions.items():
             if version.version == _NO_VERSION:
                 raise FullRecompute(f"{name} is not a managed table, so that it is not known whether it has changed")
-        numbered = list(enumerate(self.query.inputs))
-        changed = [name for number, name in numbered if self._create_changed_view(number, name, last)]
-        for number, name in numbered if changed else ():
+        numbered = enumerate(self.query.inputs)
+        return {name: _changed(number) for number, name in numbered if self._create_changed_view(number, name, last)}
+
+    def with_every(self, changed: Mapping[TableName, str]) -> str:
+        """Return the WITH clause of all rows of each input, as they were and as they are, as `affected_keys` reads them.
+
+        Args:
+            changed: The views of changed rows.
+        """
+        texts = list[str]()
+        for number, name in enumerate(self.query.inputs):
             text = f"SELECT {self._listed(name)} FROM {self._at(name)}"
             if name in changed:
-                text += f" UNION ALL SELECT {self._listed(name)} FROM ratify_changed_{number}"
-            self.spark.sql(text).createOrReplaceTempView(f"ratify_every_{number}")
-        return changed
+                text += f" UNION ALL SELECT {self._listed(name)} FROM {changed[name]}"
+            texts.append(f"ratify_every_{number} AS ({text})")
+        return f"WITH {', '.join(texts)}"
 
     def _listed(self, name: TableName) -> str:
         return ", ".join(identifier(column) for column in self.columns[name] if column != LANDING)
@@ -116,7 +124,7 @@ class QueryInputs:
         if not texts:
             return False
         rows = [self._computed(name, since.version, ways) for ways in texts]
-        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(f"ratify_changed_{number}")
+        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(_changed(number))
         return True
 
     def _changed_rows(self, name: TableName, since: int) -> list[str]:
@@ -134,7 +142,7 @@ class QueryInputs:
         reason = ""
         for text in ways:
             try:
-                return self.spark.computed(self.spark.sql(text))
+                return self.spark.computed(self.spark.query(text))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
@@ -152,7 +160,12 @@ class QueryInputs:
             version=since.version,
             most=_MOST_FILES + 1,
         )
-        paths = [row["path"] for row in self.spark.rows(self.spark.sql(text))]
+        paths = [row["path"] for row in self.spark.rows(self.spark.query(text))]
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
+
+
+def _changed(number: int) -> str:
+    """The name of the view of an input's changed rows."""
+    return f"ratify_changed_{number}"
