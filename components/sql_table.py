@@ -16,12 +16,14 @@ from components.expectations.validation import validation_result
 from components.landing_order import LANDING
 from components.query_engines import QueryEngine, ValidatedRows
 from components.table_asset import asset_key
+from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
-from resources.declarations import Column, TableDeclaration
+from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
 from resources.sql.table_query import TableQuery
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
+_LOADED = {column.name for column in LOAD_COLUMNS}
 _SHOWN_KEYS = 3
 _KEYS_ADVICE = "Name the keys that identify a row, or declare under `unique` which of them is the latest."
 _ROW_ID_ADVICE = (
@@ -119,7 +121,9 @@ class ValidatedQuery:
             for name, type_text in types.items()
             if name not in omitted
         ]
-        return replace(self.declaration, columns=tuple(columns), inferred=False)
+        # Where rows of landed files are passed on, a query may read the landing order of the table, which needs row ids.
+        passed_on = _LOADED.issubset(column.name for column in columns)
+        return _without_row_ids(replace(self.declaration, columns=tuple(columns), inferred=False), wanted=passed_on)
 
     def stored_quarantine(self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]]) -> TableDeclaration | None:
         """Return the quarantine with the columns that it takes from the table, as `stored` gives that."""
@@ -133,7 +137,7 @@ class ValidatedQuery:
             replace(column, sources=row) if column.name == "row" else found.get(column.name, column)
             for column in self.quarantine.columns
         ]
-        return replace(self.quarantine, columns=tuple(columns), inferred=False)
+        return _without_row_ids(replace(self.quarantine, columns=tuple(columns), inferred=False))
 
     @property
     def _row_id(self) -> tuple[str, ...]:
@@ -167,6 +171,13 @@ class ValidatedQuery:
                     f"{', '.join(found)}.",
                     *field,
                 )
+
+
+def _without_row_ids(declaration: TableDeclaration, *, wanted: bool = False) -> TableDeclaration:
+    """Return a table that Spark creates without row tracking, unless it is wanted or declared."""
+    if wanted or declaration.writer is not Engine.SPARK:
+        return declaration
+    return replace(declaration, properties={ROW_TRACKING: "false", **declaration.properties})
 
 
 def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
@@ -230,7 +241,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
     declaration, quarantine, types = resolved.declaration, resolved.quarantine, resolved.types
     computed = engine.to_compute(resolved.text, declaration)
     with engine.validated(table.expectations.validated(computed)) as rows:
-        (counted,) = rows.records(table.expectations.counted("{rows}"))
+        counted = next(iter(rows.records(table.expectations.counted("{rows}"))), {})
         found = validation_result(counted)
         key = asset_key(declaration)
         if failed := [name for name in table.expectations.named(Action.FAIL) if found.failed.get(name)]:
@@ -244,7 +255,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         if table.reconciled and quarantine:
             _check_keys(engine.dialect, rows, quarantine, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
-        yield from rows.write(written, **{"rows computed": found.rows})
+        yield from rows.write(written, **{"rows processed": found.rows})
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
     yield from check_results(table.expectations, key, found, failing_stored)
 

@@ -203,7 +203,7 @@ def materialize_by(
     created: bool,
     began: float,
     wrote: WriteResult,
-    computed: "DataFrame",
+    computed: "DataFrame | None",
     **more: Any,
 ) -> dg.MaterializeResult[Any]:
     """Return the materialization of a table that a MERGE has written.
@@ -214,7 +214,7 @@ def materialize_by(
         created: Whether it was created before.
         began: When that was begun, by the monotonic clock.
         wrote: What the MERGE did.
-        computed: Rows that the table has now, for the preview.
+        computed: Rows that the table has now, for the preview; None: the table's are read.
         more: Further metadata.
     """
     change = _merge_change(created, wrote)

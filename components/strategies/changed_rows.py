@@ -24,6 +24,7 @@ from components.expectations.expectation_rules import Expectations
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.pass_metadata import pass_metadata
 from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import (
@@ -107,6 +108,7 @@ class _Scope:
         recorded: Whether the pass commits its record also if no row differs. Otherwise the next one would have to compute
             all rows again, or to read ever more changes.
         keys: How many keys are affected.
+        changed: By input, how many of its rows changed; None where that is not counted.
         within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
     """
 
@@ -116,6 +118,7 @@ class _Scope:
     last: ComputedInputs | None = None
     recorded: bool = False
     keys: int = 0
+    changed: Mapping[str, int] | None = None
     within: Callable[[str], str] = lambda _: "true"
 
     @property
@@ -144,16 +147,17 @@ class ChangedRows(SparkQueries):
         try:
             last = self._last(record, declaration)
             known = self._with_quarantine(last, declaration)
-            keys = self._affected(known, declaration)
+            keys, changed = self._affected(known, declaration)
         except (FullRecompute, NotDerivable) as reason:
             dg.get_dagster_logger().info(f"All rows of {declaration.table_name} are computed, because {reason}.")
             recorded = isinstance(reason, FullRecompute) and not reason.lasting
             self._scope = _Scope(after, str(reason), record, last, recorded)
             return text
         recorded = known.moved(record.inputs) >= _VERSIONS_READ_AGAIN
-        self._scope = _Scope(after, "", record, last, recorded, keys.number, keys.within)
+        self._scope = _Scope(after, "", record, last, recorded, keys.number, changed, keys.within)
         if self._scope.nothing:
-            return f"SELECT * FROM (\n{text}\n) WHERE false"
+            # Of which `validated` computes no row.
+            return text
         on = same_keys(declaration.keys, "q", "a")
         return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
 
@@ -206,28 +210,32 @@ class ChangedRows(SparkQueries):
         commits = self._spark.recent_commits(full_name, newer) if newer > 0 else ()
         return with_quarantine(last, table_id, version, commits)
 
-    def _affected(self, last: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
-        """Find the affected keys, as a temporary view."""
+    def _affected(self, last: ComputedInputs, declaration: TableDeclaration) -> tuple[KeyRanges, Mapping[str, int]]:
+        """Find the affected keys, as a temporary view, and count the changed rows of each input."""
         queries = self._keys_queries(declaration)
         changed = self._inputs.create_views(last)
         if not changed:
-            return KeyRanges(0, ())
+            return KeyRanges(0, ()), {}
         keys = ", ".join(map(identifier, declaration.keys))
         # Its types are those of the table also where nothing has changed.
         texts = [f"SELECT {keys} FROM {self._spark.sql_name(declaration)} WHERE false"]
         texts += [each.text for each in queries if each.input in changed]
         union = "\nUNION ALL\n".join(f"({text})" for text in texts)
-        affected = self._spark.computed(self._spark.sql(f"SELECT DISTINCT {keys} FROM (\n{union}\n)"))
+        every = self._inputs.with_every(changed)
+        affected = self._spark.computed(self._spark.query(f"{every}\nSELECT DISTINCT {keys} FROM (\n{union}\n)"))
         affected.createOrReplaceTempView(AFFECTED)
         types = {key: declaration.column_types[key] for key in declaration.keys}
-        return KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, AFFECTED)))[0], types)
+        counts = [f"(SELECT count(*) FROM {view}) AS {view}" for view in changed.values()]
+        (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
+        return KeyRanges.of(found, types), {self._inputs.full_name(name): found[view] for name, view in changed.items()}
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         if self._scope is None:
             raise ValueError("it is not known what to compute")
-        yield _ChangedRows(self._spark, self._spark.computed(self._spark.sql(text)), self._scope, self._inputs)
+        rows = None if self._scope.nothing else self._spark.computed(self._spark.query(text))
+        yield _ChangedRows(self._spark, rows, self._scope)
 
 
 @dataclass(frozen=True)
@@ -243,27 +251,19 @@ class _Quarantined:
 
 @dataclass(frozen=True)
 class _ChangedRows:
-    """The rows that a pass has computed."""
+    """The rows that a pass has computed; None where none had to be."""
 
     spark: Spark
-    frame: "DataFrame"
+    frame: "DataFrame | None"
     scope: _Scope
-    inputs: QueryInputs
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        return self.spark.rows(self.spark.sql(sql, rows=self.frame))
+        rows = self._rows_of(sql)
+        return [] if rows is None else self.spark.rows(rows)
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        reason, last = self.scope.why_full, self.scope.last
-        read = {name: {"from": last and last.inputs.get(name), "to": to} for name, to in self.inputs.versions.items()}
-        shown = {
-            "strategy": "full" if reason else "changes",
-            **({"computed in full because": reason} if reason else {"keys affected": self.scope.keys}),
-            "inputs read": dg.MetadataValue.json(
-                {name: {end: each and each.version for end, each in versions.items()} for name, versions in read.items()}
-            ),
-            **more,
-        }
+        scope, last = self.scope, self.scope.last
+        shown = {**more, **pass_metadata(scope.record, last, scope.why_full, scope.keys, scope.changed)}
         (declaration, sql), *others = tables
         created = self.spark.ensure_table(declaration)
         quarantined = self._quarantined(declaration, *others[0]) if others else None
@@ -283,11 +283,11 @@ class _ChangedRows:
         if self.scope.why_full:
             return None
         texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
-        found = self.spark.rows(self.spark.sql(" UNION ALL ".join(texts))) if texts else []
-        return {row["name"]: row["failing"] for row in found}
+        found = self.spark.rows(self.spark.query(" UNION ALL ".join(texts))) if texts else []
+        return {name: failing for row in found for name, failing in row["failing"].items()}
 
-    def _rows_of(self, sql: str) -> "DataFrame":
-        return self.spark.sql(sql, rows=self.frame)
+    def _rows_of(self, sql: str) -> "DataFrame | None":
+        return None if self.frame is None else self.spark.query(sql, rows=self.frame)
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         wrote = self._merge_rows(declaration, sql, record)
@@ -297,8 +297,11 @@ class _ChangedRows:
         return self.spark.merge_changes(declaration, nothing, record.to_json(), self.scope.after, "false")
 
     def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        rows = self._rows_of(sql)
+        if rows is None:
+            return self.spark.write_result(declaration, None)
         if self.scope.why_full:
-            stored, rows = self.spark.write_result(declaration, None), self._rows_of(sql)
+            stored = self.spark.write_result(declaration, None)
             if stored.rows or rows.isEmpty():
                 return self.spark.merge_to_match(declaration, lambda: rows, record.to_json())
             # In files that each have a range of keys: later passes read those that may have the affected ones.
@@ -307,7 +310,7 @@ class _ChangedRows:
             fill = fill_sql(declaration, self.spark.full_name(declaration), "{rows}")
             return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
         name, after = self.spark.sql_name(declaration), self.scope.after
-        differing = self._differing(declaration, sql, stored_of_keys(declaration, name, after, self.scope.within))
+        differing = self._differing(declaration, rows, stored_of_keys(declaration, name, after, self.scope.within))
         if differing is None:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
@@ -318,7 +321,8 @@ class _ChangedRows:
         after, table_id = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name).table_id or ""
         every = at_version(name, after)
         stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
-        changes = self._differing(declaration, sql, stored)
+        rows = self._rows_of(sql)
+        changes = None if rows is None else self._differing(declaration, rows, stored)
         version = QuarantineVersion(table_id, after, follows=changes is not None)
         return _Quarantined(declaration, created, version, changes, sql)
 
@@ -327,10 +331,7 @@ class _ChangedRows:
             return self.spark.write_result(found.declaration, None)
         return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
 
-    def _differing(self, declaration: TableDeclaration, sql: str, stored: str) -> "DataFrame | None":
+    def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":
         """What differs between computed rows and stored ones; None where nothing does."""
-        if self.scope.nothing:
-            return None
-        text = differing(declaration, stored)
-        changes = self.spark.computed(self.spark.sql(text, accepted=self._rows_of(sql)))
+        changes = self.spark.computed(self.spark.query(differing(declaration, stored), accepted=rows))
         return None if changes.isEmpty() else changes

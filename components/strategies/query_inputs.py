@@ -1,6 +1,6 @@
 """The inputs of a query that a table is made of, at the versions at which a pass reads them, and what changed in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -101,21 +101,29 @@ class QueryInputs:
             if since is None or since.table_id != now.table_id or since.version > now.version:
                 raise FullRecompute(f"{name} is another table than before")
 
-    def create_views(self, last: ComputedInputs) -> list[TableName]:
-        """Define views of the rows of each input, as `affected_keys` reads them, and return the inputs that have changed.
+    def create_views(self, last: ComputedInputs) -> dict[TableName, str]:
+        """Define a view of the changed rows of each input that has some, and return these views.
 
         Raises:
             FullRecompute: an input has no versions, or what has changed in it cannot be known.
         """
         self.check(last)
-        numbered = list(enumerate(self.query.inputs))
-        changed = [name for number, name in numbered if self._create_changed_view(number, name, last)]
-        for number, name in numbered if changed else ():
+        numbered = enumerate(self.query.inputs)
+        return {name: _changed(number) for number, name in numbered if self._create_changed_view(number, name, last)}
+
+    def with_every(self, changed: Mapping[TableName, str]) -> str:
+        """Return the WITH clause of all rows of each input, as they were and as they are, as `affected_keys` reads them.
+
+        Args:
+            changed: The views of changed rows.
+        """
+        texts = list[str]()
+        for number, name in enumerate(self.query.inputs):
             text = f"SELECT {self._listed(name)} FROM {self._at(name)}"
             if name in changed:
-                text += f" UNION ALL SELECT {self._listed(name)} FROM ratify_changed_{number}"
-            self.spark.sql(text).createOrReplaceTempView(f"ratify_every_{number}")
-        return changed
+                text += f" UNION ALL SELECT {self._listed(name)} FROM {changed[name]}"
+            texts.append(f"ratify_every_{number} AS ({text})")
+        return f"WITH {', '.join(texts)}"
 
     def _listed(self, name: TableName) -> str:
         return ", ".join(identifier(column) for column in self.columns[name] if column != LANDING)
@@ -132,7 +140,7 @@ class QueryInputs:
             rows.append(self.spark.computed(self.spark.sql(text)))
         if not rows:
             return False
-        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(f"ratify_changed_{number}")
+        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(_changed(number))
         return True
 
     def _changed_rows(self, name: TableName, since: int) -> "DataFrame":
@@ -148,7 +156,7 @@ class QueryInputs:
         reason = ""
         for query in (*by_feed, self._compared):
             try:
-                return self.spark.computed(self.spark.sql(query(name, since)))
+                return self.spark.computed(self.spark.query(query(name, since)))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
@@ -179,7 +187,12 @@ class QueryInputs:
             version=since.version,
             most=_MOST_FILES + 1,
         )
-        paths = [row["path"] for row in self.spark.rows(self.spark.sql(text))]
+        paths = [row["path"] for row in self.spark.rows(self.spark.query(text))]
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
+
+
+def _changed(number: int) -> str:
+    """The name of the view of an input's changed rows."""
+    return f"ratify_changed_{number}"

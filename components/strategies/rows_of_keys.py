@@ -86,7 +86,7 @@ def differing(declaration: TableDeclaration, stored: str) -> str:
 
 
 def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDeclaration, str]]) -> list[str]:
-    """Return the queries for how many rows fail expectations, `failing`, each with its `name`.
+    """Return the queries for how many rows fail expectations: one row for a table, `failing`, by their names.
 
     Those are counted that quarantine rows, and those that warn and name columns of the table only. What another one decided
     is no longer to be seen in any table.
@@ -95,7 +95,7 @@ def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDec
         expectations: The table's.
         written: The table, and its quarantine if it has one, with their names in SQL.
     """
-    texts = list[str]()
+    found = dict[str, list[str]]()
     for rule in expectations.rules:
         table, name = written[-1 if rule.action is Action.QUARANTINE else 0]
         if rule.action is Action.QUARANTINE:
@@ -105,5 +105,5 @@ def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDec
             failing = f"count_if(NOT coalesce({rule.predicate}, false))"
         else:
             continue
-        texts.append(f"SELECT {literal(rule.name)} AS name, CAST(coalesce({failing}, 0) AS BIGINT) AS failing FROM {name}")
-    return texts
+        found.setdefault(name, []).append(f"{literal(rule.name)}, CAST(coalesce({failing}, 0) AS BIGINT)")
+    return [f"SELECT map({', '.join(counts)}) AS failing FROM {name}" for name, counts in found.items()]

@@ -196,10 +196,11 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
 
 
 EVERY_PAGE = ("Row count", "rows added", "seconds", "Delta version", "last commit", "preview", "Checks", "Source code")
+OF_A_PASS = ("query", "column lineage", "rows updated", "strategy", "inputs read", "from version", "to version")
 PAGES = {
     "bronze/flights_raw": ("newest files", "files loaded", "Minutes; early is negative"),
-    "silver/flights": ("query", "column lineage", "rows updated", "Local date of the scheduled departure"),
-    "gold/carrier_daily": ("query", "column lineage", "rows updated", "IATA code"),
+    "silver/flights": (*OF_A_PASS, "Local date of the scheduled departure", "ratify.bronze.flights_raw"),
+    "gold/carrier_daily": (*OF_A_PASS, "IATA code", "ratify.silver.flights"),
 }
 """What the page of a table shows beyond what every page shows: numbers, texts, and descriptions of columns."""
 
@@ -213,7 +214,8 @@ def test_each_page_has_what_a_person_looks_for(dev: Dev, page: Page, table: str,
     # The plots of the rows and the seconds of each materialization.
     page.get_by_text("Plots", exact=True).first.click()
     expect(page.locator("canvas").first).to_be_visible()
-    for text in ("rows added", "seconds"):
+    plots = ("rows added", "seconds", "dagster/row_count")
+    for text in plots if table.startswith("bronze") else (*plots, "rows processed", "rows changed in inputs"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()
 
 
