@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -184,13 +184,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         TableMissing: an input does not exist.
         CommitConflict: other writers won every attempt.
     """
-    catalog = engine.catalog.connection.name
-    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
-    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
-    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
-    types = engine.types(text)
-    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
-    declaration = table.stored(types, lineage)
+    text, types, lineage, declaration = computed_query(engine, table)
     quarantine = table.stored_quarantine(declaration, lineage)
     computed = engine.to_compute(text, declaration)
     with engine.validated(table.expectations.validated(computed)) as rows:
@@ -211,6 +205,38 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         yield from rows.write(written, **{"rows computed": found.rows})
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
     yield from check_results(table.expectations, key, found, failing_stored)
+
+
+class ComputedQuery(NamedTuple):
+    """A table's query as an engine computes it.
+
+    Attributes:
+        text: In the engine's SQL.
+        types: Of its columns, in Spark SQL's words.
+        lineage: See `TableQuery.lineage`.
+        declaration: The table, with the columns that the query gives.
+    """
+
+    text: str
+    types: Mapping[str, str]
+    lineage: Mapping[str, tuple[str, ...]]
+    declaration: TableDeclaration
+
+
+def computed_query(engine: QueryEngine, table: ValidatedQuery) -> ComputedQuery:
+    """Return a table's query as an engine computes it.
+
+    Raises:
+        QueryMismatch: the query gives other columns than declared.
+        TableMissing: an input does not exist.
+    """
+    catalog = engine.catalog.connection.name
+    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
+    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
+    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
+    types = engine.types(text)
+    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
+    return ComputedQuery(text, types, lineage, table.stored(types, lineage))
 
 
 def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:

@@ -24,13 +24,13 @@ from components.expectations.expectation_rules import Expectations
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.pass_scope import DaysAgain, Scope
 from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import (
     AFFECTED,
     check_key_types,
     differing,
     quarantined_of_keys,
-    same_keys,
     stored_failures,
     stored_of_keys,
 )
@@ -61,8 +61,31 @@ _ROWS_OF_A_FILE = 250_000
 """Of the first rows of a table."""
 
 
-def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+def materialize_changes(
+    spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Make a table equal to its query's rows, as `materialize` does, by computing those that may have changed.
+
+    Args:
+        spark: The session.
+        table: The table.
+        again: The rows of these days are computed as well.
+
+    Raises:
+        As materialize.
+    """
+    yield from materialize_passes(spark, table, lambda: ChangedRows(spark, table, again))
+
+
+def materialize_passes(
+    spark: Spark, table: ValidatedQuery, begun: Callable[[], "ChangedRows"]
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Materialize a table by one pass; by another one if other writers committed first.
+
+    Args:
+        spark: The session.
+        table: The table.
+        begun: Returns a new pass.
 
     Raises:
         As materialize.
@@ -78,7 +101,7 @@ def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.Mate
     def once() -> None:
         results.clear()
         # One by one: where an expectation fails, its results come before the error.
-        for result in materialize(ChangedRows(spark, table), table):
+        for result in materialize(begun(), table):
             results.append(result)
 
     try:
@@ -89,40 +112,15 @@ def materialize_changes(spark: Spark, table: ValidatedQuery) -> Iterator[dg.Mate
     yield from results
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """What a pass computes.
-
-    Attributes:
-        after: The table's version before it; -1 if it does not exist.
-        why_full: Why all rows are computed; empty where only those of affected keys are.
-        record: For the commit.
-        last: The record that the table has; None where it is not known to be as one says.
-        keys: How many keys are affected.
-        within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
-    """
-
-    after: int
-    why_full: str
-    record: ComputedInputs
-    last: ComputedInputs | None = None
-    keys: int = 0
-    within: Callable[[str], str] = lambda _: "true"
-
-    @property
-    def nothing(self) -> bool:
-        """Whether no row of the table can differ."""
-        return not self.why_full and not self.keys
-
-
 class ChangedRows(SparkQueries):
     """One pass over a table."""
 
-    def __init__(self, spark: Spark, table: ValidatedQuery) -> None:
+    def __init__(self, spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None) -> None:
         super().__init__(spark)
         self._table = table
         self._inputs = QueryInputs(spark, table.query)
-        self._scope: _Scope | None = None
+        self._scope: Scope | None = None
+        self._again = again
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
@@ -130,26 +128,41 @@ class ChangedRows(SparkQueries):
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""
-        declared = self._table.expectations.validated(self._table.query.text), declaration.column_types, declaration.keys
-        digest = hashlib.sha256(repr(declared).encode()).hexdigest()
+        self._scope = self.scope(self.record(declaration), declaration, text)
+        return self._scope.rows_of(text)
+
+    def record(self, declaration: TableDeclaration) -> ComputedInputs:
+        """Return the record of a pass that computes whatever the inputs have changed."""
+        declared = [self._table.expectations.validated(self._table.query.text), declaration.column_types, declaration.keys]
+        declared += self.declared_beside()
+        digest = hashlib.sha256(repr(tuple(declared)).encode()).hexdigest()
         full_name = self._spark.full_name(declaration)
         try:
             after = self.catalog.version(full_name)
         except TableMissing:
             after = -1
-        record = ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
+        return ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
+
+    def declared_beside(self) -> list[Any]:
+        """Return what the rows depend on beside the query, the columns and the keys."""
+        return []
+
+    def scope(self, record: ComputedInputs, declaration: TableDeclaration, text: str) -> Scope:
+        """Return what is to be computed.
+
+        Args:
+            record: See `record`.
+            declaration: The table.
+            text: Its query.
+        """
         last: ComputedInputs | None = None
         try:
             last = self._last(record, declaration)
-            keys = self._affected(self._with_quarantine(last, declaration), declaration)
+            keys = self._affected(self._with_quarantine(last, declaration), declaration, text)
         except (FullRecompute, NotDerivable) as reason:
-            self._scope = _Scope(after, str(reason), record, last)
-            return text
-        self._scope = _Scope(after, "", record, last, keys.number, keys.within)
-        if self._scope.nothing:
-            return f"SELECT * FROM (\n{text}\n) WHERE false"
-        on = same_keys(declaration.keys, "q", "a")
-        return f"SELECT q.* FROM (\n{text}\n) AS q LEFT SEMI JOIN {AFFECTED} AS a ON {on} WHERE {keys.within('q')}"
+            return Scope(declaration.keys, record.after, str(reason), record, last)
+        shown = {"keys affected": keys.number}
+        return Scope(declaration.keys, record.after, "", record, last, keys.number, keys.within, shown)
 
     def _last(self, now: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
         """The record that the table has.
@@ -177,21 +190,31 @@ class ChangedRows(SparkQueries):
         commits = self._spark.recent_commits(full_name, newer) if newer > 0 else ()
         return with_quarantine(last, table_id, version, commits)
 
-    def _affected(self, last: ComputedInputs, declaration: TableDeclaration) -> KeyRanges:
+    def _affected(self, last: ComputedInputs, declaration: TableDeclaration, text: str) -> KeyRanges:
         """Find the affected keys, as a temporary view."""
         queries = keys_queries(self._table.query, declaration.keys, self._inputs.columns, unknown=[LANDING])
         changed = self._inputs.create_views(last)
-        if not changed:
-            return KeyRanges(0, ())
         keys = ", ".join(map(identifier, declaration.keys))
+        texts = [f"SELECT {keys} FROM ({each.text})" for each in queries if each.input in changed]
+        texts += self._asked_for(declaration, text)
+        if not texts:
+            return KeyRanges(0, ())
         # Its types are those of the table also where nothing has changed.
-        texts = [f"SELECT {keys} FROM {self._spark.sql_name(declaration)} WHERE false"]
-        texts += [each.text for each in queries if each.input in changed]
-        union = "\nUNION ALL\n".join(f"({text})" for text in texts)
+        texts.append(f"SELECT {keys} FROM {self._spark.sql_name(declaration)} WHERE false")
+        union = "\nUNION ALL\n".join(f"({each})" for each in texts)
         affected = self._spark.computed(self._spark.sql(f"SELECT DISTINCT {keys} FROM (\n{union}\n)"))
         affected.createOrReplaceTempView(AFFECTED)
         types = {key: declaration.column_types[key] for key in declaration.keys}
         return KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, AFFECTED)))[0], types)
+
+    def _asked_for(self, declaration: TableDeclaration, text: str) -> list[str]:
+        """The queries for the keys of the rows of the days that are to be computed again, whatever has changed."""
+        if self._again is None:
+            return []
+        keys = ", ".join(map(identifier, declaration.keys))
+        of_days = f"CAST({identifier(self._again.column)} AS DATE) BETWEEN {self._again.between}"
+        stored = self._spark.sql_name(declaration)
+        return [f"SELECT {keys} FROM {rows} WHERE {of_days}" for rows in (f"(\n{text}\n)", stored)]
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -218,7 +241,7 @@ class _ChangedRows:
 
     spark: Spark
     frame: "DataFrame"
-    scope: _Scope
+    scope: Scope
     inputs: QueryInputs
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
@@ -229,7 +252,8 @@ class _ChangedRows:
         read = {name: {"from": last and last.inputs.get(name), "to": to} for name, to in self.inputs.versions.items()}
         shown = {
             "strategy": "full" if reason else "changes",
-            **({"computed in full because": reason} if reason else {"keys affected": self.scope.keys}),
+            **({"computed in full because": reason} if reason else {}),
+            **self.scope.shown,
             "inputs read": dg.MetadataValue.json(
                 {name: {end: each and each.version for end, each in versions.items()} for name, versions in read.items()}
             ),
@@ -239,6 +263,10 @@ class _ChangedRows:
         created = self.spark.ensure_table(declaration)
         quarantined = self._quarantined(declaration, *others[0]) if others else None
         record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
+        if record.after < 0 and not reason:
+            if not created:
+                raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
+            record = replace(record, after=0)
         began = time.monotonic()
         wrote = self._merge(declaration, sql, record)
         yield materialize_by(self.spark, declaration, created, began, wrote, self._rows_of(sql), **shown)
@@ -270,8 +298,8 @@ class _ChangedRows:
             ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
             fill = fill_sql(declaration, self.spark.full_name(declaration), "{rows}")
             return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
-        name, after = self.spark.sql_name(declaration), self.scope.after
-        differing = self._differing(declaration, sql, stored_of_keys(declaration, name, after, self.scope.within))
+        name, after = self.spark.sql_name(declaration), record.after
+        differing = self._differing(declaration, sql, stored_of_keys(self.scope.by, name, after, self.scope.within))
         if differing is None:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))

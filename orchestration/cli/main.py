@@ -27,6 +27,7 @@ from orchestration.cli.new_command import new_app
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
+from orchestration.cli.reprocess_command import reprocess
 from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
@@ -43,6 +44,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "changes": changes,
         "lineage": lineage,
         "ingest": ingest,
+        "reprocess": reprocess,
         "land": land,
         "hook": hook,
     },
