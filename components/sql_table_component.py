@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
+from components.declared_partitions import DeclaredPartitions, check_rules
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
@@ -18,10 +19,14 @@ from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, resolve
 from components.strategies.changed_rows import ChangedRows, materialize_changes
+from components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
+from components.strategies.partitioned_rows import PartitionedRows, materialize_partitions
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_scope import DaysAgain
+from components.strategies.table_partitions import TablePartitions
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
-from components.table_policies import with_policies
+from components.table_policies import with_freshness, with_policies
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
@@ -29,6 +34,14 @@ from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
 from resources.sql.table_query import Dialect, check_columns
+
+TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
+"""What computing a table reports."""
+
+
+PARTITIONS_TAG, STALE = "ratify/partitions", "stale"
+"""Tag of a run of all partitions, which computes those that are stale. Without partitions, Dagster does not run a table with
+partitions that reads another one."""
 
 
 class QueriedColumn(TableColumn):
@@ -93,9 +106,16 @@ class SqlTable(QueryComponent):
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
-    strategy: Literal["full", "changes"] = Field(
+    strategy: Literal["full", "changes", "partition"] = Field(
         default="full",
-        description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect",
+        description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect, "
+        "partition those of the partitions that a run is asked for, or whose rows may have changed",
+    )
+    partitions: DeclaredPartitions | None = Field(
+        default=None, description="The partitions of a table of the strategy partition"
+    )
+    day: str = Field(
+        default="", description="Column with the day of a row, by which `ratify reprocess` finds the rows of a day"
     )
     external: list[str] = Field(
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
@@ -126,8 +146,11 @@ class SqlTable(QueryComponent):
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
-        if self.strategy == "changes":
-            self._check_changes()
+        if self.strategy != "full":
+            self._check_incremental()
+        self._check_days()
+        if self.partitioned:
+            check_rules(rules)
         dialect = DUCKDB if by_duckdb else SPARK
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
@@ -152,7 +175,37 @@ class SqlTable(QueryComponent):
             rows,
         )
 
-    def _check_changes(self) -> None:
+    @cached_property
+    def partitioned(self) -> TablePartitions | None:
+        """The table's partitions, if it has some.
+
+        Raises:
+            UnsafeDeclaration: they contradict the strategy or the query.
+        """
+        if self.strategy != "partition":
+            if self.partitions:
+                raise UnsafeDeclaration("only a table of the strategy partition has partitions.", "partitions")
+            return None
+        if not self.partitions:
+            raise UnsafeDeclaration("it needs `partitions`: a column, and its days or values.", "strategy")
+        if self.reconcile:
+            raise UnsafeDeclaration("rows of a table with partitions cannot be reconciled: take it out.", "reconcile")
+        with in_field("partitions"):
+            return self.partitions.partitions(self.query, self.keys)
+
+    @property
+    def day_column(self) -> str:
+        """The column with the day of a row; empty if there is none."""
+        found = self.partitioned
+        return found.column if found and found.start else self.day
+
+    def _check_days(self) -> None:
+        if self.day and self.strategy != "changes":
+            raise UnsafeDeclaration("only a table of the strategy changes needs it: take it out.", "day")
+        if self.day and "*" not in self.query.columns and self.day not in {*self.query.columns} - {*self.helpers}:
+            raise UnsafeDeclaration(f"{self.day!r} is no column of the table.", "day")
+
+    def _check_incremental(self) -> None:
         if self.engine == "duckdb":
             raise UnsafeDeclaration(
                 "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
@@ -201,7 +254,8 @@ class SqlTable(QueryComponent):
         """
         if self.strategy == "full":
             return PassPlan("all rows", "its strategy is full")
-        rows = ChangedRows(spark, self.table)
+        partitions = self.partitioned
+        rows = PartitionedRows(spark, self.table, partitions, None) if partitions else ChangedRows(spark, self.table)
         return rows.plan(resolve(rows, self.table).declaration)
 
     def table_defs(self) -> dg.Definitions:
@@ -210,15 +264,16 @@ class SqlTable(QueryComponent):
         deps = [dg.AssetKey(name.key_path(catalog_name())) for name in table.query.inputs]
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
-        def by_spark(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            if self.strategy == "changes":
-                yield from materialize_changes(spark, table)
-            else:
-                yield from materialize(SparkQueries(spark), table)
+        def by_spark(context: dg.AssetExecutionContext, spark: Spark) -> Iterator[TableResult]:
+            stale = context.run.tags.get(PARTITIONS_TAG) == STALE
+            chosen = (context.has_partition_key or context.has_partition_key_range) and not stale
+            for result in self.results(spark, None, list(context.partition_keys) if chosen else None):
+                # Of a run with partitions Dagster reports each.
+                if not (stale and isinstance(result, dg.AssetMaterialization)):
+                    yield result
 
-        def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            with duckdb.session() as session:
-                yield from materialize(DuckDBQueries(session, spark), table)
+        def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
+            yield from self.results(spark, duckdb)
 
         asset = dg.multi_asset(
             name=step_name(table.declaration),
@@ -229,8 +284,42 @@ class SqlTable(QueryComponent):
                 .replace_attributes(code_version=table.code_version)
                 for each in table.written
             ],
-            check_specs=check_specs(table.expectations, asset_key(table.declaration)),
+            check_specs=[
+                *check_specs(table.expectations, asset_key(table.declaration)),
+                *([in_a_partition_spec(table.declaration)] if self.partitioned else []),
+            ],
+            partitions_def=self.partitioned and self.partitioned.definition,
+            # One run, and one commit, for any number of partitions.
+            backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
         )(by_duckdb if self.engine == "duckdb" else by_spark)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
-        return table_definitions([asset], checks, with_policies, table.written)
+        if self.partitioned:
+            checks.append(up_to_date_check(table, self.partitioned))
+        # A condition of Dagster's would ask for single partitions: see `whole_tables`.
+        policies = with_freshness if self.partitioned else with_policies
+        return table_definitions([asset], checks, policies, table.written)
+
+    def results(
+        self, spark: Spark, duckdb: DuckDB | None, chosen: Sequence[str] | None = None, again: DaysAgain | None = None
+    ) -> Iterator[TableResult]:
+        """Compute the table, and yield its results.
+
+        Args:
+            spark: The session.
+            duckdb: For a table of the engine DuckDB.
+            chosen: The partitions to compute; None: those that changes of the inputs affect.
+            again: Of a table of the strategy changes: the rows of these days are computed as well.
+
+        Raises:
+            As `materialize`.
+        """
+        if self.partitioned:
+            yield from materialize_partitions(spark, self.table, self.partitioned, chosen)
+        elif self.strategy == "changes":
+            yield from materialize_changes(spark, self.table, again)
+        elif self.engine == "duckdb" and duckdb:
+            with duckdb.session() as session:
+                yield from materialize(DuckDBQueries(session, spark), self.table)
+        else:
+            yield from materialize(SparkQueries(spark), self.table)

@@ -159,6 +159,12 @@ def result(
     )
 
 
+def data_version_tags(made: dg.MaterializeResult[Any]) -> dict[str, str]:
+    """Return the tags by which a materialization that a step reports itself has the data version of a result."""
+    version = made.data_version.value if made.data_version else ""
+    return {"dagster/data_version": version, "dagster/data_version_is_user_provided": "true"}
+
+
 def _drawn_lineage(declaration: TableDeclaration, instance: dg.DagsterInstance | None) -> dg.MarkdownMetadataValue | None:
     """The picture of the column lineage, over all levels; None where no column comes from another table."""
     own = column_lineage(declaration)

@@ -138,6 +138,10 @@ class QueryMismatch(TableError, TerminalError):
     """A query gives other columns than its table declares, or several rows with the keys of one; nothing was written."""
 
 
+class PartitionMissing(TableError, TerminalError):
+    """A table has no partition of that name."""
+
+
 class ChangesNotRecorded(TableError, TerminalError):
     """The change data feed of a table lacks a version that was asked for."""
 

@@ -5,21 +5,20 @@ from typing import Any
 
 import dagster as dg
 
-from resources.delta.computed_inputs import ComputedInputs
+from resources.delta.computed_inputs import ComputedInputs, InputVersion
 
 _COLUMNS = ("input", "from version", "to version", "rows changed")
 
 
 def pass_metadata(
-    record: ComputedInputs, last: ComputedInputs | None, why_full: str, keys: int, changed: Mapping[str, int] | None
+    read: Mapping[str, InputVersion], last: ComputedInputs | None, why_full: str, changed: Mapping[str, int] | None
 ) -> Mapping[str, Any]:
     """Return the metadata of a pass.
 
     Args:
-        record: The versions that it read.
+        read: The versions of the inputs that it read, by full name.
         last: Those that the table was computed from before; None if that is not known.
         why_full: Why all rows were computed; empty where only those of affected keys were.
-        keys: How many keys were affected.
         changed: By input, how many rows the versions in between changed: each as it was and as it is. None if not counted.
     """
     rows = [
@@ -31,12 +30,12 @@ def pass_metadata(
                 "rows changed": None if changed is None else changed.get(name, 0),
             }
         )
-        for name, version in record.inputs.items()
+        for name, version in read.items()
     ]
     schema = dg.TableSchema([dg.TableColumn(name, "string" if name == "input" else "int") for name in _COLUMNS])
     return {
         "strategy": "full" if why_full else "changes",
-        **({"computed in full because": why_full} if why_full else {"keys affected": keys}),
+        **({"computed in full because": why_full} if why_full else {}),
         **({} if changed is None else {"rows changed in inputs": sum(changed.values())}),
         "inputs read": dg.MetadataValue.table(rows, schema),
     }

@@ -33,18 +33,18 @@ def check_key_types(declaration: TableDeclaration) -> None:
             )
 
 
-def stored_of_keys(declaration: TableDeclaration, name: str, version: int, within: Callable[[str], str]) -> str:
+def stored_of_keys(keys: Sequence[str], name: str, version: int, within: Callable[[str], str]) -> str:
     """Return the query for a table's rows that have an affected key.
 
     Args:
-        declaration: The table.
-        name: Its name, in SQL.
+        keys: The columns of the keys.
+        name: The table's name, in SQL.
         version: Its version.
         within: Returns a condition that holds for these keys in a relation.
     """
     return (
         f"SELECT s.* FROM {at_version(name, version)} AS s LEFT SEMI JOIN {AFFECTED} AS a "
-        f"ON {same_keys(declaration.keys, 's', 'a')} WHERE {within('s')}"
+        f"ON {same_keys(keys, 's', 'a')} WHERE {within('s')}"
     )
 
 

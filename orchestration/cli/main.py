@@ -28,6 +28,7 @@ from orchestration.cli.plan_command import plan
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
+from orchestration.cli.reprocess_command import reprocess
 from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
@@ -45,6 +46,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "lineage": lineage,
         "plan": plan,
         "ingest": ingest,
+        "reprocess": reprocess,
         "land": land,
         "hook": hook,
     },

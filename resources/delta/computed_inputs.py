@@ -76,6 +76,19 @@ class QuarantineVersion:
 
 
 @dataclass(frozen=True)
+class PartitionInputs:
+    """The versions of the inputs that some partitions of a table were computed from, where these are not the table's.
+
+    Attributes:
+        partitions: Their keys.
+        inputs: By full name; none if the partitions are to be computed, whatever has changed.
+    """
+
+    partitions: tuple[str, ...]
+    inputs: Mapping[str, InputVersion]
+
+
+@dataclass(frozen=True)
 class ComputedInputs:
     """What a commit says of how its table was computed.
 
@@ -85,6 +98,8 @@ class ComputedInputs:
         inputs: By full name.
         id: Of the record; the commits to the quarantine name it.
         quarantine: If the table has one.
+        partitions: For a table with partitions: those that were computed from other versions than `inputs`.
+        last_partition: For a table with partitions: the last one that there was; newer ones are not computed.
     """
 
     query: str
@@ -92,6 +107,8 @@ class ComputedInputs:
     inputs: Mapping[str, InputVersion]
     id: str = ""
     quarantine: QuarantineVersion | None = None
+    partitions: tuple[PartitionInputs, ...] = ()
+    last_partition: str = ""
 
     def moved(self, now: Mapping[str, InputVersion]) -> int:
         """Return how many versions the inputs have had since."""
@@ -106,9 +123,18 @@ class ComputedInputs:
         """Return the record of a commit, if it has one."""
         content = _content(commit)
         try:
-            inputs = {name: InputVersion(**version) for name, version in content["inputs"].items()}
             quarantine = QuarantineVersion(**found) if (found := content.get("quarantine")) else None
-            return cls(content["query"], content["after"], inputs, content.get("id", ""), quarantine)
+            groups = content.get("partitions", ())
+            partitions = tuple(PartitionInputs(tuple(group["partitions"]), _versions(group["inputs"])) for group in groups)
+            return cls(
+                content["query"],
+                content["after"],
+                _versions(content["inputs"]),
+                content.get("id", ""),
+                quarantine,
+                partitions,
+                content.get("last_partition", ""),
+            )
         except (KeyError, TypeError, AttributeError):
             return None
 
@@ -179,7 +205,11 @@ def _quarantine_inputs(commit: Commit, of: str) -> dict[str, InputVersion] | Non
     content = _content(commit)
     if content.get("quarantine of") != of:
         return None
-    return {name: InputVersion(**version) for name, version in content["inputs"].items()}
+    return _versions(content["inputs"])
+
+
+def _versions(inputs: Mapping[str, Any]) -> dict[str, InputVersion]:
+    return {name: InputVersion(**version) for name, version in inputs.items()}
 
 
 def _content(commit: Commit) -> dict[str, Any]:

@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser]
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
 STREAM = event_stream()
-TABLES = 12
+TABLES = 13
+DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
 def free_port() -> int:
@@ -77,6 +78,14 @@ class Dev:
     def materialized(self) -> int:
         nodes = self.ask("{assetNodes {assetMaterializations(limit: 1) {timestamp}}}")["assetNodes"]
         return sum(bool(node["assetMaterializations"]) for node in nodes)
+
+    def made(self, run: str) -> set[tuple[str, str | None]]:
+        """The tables that a run materialized, each with its partition."""
+        events = self.ask(
+            f"{{runOrError(runId: {json.dumps(run)}) {{... on Run {{eventConnection(limit: 5000) {{events "
+            "{... on MaterializationEvent {partition assetKey {path}}}}}}}"
+        )["runOrError"]["eventConnection"]["events"]
+        return {("/".join(each["assetKey"]["path"][1:]), each["partition"]) for each in events if each}
 
     def unchecked(self) -> list[str]:
         """The checks that never ran of tables of silver and gold that are there."""
@@ -168,6 +177,35 @@ def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
     dev.await_("the run being launched", lambda: set(dev.runs()) - before)
     dev.await_("the run's end", dev.idle)
     assert dev.errors(but=before) == []
+
+
+def test_three_partitions_are_backfilled(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/assets/ratify/gold/airport_daily?view=partitions")
+    page.get_by_role("button", name="Materialize").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_placeholder("ex: 2013-01-01").fill(f"[{DAYS[0]}...{DAYS[-1]}]")
+    expect(dialog.get_by_text("Backfills all partitions in a single run.")).to_be_visible()
+    dialog.get_by_role("button", name="Launch backfill").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert dev.errors(but=before) == []
+    (run,) = set(dev.runs()) - before
+    assert dev.made(run) == {("gold/airport_daily", day) for day in DAYS}
+
+
+def test_a_day_is_reprocessed(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/locations/ratify/jobs/reprocess/playground")
+    page.get_by_placeholder("Partition").fill(DAYS[1])
+    page.get_by_text(DAYS[1], exact=True).first.click()
+    page.get_by_role("button", name="Launch Run").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert dev.errors(but=before) == []
+    (run,) = [each for each in set(dev.runs()) - before if dev.made(each)]
+    made = dev.made(run)
+    assert {("silver/flights", None), ("gold/airport_daily", DAYS[1]), ("gold/carrier_daily", None)} <= made
 
 
 def test_checks_are_green(dev: Dev, page: Page) -> None:
