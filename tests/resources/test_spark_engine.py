@@ -139,6 +139,18 @@ def test_errors_of_a_query_stay_what_they_are(lake: Lakehouse) -> None:
 
 
 @pytest.mark.stack
+def test_a_query_is_sent_when_its_rows_are_used(lake: Lakehouse) -> None:
+    rows = lake.spark.query("SELECT 2 AS n, '{rows}' AS braces")
+    assert lake.spark.rows(lake.spark.query("SELECT n + 1 AS n, braces FROM {rows}", rows=rows)) == [
+        {"n": 3, "braces": "{rows}"}
+    ]
+    assert lake.spark.types("SELECT 2 AS n") == {"n": "int"}
+    missing = lake.spark.query("SELECT * FROM ratify.bronze.no_such_table")
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        lake.spark.rows(missing)
+
+
+@pytest.mark.stack
 def test_sessions_are_utc_and_open_again(lake: Lakehouse) -> None:
     spark = Spark(catalog=another_catalog(lake.stack), remote=lake.spark.remote)
     assert spark.rows(spark.sql("SELECT current_timezone() AS zone")) == [{"zone": "UTC"}]
