@@ -112,7 +112,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         return self._any_schema or "bronze"
 
     def principal(self) -> str | None:
-        """Return who the catalog says that this client is; None where it does not tell, as other open-source servers."""
+        """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
         if self._principal is None:
             try:
                 self._principal = self.ask("ask who this is", self.client.current_user.me).user_name or ""

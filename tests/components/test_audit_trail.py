@@ -83,8 +83,8 @@ def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclarat
         (3, None, None),
     ]
     times = {commit.version: commit.timestamp for commit in lake.spark.history(lake.full(table))}
-    told = lake.run(f"SELECT version, unix_millis(committed_at) AS at FROM {lake.full(trail.trail)}")
-    assert {(row["version"], row["at"]) for row in told} == {(v, round(times[v].timestamp() * 1000)) for v in (1, 2, 3)}
+    reported = lake.run(f"SELECT version, unix_millis(committed_at) AS at FROM {lake.full(trail.trail)}")
+    assert {(row["version"], row["at"]) for row in reported} == {(v, round(times[v].timestamp() * 1000)) for v in (1, 2, 3)}
 
 
 def test_what_a_killed_pass_leaves_and_what_is_refused(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def followers(lake: Lakehouse, project: Project, table: TableDeclaration) -> Ite
 
 
 def test_a_declared_trail_knows_the_runs_of_its_table(followers: Followers) -> None:
-    """The table is one of the project; its trail is told by the commit which run has made it."""
+    """The commit says which run has made it, and so does the trail."""
     followers.declare("AuditTrail", "trail")
     lake = followers.lake
 
