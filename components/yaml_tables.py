@@ -13,6 +13,7 @@ from typing import TypeVar
 import dagster as dg
 
 from components.declaration_places import located
+from components.feeds.feed_component import FeedComponent
 from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
 from components.query_component import QueryComponent
@@ -95,6 +96,8 @@ class DeclaredTables:
                 if str(name).casefold() not in records:
                     hint = "A stream reads a table of the kind KafkaEvents."
                     raise InvalidDeclaration(_unknown(table, name, records.values(), hint))
+        for table in self._all(FeedComponent):
+            table.check_followed(known.values(), self.components)
         for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:

@@ -48,6 +48,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     _config: Any = PrivateAttr(default=None)
     _connection: CatalogConnection | None = PrivateAttr(default=None)
     _any_schema: str | None = PrivateAttr(default=None)
+    _principal: str | None = PrivateAttr(default=None)
     _session: Any = PrivateAttr(default=None)
 
     def __init__(self, *, token: str | SecretStr | None = None, **fields: Any) -> None:
@@ -139,6 +140,20 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             found = self.ask(f"list the schemas of {name}", lambda: [s.name for s in self._schemas_api.list(name)])
             self._any_schema = next((schema for schema in found if schema not in {None, "information_schema"}), None)
         return self._any_schema or "bronze"
+
+    def principal(self) -> str | None:
+        """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
+        if self._principal is None:
+            try:
+                self._principal = self.ask("ask who this is", self.client.current_user.me).user_name or ""
+            except CatalogError:
+                self._principal = ""
+        return self._principal or None
+
+    @property
+    def known_principal(self) -> str | None:
+        """What `principal` has returned, without a request; None before."""
+        return self._principal or None
 
     def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:
         """Create the schemas that are missing; return their names.

@@ -7,7 +7,6 @@ Delta writer takes one `txn` a commit, and a table has several inputs.)
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
 
 from resources.delta.commit_history import Commit
 
@@ -121,7 +120,7 @@ class ComputedInputs:
     @classmethod
     def of(cls, commit: Commit) -> "ComputedInputs | None":
         """Return the record of a commit, if it has one."""
-        content = _content(commit)
+        content = commit.record
         try:
             quarantine = QuarantineVersion(**found) if (found := content.get("quarantine")) else None
             groups = content.get("partitions", ())
@@ -202,7 +201,7 @@ def with_quarantine(record: ComputedInputs, table_id: str, version: int, history
 
 def _quarantine_inputs(commit: Commit, of: str) -> dict[str, InputVersion] | None:
     """The versions in the record of a commit to the quarantine; None if it is not of that table's record."""
-    content = _content(commit)
+    content = commit.record
     if content.get("quarantine of") != of:
         return None
     return _versions(content["inputs"])
@@ -210,13 +209,3 @@ def _quarantine_inputs(commit: Commit, of: str) -> dict[str, InputVersion] | Non
 
 def _versions(inputs: Mapping[str, Any]) -> dict[str, InputVersion]:
     return {name: InputVersion(**version) for name, version in inputs.items()}
-
-
-def _content(commit: Commit) -> dict[str, Any]:
-    """The JSON object in a commit's user metadata; empty if it has none."""
-    _, _, text = (commit.user_metadata or "").partition(" ")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -15,6 +15,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
+from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
@@ -307,7 +308,8 @@ class Spark(dg.ConfigurableResource[Any]):
 
         `following`: Delta skips the write if another with this version, or a later one, was committed.
         """
-        mark = f"{purpose}:{uuid.uuid4()} {record}".rstrip()
+        author = authored_by(self.catalog.principal(), current_run_id(), record)
+        mark = f"{purpose}:{uuid.uuid4()} {author}"
         before = self.catalog.version(full_name)
         conf = {_USER_METADATA: mark}
         if following is not None:
