@@ -7,6 +7,7 @@ Delta writer takes one `txn` a commit, and a table has several inputs.)
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from resources.delta.commit_history import Commit
 
