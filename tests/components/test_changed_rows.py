@@ -156,9 +156,9 @@ def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch
     merge, passes_of = Spark.merge_changes, sql_table_component.materialize_changes
     seen = list[tuple[Spark, ValidatedQuery]]()
 
-    def seeing(spark: Spark, table: ValidatedQuery) -> Iterator[Any]:
+    def seeing(spark: Spark, table: ValidatedQuery, *again: Any) -> Iterator[Any]:
         seen.append((spark, table))
-        yield from passes_of(spark, table)
+        yield from passes_of(spark, table, *again)
 
     def after_another(*arguments: Any) -> WriteResult:
         monkeypatch.setattr(Spark, "merge_changes", merge)
