@@ -12,7 +12,7 @@ is seen from their records (`with_quarantine`).
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -44,9 +44,6 @@ from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
 from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
-
-if TYPE_CHECKING:
-    pass
 
 
 def materialize_changes(
