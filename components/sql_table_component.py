@@ -11,12 +11,13 @@ from components.checks.check_definitions import rows_reconciled_check
 from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Expectations, Unique
+from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize
+from components.strategies.appended_rows import RefreshConfig, materialize_appended
 from components.strategies.changed_rows import materialize_changes
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
@@ -27,7 +28,8 @@ from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.query_parts import nondeterministic
-from resources.sql.table_query import Dialect, check_columns
+from resources.sql.row_wise_inputs import row_wise_inputs
+from resources.sql.table_query import Dialect, TableName, check_columns
 
 
 class QueriedColumn(TableColumn):
@@ -52,6 +54,14 @@ class ReconciledInput(dg.Model, dg.Resolvable):
         description="Columns that identify a row of the input; the query gives them under the same names"
     )
     key: list[str] = Field(description="Columns of the input; of its rows with the same values the table has one")
+
+
+class AppendedInput(dg.Model, dg.Resolvable):
+    """The input whose new rows a table of the strategy `append` follows."""
+
+    input: str = Field(
+        description="A table that the query reads row by row, and to which rows are only added, as schema.table"
+    )
 
 
 class SqlTableParameters(BaseModel):
@@ -92,9 +102,14 @@ class SqlTable(QueryComponent):
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
-    strategy: Literal["full", "changes"] = Field(
+    keys: list[str] = Field(default=[], description="Columns that identify a row; only the strategy append can do without")
+    strategy: Literal["full", "changes", "append"] = Field(
         default="full",
-        description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect",
+        description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect, "
+        "append those of rows that are new in an input, once",
+    )
+    append: AppendedInput | None = Field(
+        default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"
     )
     external: list[str] = Field(
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
@@ -125,8 +140,15 @@ class SqlTable(QueryComponent):
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
-        if self.strategy == "changes":
-            self._check_changes()
+        appends = self.strategy == "append"
+        if self.strategy != "full":
+            self._check_incremental()
+        if appends:
+            self._check_appends()
+        elif not keys:
+            raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
+        if self.append and not appends:
+            raise UnsafeDeclaration("only the strategy append follows an input: take it out.", "append")
         dialect = DUCKDB if by_duckdb else SPARK
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
@@ -135,8 +157,9 @@ class SqlTable(QueryComponent):
             self.declared(
                 columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
                 writer=Engine.DUCKDB if by_duckdb else Engine.SPARK,
-                operations=frozenset({"WRITE"} if by_duckdb else {"MERGE"}),
-                keys=keys,
+                operations=frozenset({"WRITE"} if by_duckdb or appends else {"MERGE"}),
+                # A table without keys is one whose rows are never changed.
+                keys=() if appends else keys,
                 inferred=True,
             ),
             self.query,
@@ -149,9 +172,55 @@ class SqlTable(QueryComponent):
             ),
             tuple(self.helpers),
             rows,
+            keys=keys,
         )
 
-    def _check_changes(self) -> None:
+    @cached_property
+    def driving(self) -> TableName:
+        """The input that a table of the strategy `append` follows.
+
+        Raises:
+            UnsafeDeclaration: the query reads none row by row, or several, and none or another one is named.
+        """
+        found = row_wise_inputs(self.query)
+        named = [each for each in found if self.append and str(each).casefold() == self.append.input.casefold()]
+        if self.append and not named:
+            raise UnsafeDeclaration(
+                f"the query does not read {self.append.input} row by row. So it reads: {_listed(found)}.", "append", "input"
+            )
+        if not found:
+            raise UnsafeDeclaration(
+                "the query reads no input row by row, so that new rows of an input would change rows that were appended: "
+                "use the strategy changes.",
+                "strategy",
+            )
+        if len(found) > 1 and not named:
+            raise UnsafeDeclaration(
+                f"new rows of each of {_listed(found)} give new rows of the query: name under `append` the input that the "
+                "table follows; rows of the others are joined as they are then, or use the strategy changes.",
+                "strategy",
+            )
+        return (named or found)[0]
+
+    def _check_appends(self) -> None:
+        _ = self.driving
+        if LANDING in self.query.text:
+            raise UnsafeDeclaration(
+                f"the query reads {LANDING}, which changes when a file lands again: use the strategy changes.", "strategy"
+            )
+        for field in ("unique", "reconcile"):
+            if getattr(self, field):
+                raise UnsafeDeclaration(
+                    "rows that were appended stay, whatever comes later: use the strategy changes.", field
+                )
+        for number, each in enumerate(self.expectations):
+            if each.action is Action.QUARANTINE:
+                raise UnsafeDeclaration(
+                    "the strategy append has one table and no quarantine: use drop, warn or fail, or the strategy changes.",
+                    *("expectations", number, "action"),
+                )
+
+    def _check_incremental(self) -> None:
         if self.engine == "duckdb":
             raise UnsafeDeclaration(
                 "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
@@ -196,16 +265,24 @@ class SqlTable(QueryComponent):
             else:
                 yield from materialize(SparkQueries(spark), table)
 
+        def appending(config: RefreshConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from materialize_appended(spark, table, self.driving, full_refresh=config.full_refresh)
+
         def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             with duckdb.session() as session:
                 yield from materialize(DuckDBQueries(session, spark), table)
 
+        compute = by_duckdb if self.engine == "duckdb" else appending if self.strategy == "append" else by_spark
         asset = dg.multi_asset(
             name=step_name(table.declaration),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
             specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
             check_specs=check_specs(table.expectations, asset_key(table.declaration)),
-        )(by_duckdb if self.engine == "duckdb" else by_spark)
+        )(compute)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         return table_definitions([asset], checks, with_policies, table.written)
+
+
+def _listed(names: Sequence[TableName]) -> str:
+    return ", ".join(map(str, names)) or "none"
