@@ -38,7 +38,7 @@ class ValidatedRows(Protocol):
     """The rows of a query, as its expectations validate them; in SQL, `{rows}` stands for them."""
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a query over them."""
+        """Return the rows of a query over them; none if no row had to be computed."""
         ...
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
@@ -104,7 +104,7 @@ class SparkQueries:
 
     def types(self, text: str) -> Mapping[str, str]:
         """See `QueryEngine`."""
-        return dict(self._spark.sql(text).dtypes)
+        return self._spark.types(text)
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: all of them."""
@@ -113,7 +113,7 @@ class SparkQueries:
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
-        yield _SparkRows(self._spark, self._spark.computed(self._spark.sql(text)))
+        yield _SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,16 @@ class _SparkRows:
     frame: "DataFrame"
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        return self.spark.rows(self.spark.sql(sql, rows=self.frame))
+        return self.spark.rows(self.spark.query(sql, rows=self.frame))
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
         return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for declaration, sql in tables:
-            yield materialize_to_match(self.spark, declaration, lambda sql=sql: self.spark.sql(sql, rows=self.frame), **more)
+            yield materialize_to_match(
+                self.spark, declaration, lambda sql=sql: self.spark.query(sql, rows=self.frame), **more
+            )
 
 
 class DuckDBQueries:

@@ -1,5 +1,6 @@
 """A table that is made equal to a query, whose rows are validated first."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +16,14 @@ from components.expectations.validation import validation_result
 from components.landing_order import LANDING
 from components.query_engines import QueryEngine, ValidatedRows
 from components.table_asset import asset_key
+from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
-from resources.declarations import Column, TableDeclaration
+from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
 from resources.sql.table_query import TableQuery
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
+_LOADED = {column.name for column in LOAD_COLUMNS}
 _SHOWN_KEYS = 3
 _KEYS_ADVICE = "Name the keys that identify a row, or declare under `unique` which of them is the latest."
 _ROW_ID_ADVICE = (
@@ -96,6 +99,13 @@ class ValidatedQuery:
         )
 
     @property
+    def code_version(self) -> str:
+        """What changes if and only if the query or what is declared of its rows changes: then all rows are computed."""
+        columns = [(column.name, column.type) for column in self.declaration.columns]
+        declared = self.expectations.validated(self.query.text), columns, self.row_keys
+        return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
+
+    @property
     def written(self) -> tuple[TableDeclaration, ...]:
         """The tables that are written: the table, and its quarantine if it has one."""
         return (self.declaration, *([self.quarantine] if self.quarantine else []))
@@ -118,7 +128,9 @@ class ValidatedQuery:
             for name, type_text in types.items()
             if name not in omitted
         ]
-        return replace(self.declaration, columns=tuple(columns), inferred=False)
+        # Where rows of landed files are passed on, a query may read the landing order of the table, which needs row ids.
+        passed_on = _LOADED.issubset(column.name for column in columns)
+        return _without_row_ids(replace(self.declaration, columns=tuple(columns), inferred=False), wanted=passed_on)
 
     def stored_quarantine(self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]]) -> TableDeclaration | None:
         """Return the quarantine with the columns that it takes from the table, as `stored` gives that."""
@@ -132,7 +144,7 @@ class ValidatedQuery:
             replace(column, sources=row) if column.name == "row" else found.get(column.name, column)
             for column in self.quarantine.columns
         ]
-        return replace(self.quarantine, columns=tuple(columns), inferred=False)
+        return _without_row_ids(replace(self.quarantine, columns=tuple(columns), inferred=False))
 
     @property
     def _row_id(self) -> tuple[str, ...]:
@@ -168,6 +180,13 @@ class ValidatedQuery:
                 )
 
 
+def _without_row_ids(declaration: TableDeclaration, *, wanted: bool = False) -> TableDeclaration:
+    """Return a table that Spark creates without row tracking, unless it is wanted or declared."""
+    if wanted or declaration.writer is not Engine.SPARK:
+        return declaration
+    return replace(declaration, properties={ROW_TRACKING: "false", **declaration.properties})
+
+
 def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
     """Return a column with the type that the query gives it.
 
@@ -182,6 +201,40 @@ def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
     return replace(column, type=found)
 
 
+@dataclass(frozen=True)
+class ResolvedQuery:
+    """A query whose tables and columns are known.
+
+    Attributes:
+        text: For the engine.
+        types: Types of its columns by name, in Spark SQL's words.
+        declaration: The table, with the columns that the query gives.
+        quarantine: Likewise, if it has one.
+    """
+
+    text: str
+    types: Mapping[str, str]
+    declaration: TableDeclaration
+    quarantine: TableDeclaration | None
+
+
+def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
+    """Find the query's tables in the catalog, and its columns; nothing is computed.
+
+    Raises:
+        QueryMismatch: the query gives other columns than declared.
+        TableMissing: an input does not exist.
+    """
+    catalog = engine.catalog.connection.name
+    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
+    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
+    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
+    types = engine.types(text)
+    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
+    declaration = table.stored(types, lineage)
+    return ResolvedQuery(text, types, declaration, table.stored_quarantine(declaration, lineage))
+
+
 def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Make the tables equal to the query's rows that pass, and to those in quarantine; yield the results of all.
 
@@ -191,17 +244,11 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         TableMissing: an input does not exist.
         CommitConflict: other writers won every attempt.
     """
-    catalog = engine.catalog.connection.name
-    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
-    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
-    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
-    types = engine.types(text)
-    lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
-    declaration = table.stored(types, lineage)
-    quarantine = table.stored_quarantine(declaration, lineage)
-    computed = engine.to_compute(text, declaration)
+    resolved = resolve(engine, table)
+    declaration, quarantine, types = resolved.declaration, resolved.quarantine, resolved.types
+    computed = engine.to_compute(resolved.text, declaration)
     with engine.validated(table.expectations.validated(computed)) as rows:
-        (counted,) = rows.records(table.expectations.counted("{rows}"))
+        counted = next(iter(rows.records(table.expectations.counted("{rows}"))), {})
         found = validation_result(counted)
         key = asset_key(declaration)
         if failed := [name for name in table.expectations.named(Action.FAIL) if found.failed.get(name)]:
@@ -215,7 +262,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         if table.reconciled and quarantine:
             _check_keys(engine.dialect, rows, quarantine.table_name, quarantine.keys, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
-        yield from rows.write(written, **{"rows computed": found.rows})
+        yield from rows.write(written, **{"rows processed": found.rows})
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
     yield from check_results(table.expectations, key, found, failing_stored)
 

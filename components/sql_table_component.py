@@ -8,28 +8,42 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from components.checks.check_definitions import rows_reconciled_check
-from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
+from components.declared_append import AppendedInput, check_appended, driving_input
+from components.declared_partitions import DeclaredPartitions, check_rules
+from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
-from components.sql_table import ValidatedQuery, materialize
-from components.strategies.appended_rows import RefreshConfig, materialize_appended
-from components.strategies.changed_rows import materialize_changes
+from components.sql_table import ValidatedQuery, materialize, resolve
+from components.strategies.appended_rows import RefreshConfig, materialize_appended, plan_appended
+from components.strategies.changed_rows import ChangedRows, materialize_changes
+from components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
+from components.strategies.partitioned_rows import PartitionedRows, materialize_partitions
+from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_scope import DaysAgain
+from components.strategies.table_partitions import TablePartitions
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
-from components.table_policies import with_policies
+from components.table_policies import with_freshness, with_policies
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
-from resources.sql.query_parts import nondeterministic
-from resources.sql.row_wise_inputs import row_wise_inputs
+from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
 from resources.sql.table_query import Dialect, TableName, check_columns
+
+TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
+"""What computing a table reports."""
+
+
+PARTITIONS_TAG, STALE = "ratify/partitions", "stale"
+"""Tag of a run of all partitions, which computes those that are stale. Without partitions, Dagster does not run a table with
+partitions that reads another one."""
 
 
 class QueriedColumn(TableColumn):
@@ -43,24 +57,6 @@ class UniqueRow(dg.Model, dg.Resolvable):
 
     latest: list[str] = Field(
         description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
-    )
-
-
-class ReconciledInput(dg.Model, dg.Resolvable):
-    """An input whose every row has to be in the table, in its quarantine, or a duplicate of one in the table."""
-
-    input: str = Field(description="A table that the query reads, as schema.table")
-    row_id: list[str] = Field(
-        description="Columns that identify a row of the input; the query gives them under the same names"
-    )
-    key: list[str] = Field(description="Columns of the input; of its rows with the same values the table has one")
-
-
-class AppendedInput(dg.Model, dg.Resolvable):
-    """The input whose new rows a table of the strategy `append` follows."""
-
-    input: str = Field(
-        description="A table that the query reads row by row, and to which rows are only added, as schema.table"
     )
 
 
@@ -103,13 +99,20 @@ class SqlTable(QueryComponent):
         default=[], description="What is to be said of the query's columns; others may be there"
     )
     keys: list[str] = Field(default=[], description="Columns that identify a row; only the strategy append can do without")
-    strategy: Literal["full", "changes", "append"] = Field(
+    strategy: Literal["full", "changes", "append", "partition"] = Field(
         default="full",
         description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect, "
-        "append those of rows that are new in an input, once",
+        "append those of rows that are new in an input, once, partition those of the partitions that a run is asked for, "
+        "or whose rows may have changed",
     )
     append: AppendedInput | None = Field(
         default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"
+    )
+    partitions: DeclaredPartitions | None = Field(
+        default=None, description="The partitions of a table of the strategy partition"
+    )
+    day: str = Field(
+        default="", description="Column with the day of a row, by which `ratify reprocess` finds the rows of a day"
     )
     external: list[str] = Field(
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
@@ -136,19 +139,21 @@ class SqlTable(QueryComponent):
         Raises:
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
-        keys, rules, rows = tuple(self.keys), self.rules(), self._input_rows()
+        keys, rules = tuple(self.keys), self.rules()
+        with in_field("reconcile"):
+            rows = self.reconcile.rows(self.query) if self.reconcile else None
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
-        appends = self.strategy == "append"
         if self.strategy != "full":
             self._check_incremental()
-        if appends:
-            self._check_appends()
+        if appends := self.driving is not None:
+            check_appended(self.query, rules, [field for field in ("unique", "reconcile") if getattr(self, field)])
         elif not keys:
             raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
-        if self.append and not appends:
-            raise UnsafeDeclaration("only the strategy append follows an input: take it out.", "append")
+        self._check_days()
+        if self.partitioned:
+            check_rules(rules)
         dialect = DUCKDB if by_duckdb else SPARK
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
@@ -176,49 +181,47 @@ class SqlTable(QueryComponent):
         )
 
     @cached_property
-    def driving(self) -> TableName:
-        """The input that a table of the strategy `append` follows.
+    def driving(self) -> TableName | None:
+        """The input that a table of the strategy append follows; None for another strategy.
 
         Raises:
-            UnsafeDeclaration: the query reads none row by row, or several, and none or another one is named.
+            UnsafeDeclaration: the declaration names none, or another than the query allows.
         """
-        found = row_wise_inputs(self.query)
-        named = [each for each in found if self.append and str(each).casefold() == self.append.input.casefold()]
-        if self.append and not named:
-            raise UnsafeDeclaration(
-                f"the query does not read {self.append.input} row by row. So it reads: {_listed(found)}.", "append", "input"
-            )
-        if not found:
-            raise UnsafeDeclaration(
-                "the query reads no input row by row, so that new rows of an input would change rows that were appended: "
-                "use the strategy changes.",
-                "strategy",
-            )
-        if len(found) > 1 and not named:
-            raise UnsafeDeclaration(
-                f"new rows of each of {_listed(found)} give new rows of the query: name under `append` the input that the "
-                "table follows; rows of the others are joined as they are then, or use the strategy changes.",
-                "strategy",
-            )
-        return (named or found)[0]
+        if self.strategy == "append":
+            return driving_input(self.query, self.append)
+        if self.append:
+            raise UnsafeDeclaration("only the strategy append follows an input: take it out.", "append")
+        return None
 
-    def _check_appends(self) -> None:
-        _ = self.driving
-        if LANDING in self.query.text:
-            raise UnsafeDeclaration(
-                f"the query reads {LANDING}, which changes when a file lands again: use the strategy changes.", "strategy"
-            )
-        for field in ("unique", "reconcile"):
-            if getattr(self, field):
-                raise UnsafeDeclaration(
-                    "rows that were appended stay, whatever comes later: use the strategy changes.", field
-                )
-        for number, each in enumerate(self.expectations):
-            if each.action is Action.QUARANTINE:
-                raise UnsafeDeclaration(
-                    "the strategy append has one table and no quarantine: use drop, warn or fail, or the strategy changes.",
-                    *("expectations", number, "action"),
-                )
+    @cached_property
+    def partitioned(self) -> TablePartitions | None:
+        """The table's partitions, if it has some.
+
+        Raises:
+            UnsafeDeclaration: they contradict the strategy or the query.
+        """
+        if self.strategy != "partition":
+            if self.partitions:
+                raise UnsafeDeclaration("only a table of the strategy partition has partitions.", "partitions")
+            return None
+        if not self.partitions:
+            raise UnsafeDeclaration("it needs `partitions`: a column, and its days or values.", "strategy")
+        if self.reconcile:
+            raise UnsafeDeclaration("rows of a table with partitions cannot be reconciled: take it out.", "reconcile")
+        with in_field("partitions"):
+            return self.partitions.partitions(self.query, self.keys)
+
+    @property
+    def day_column(self) -> str:
+        """The column with the day of a row; empty if there is none."""
+        found = self.partitioned
+        return found.column if found and found.start else self.day
+
+    def _check_days(self) -> None:
+        if self.day and self.strategy != "changes":
+            raise UnsafeDeclaration("only a table of the strategy changes needs it: take it out.", "day")
+        if self.day and "*" not in self.query.columns and self.day not in {*self.query.columns} - {*self.helpers}:
+            raise UnsafeDeclaration(f"{self.day!r} is no column of the table.", "day")
 
     def _check_incremental(self) -> None:
         if self.engine == "duckdb":
@@ -227,31 +230,37 @@ class SqlTable(QueryComponent):
             )
         if names := nondeterministic(self.query):
             raise UnsafeDeclaration(
-                f"the query has {names[0]}, which gives another value in each run, so that rows change whose inputs have "
-                "not: take it out, or use the strategy full.",
+                f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the "
+                "order in which they are read), so that rows change whose inputs have not: take it out, give it an order, "
+                "such as sort_array(…) or ORDER BY, or use the strategy full.",
                 "strategy",
             )
-
-    def _input_rows(self) -> InputRows | None:
-        if not self.reconcile:
-            return None
-        given = self.reconcile
-        of_project = [name for name in self.query.inputs if name.catalog in ("", catalog_name())]
-        found = [name for name in of_project if f"{name.schema}.{name.table}".casefold() == given.input.casefold()]
-        if not found:
-            raise UnsafeDeclaration(
-                f"{given.input} is no input of the query, which reads {', '.join(map(str, of_project))}.",
-                *("reconcile", "input"),
-            )
-        for field, columns in (("row_id", given.row_id), ("key", given.key)):
-            if not columns:
-                raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "reconcile", field)
-        return InputRows(found[0], tuple(given.row_id), tuple(given.key))
+        for number, rule in enumerate(self.expectations):
+            if rule.action is not Action.WARN and (names := nondeterministic_predicate(rule.expect, self.dialect)):
+                raise UnsafeDeclaration(
+                    f"{rule.name} has {names[0]}, so that it decides otherwise of rows whose inputs have not changed: take "
+                    "it out, let it warn only, or use the strategy full.",
+                    *("expectations", number, "expect"),
+                )
 
     @property
     def written(self) -> Sequence[TableDeclaration]:
         """The table, and its quarantine if it has one."""
         return self.table.written
+
+    def plan(self, spark: Spark) -> PassPlan:
+        """Return what the next run of the table would do; nothing is computed.
+
+        Raises:
+            QueryMismatch, TableMissing, HistoryNotContinued: it would fail.
+        """
+        if self.strategy == "full":
+            return PassPlan("all rows", "its strategy is full")
+        if self.driving:
+            return plan_appended(spark, self.table, self.driving)
+        partitions = self.partitioned
+        rows = PartitionedRows(spark, self.table, partitions, None) if partitions else ChangedRows(spark, self.table)
+        return rows.plan(resolve(rows, self.table).declaration)
 
     def table_defs(self) -> dg.Definitions:
         """Return the table, its quarantine if it has one, and their checks."""
@@ -259,30 +268,75 @@ class SqlTable(QueryComponent):
         deps = [dg.AssetKey(name.key_path(catalog_name())) for name in table.query.inputs]
         shown = dg.MetadataValue.md(f"```sql\n{table.query.text}\n```")
 
-        def by_spark(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            if self.strategy == "changes":
-                yield from materialize_changes(spark, table)
-            else:
-                yield from materialize(SparkQueries(spark), table)
+        def by_spark(context: dg.AssetExecutionContext, spark: Spark) -> Iterator[TableResult]:
+            stale = context.run.tags.get(PARTITIONS_TAG) == STALE
+            chosen = (context.has_partition_key or context.has_partition_key_range) and not stale
+            for result in self.results(spark, None, list(context.partition_keys) if chosen else None):
+                # Of a run with partitions Dagster reports each.
+                if not (stale and isinstance(result, dg.AssetMaterialization)):
+                    yield result
 
-        def appending(config: RefreshConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from materialize_appended(spark, table, self.driving, full_refresh=config.full_refresh)
+        def appending(config: RefreshConfig, spark: Spark) -> Iterator[TableResult]:
+            yield from self.results(spark, None, full_refresh=config.full_refresh)
 
-        def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            with duckdb.session() as session:
-                yield from materialize(DuckDBQueries(session, spark), table)
+        def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
+            yield from self.results(spark, duckdb)
 
-        compute = by_duckdb if self.engine == "duckdb" else appending if self.strategy == "append" else by_spark
+        compute = by_duckdb if self.engine == "duckdb" else appending if self.driving else by_spark
         asset = dg.multi_asset(
             name=step_name(table.declaration),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
-            specs=[table_spec(each, deps).merge_attributes(metadata={"query": shown}) for each in table.written],
-            check_specs=check_specs(table.expectations, asset_key(table.declaration)),
+            specs=[
+                table_spec(each, deps)
+                .merge_attributes(metadata={"query": shown})
+                .replace_attributes(code_version=table.code_version)
+                for each in table.written
+            ],
+            check_specs=[
+                *check_specs(table.expectations, asset_key(table.declaration)),
+                *([in_a_partition_spec(table.declaration)] if self.partitioned else []),
+            ],
+            partitions_def=self.partitioned and self.partitioned.definition,
+            # One run, and one commit, for any number of partitions.
+            backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
         )(compute)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
-        return table_definitions([asset], checks, with_policies, table.written)
+        if self.partitioned:
+            checks.append(up_to_date_check(table, self.partitioned))
+        # A condition of Dagster's would ask for single partitions: see `whole_tables`.
+        policies = with_freshness if self.partitioned else with_policies
+        return table_definitions([asset], checks, policies, table.written)
 
+    def results(
+        self,
+        spark: Spark,
+        duckdb: DuckDB | None,
+        chosen: Sequence[str] | None = None,
+        again: DaysAgain | None = None,
+        *,
+        full_refresh: bool = False,
+    ) -> Iterator[TableResult]:
+        """Compute the table, and yield its results.
 
-def _listed(names: Sequence[TableName]) -> str:
-    return ", ".join(map(str, names)) or "none"
+        Args:
+            spark: The session.
+            duckdb: For a table of the engine DuckDB.
+            chosen: The partitions to compute; None: those that changes of the inputs affect.
+            again: Of a table of the strategy changes: the rows of these days are computed as well.
+            full_refresh: Of a table of the strategy append: all of its rows are replaced.
+
+        Raises:
+            As `materialize`.
+        """
+        if self.partitioned:
+            yield from materialize_partitions(spark, self.table, self.partitioned, chosen)
+        elif self.driving:
+            yield from materialize_appended(spark, self.table, self.driving, full_refresh=full_refresh)
+        elif self.strategy == "changes":
+            yield from materialize_changes(spark, self.table, again)
+        elif self.engine == "duckdb" and duckdb:
+            with duckdb.session() as session:
+                yield from materialize(DuckDBQueries(session, spark), self.table)
+        else:
+            yield from materialize(SparkQueries(spark), self.table)

@@ -159,6 +159,12 @@ def result(
     )
 
 
+def data_version_tags(made: dg.MaterializeResult[Any]) -> dict[str, str]:
+    """Return the tags by which a materialization that a step reports itself has the data version of a result."""
+    version = made.data_version.value if made.data_version else ""
+    return {"dagster/data_version": version, "dagster/data_version_is_user_provided": "true"}
+
+
 def _drawn_lineage(declaration: TableDeclaration, instance: dg.DagsterInstance | None) -> dg.MarkdownMetadataValue | None:
     """The picture of the column lineage, over all levels; None where no column comes from another table."""
     own = column_lineage(declaration)
@@ -203,7 +209,7 @@ def materialize_by(
     created: bool,
     began: float,
     wrote: WriteResult,
-    computed: "DataFrame",
+    computed: "DataFrame | None",
     deleted: int | None = None,
     **more: Any,
 ) -> dg.MaterializeResult[Any]:
@@ -215,7 +221,7 @@ def materialize_by(
         created: Whether it was created before.
         began: When that was begun, by the monotonic clock.
         wrote: What the MERGE did.
-        computed: Rows that the table has now, for the preview.
+        computed: Rows that the table has now, for the preview; None: the table's are read.
         deleted: Rows that it has no more, where the commit does not say so.
         more: Further metadata.
     """

@@ -1,5 +1,6 @@
 """When a table is materialized, and how old its data may be."""
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import dagster as dg
@@ -27,6 +28,44 @@ def downstream_of_checked() -> dg.AutomationCondition[Any]:
     passed = condition.all_checks_match(condition.check_passed(), blocking_only=True)
     inputs_passed = condition.all_deps_match(passed | condition.will_be_requested())
     return (changed & idle & inputs_passed).with_label("inputs are new and passed their blocking checks")
+
+
+def without_condition(partitioned: Collection[dg.AssetKey]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+    """Return what takes the condition from tables with partitions, and from those that read one.
+
+    It would ask for each partition of its own, and wait until all of them are there. `whole_tables` asks for the tables.
+    """
+
+    def mapped(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(automation_condition=None) if _partitioned(spec, partitioned) else spec
+
+    return mapped
+
+
+def whole_tables(defs: dg.Definitions, partitioned: Collection[dg.AssetKey]) -> dg.Definitions:
+    """Return definitions in which no table has partitions, to evaluate the conditions of whole tables."""
+
+    def mapped(spec: dg.AssetSpec) -> dg.AssetSpec:
+        whole = spec.replace_attributes(partitions_def=None)
+        if not _partitioned(spec, partitioned):
+            return whole
+        return whole.replace_attributes(automation_condition=downstream_of_checked())
+
+    tables = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    external = [each for each in defs.assets or () if isinstance(each, dg.AssetSpec)]
+    return dg.Definitions(
+        assets=[*external, *dg.map_asset_specs(mapped, tables)], asset_checks=defs.asset_checks, resources=defs.resources
+    )
+
+
+def asked_for_as_a_whole(defs: dg.Definitions, partitioned: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
+    """Return the tables that no automation condition of their own asks for (see `without_condition`)."""
+    assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    return [spec.key for asset in assets for spec in asset.specs if _partitioned(spec, partitioned)]
+
+
+def _partitioned(spec: dg.AssetSpec, partitioned: Collection[dg.AssetKey]) -> bool:
+    return not {spec.key, *(dep.asset_key for dep in spec.deps)}.isdisjoint(partitioned)
 
 
 def with_freshness(spec: dg.AssetSpec) -> dg.AssetSpec:

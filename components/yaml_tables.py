@@ -13,6 +13,7 @@ from typing import TypeVar
 import dagster as dg
 
 from components.declaration_places import located
+from components.feeds.feed_component import FeedComponent
 from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
 from components.query_component import QueryComponent
@@ -23,6 +24,7 @@ from components.stream.record_table import RecordTable
 from components.stream_table_component import StreamTable
 from components.table_asset import asset_key
 from components.table_component import TableComponent
+from components.table_policies import without_condition
 from ingest.file_source import SchemaMode, Source
 from resources.declarations import TableDeclaration
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
@@ -66,7 +68,12 @@ class DeclaredTables:
             # Dagster warns of what its own loader uses, for each definition.
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
-        return dg.Definitions.merge(*built, shared_definitions(self.sources, self.record_tables, self.streams))
+        merged = dg.Definitions.merge(*built, shared_definitions(self.sources, self.record_tables, self.streams))
+        if not self.partitioned:
+            return merged
+        # What is in preview warns in the name of who calls it.
+        with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
+            return merged.map_asset_specs(func=without_condition(self.partitioned))
 
     @cached_property
     def components(self) -> Mapping[str, TableComponent]:
@@ -89,6 +96,8 @@ class DeclaredTables:
                 if str(name).casefold() not in records:
                     hint = "A stream reads a table of the kind KafkaEvents."
                     raise InvalidDeclaration(_unknown(table, name, records.values(), hint))
+        for table in self._all(FeedComponent):
+            table.check_followed(known.values(), self.components)
         for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:
@@ -118,6 +127,16 @@ class DeclaredTables:
         """The tables that are declared in YAML, with their quarantines, by their keys."""
         written = (table for component in self.components.values() for table in component.written)
         return {asset_key(table): table for table in written}
+
+    @cached_property
+    def sql_tables(self) -> Sequence[SqlTable]:
+        """The tables of a query."""
+        return self._all(SqlTable)
+
+    @cached_property
+    def partitioned(self) -> Sequence[dg.AssetKey]:
+        """The tables with partitions."""
+        return [asset_key(table.table.declaration) for table in self.sql_tables if table.partitioned]
 
     @cached_property
     def from_records(self) -> Sequence[dg.AssetKey]:

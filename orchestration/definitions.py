@@ -17,8 +17,10 @@ from orchestration.jobs import (
 )
 from orchestration.project_resources import EXECUTOR, RESOURCES
 from orchestration.project_tables import declared_tables, folder
+from orchestration.reprocess_job import reprocess_job
 from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from orchestration.sensors.whole_table_sensor import whole_table_keys, whole_table_sensor
 from orchestration.table_cleaning import clean_job
 
 declared_tables().check_inputs()
@@ -27,9 +29,17 @@ defs = with_repository_links(
     dg.Definitions.merge(
         with_modules(declared_tables().definitions),
         dg.Definitions(
-            jobs=[clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job],
+            jobs=[
+                *(clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job),
+                *([job] if (job := reprocess_job()) else []),
+            ],
             schedules=[cleaning, hourly, nightly, weekly],
-            sensors=[landed_files_sensor, *map(kafka_lag_sensor, declared_tables().record_tables), automation_sensor],
+            sensors=[
+                landed_files_sensor,
+                *map(kafka_lag_sensor, declared_tables().record_tables),
+                automation_sensor,
+                *map(whole_table_sensor, whole_table_keys()),
+            ],
             resources=RESOURCES,
             executor=EXECUTOR,
         ),

@@ -5,6 +5,7 @@ from functools import partial
 import dagster as dg
 
 from components.checks.check_state import FULL
+from components.strategies.partition_checks import UP_TO_DATE
 from components.table_asset import asset_key
 from orchestration.project_tables import declared_tables, sources
 from orchestration.table_cleaning import clean_job
@@ -23,9 +24,10 @@ events_job = dg.define_asset_job(
 
 medallion_job = dg.define_asset_job(
     "medallion",
-    # Without Kafka's tables, because Kafka is optional.
-    selection=dg.AssetSelection.all() - _from_kafka,
-    description="Update every table that does not depend on Kafka, bronze to gold.",
+    # Without Kafka's tables, because Kafka is optional. Without those with partitions, which follow by their sensors: a job
+    # has partitions of one kind, and the UI would ask for one of them.
+    selection=dg.AssetSelection.all() - _from_kafka - dg.AssetSelection.assets(*declared_tables().partitioned),
+    description="Update every table without partitions that does not depend on Kafka, bronze to gold.",
 )
 
 _schedule = partial(
@@ -40,7 +42,7 @@ nightly = _schedule(
 )
 
 _checks = declared_tables().checks
-_HOURLY = {"files_present", "data_is_fresh"}
+_HOURLY = {"files_present", "data_is_fresh", UP_TO_DATE}
 
 files_job = dg.define_asset_job(
     "files",

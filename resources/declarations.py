@@ -21,6 +21,9 @@ SAFE_PROPERTIES: Mapping[str, str] = {
     "delta.columnMapping.mode": "none",
 }
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+ROW_TRACKING = "delta.enableRowTracking"
+"""Spark switches it on for each managed table that does not say otherwise. Then its every commit computes the table's whole
+state, to learn the greatest row id, which takes longer than a small commit itself."""
 OWNER = "ratify.owner"
 """Property of every table that is created from a declaration."""
 

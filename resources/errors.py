@@ -142,6 +142,10 @@ class HistoryNotContinued(TableError, TerminalError):
     """A table that goes on from its last commit cannot: what it was made of is not there any more; nothing was written."""
 
 
+class PartitionMissing(TableError, TerminalError):
+    """A table has no partition of that name."""
+
+
 class ChangesNotRecorded(TableError, TerminalError):
     """The change data feed of a table lacks a version that was asked for."""
 

@@ -37,6 +37,7 @@ _HISTORY_CHECKS = {
 }
 _APPEND_ONLY_CHECK = {"append_only_respected": "No version removed rows, whatever its operation is called."}
 _FROM_LAST_PASSED = ("committed_as_declared", "append_only_respected")
+_CLAIMS, _MATERIALIZATIONS_READ = 2, 20
 _BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
     dg.AssetCheckSpec,
@@ -117,9 +118,17 @@ class _RowsBySpark:
 
 def _claims(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Claim]:
     """What the last two materializations reported, newest first."""
-    records = instance.fetch_materializations(key, limit=2).records
-    events = [record.asset_materialization for record in records]
-    return [_claim(event.metadata) for event in events if event is not None]
+    found, cursor, more = dict[tuple[str, int], Claim](), None, True
+    while more and len(found) < _CLAIMS:
+        page = instance.fetch_materializations(key, limit=_MATERIALIZATIONS_READ, cursor=cursor)
+        cursor, more = page.cursor, page.has_more
+        for record in page.records:
+            event = record.asset_materialization
+            # A run of a table with partitions reports each of them; some of these events claim nothing of the table.
+            if event is not None and COMMITS in event.metadata:
+                claim = _claim(event.metadata)
+                found.setdefault((record.run_id, claim.version), claim)
+    return list(found.values())[:_CLAIMS]
 
 
 def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:

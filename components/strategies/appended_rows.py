@@ -9,23 +9,25 @@ import hashlib
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dagster as dg
 from pydantic import Field
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from components.expectations.expectation_rules import Expectations
 from components.query_engines import SparkQueries, ValidatedRows
-from components.sql_table import ValidatedQuery, materialize
+from components.sql_table import ValidatedQuery, resolve
+from components.strategies.changed_rows import materialize_passes
+from components.strategies.pass_metadata import pass_metadata
+from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import same_keys, stored_failures
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
-from resources.delta.computed_inputs import ComputedInputs, FullRecompute, TablePosition, last_position
-from resources.errors import CommitConflict, ExpectationFailed, HistoryNotContinued, QueryMismatch, TableMissing
+from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
+from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
 from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import FULL_REFRESH, Spark
 from resources.sql.spark_sql import identifier
@@ -64,32 +66,23 @@ def materialize_appended(
         HistoryNotContinued: the input did not only get rows, or it is not known which ones the table has.
         As materialize.
     """
-    retrying = Retrying(
-        retry=retry_if_exception_type(CommitConflict),
-        stop=stop_after_attempt(spark.attempts),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
-    results = list[dg.MaterializeResult[Any] | dg.AssetCheckResult]()
+    yield from materialize_passes(spark, table, lambda: AppendedRows(spark, table, driving, full_refresh=full_refresh))
 
-    def once() -> None:
-        results.clear()
-        # One by one: where an expectation fails, its results come before the error.
-        for result in materialize(AppendedRows(spark, table, driving, full_refresh=full_refresh), table):
-            results.append(result)
 
-    try:
-        retrying(once)
-    except ExpectationFailed:
-        yield from results
-        raise
-    yield from results
+def plan_appended(spark: Spark, table: ValidatedQuery, driving: TableName) -> PassPlan:
+    """Return what the next pass would do, from what the catalog and the logs say: nothing is computed.
+
+    Raises:
+        HistoryNotContinued, QueryMismatch, TableMissing: it would fail.
+    """
+    one = _PlannedRows(spark, table, driving)
+    return one.plan(resolve(one, table).declaration)
 
 
 class AppendedRows(SparkQueries):
     """One pass over a table."""
 
-    def __init__(self, spark: Spark, table: ValidatedQuery, driving: TableName, *, full_refresh: bool) -> None:
+    def __init__(self, spark: Spark, table: ValidatedQuery, driving: TableName, *, full_refresh: bool = False) -> None:
         super().__init__(spark)
         self._table, self._driving, self._refresh = table, driving, full_refresh
         self._inputs = QueryInputs(spark, table.query)
@@ -116,17 +109,24 @@ class AppendedRows(SparkQueries):
         if name != self._driving or last is None or self._refresh:
             return self._inputs.relation(name, columns)
         try:
-            return self._inputs.added(name, columns, last.inputs.get(self._inputs.full_name(name)))
+            return self._new_rows(name, columns, last.inputs.get(self._inputs.full_name(name)))
         except HistoryNotContinued as error:
             # The text of the error has all of its cause's.
             raise _not_continued(self._table.declaration, str(error)) from None
 
+    def _new_rows(self, name: TableName, columns: Sequence[str], since: InputVersion | None) -> str:
+        return self._inputs.added(name, columns, since)
+
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: the rows of the new rows of the driving input, which the text reads already."""
+        self._record = self._now(declaration)
+        return text
+
+    def _now(self, declaration: TableDeclaration) -> ComputedInputs:
+        """The record of the pass."""
         declared = self._table.expectations.validated(self._table.query.text), declaration.column_types, str(self._driving)
         digest = hashlib.sha256(repr(declared).encode()).hexdigest()
-        self._record = ComputedInputs(digest, self._position.version, self._inputs.versions, uuid4().hex)
-        return text
+        return ComputedInputs(digest, self._position.version, self._inputs.versions, uuid4().hex)
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -136,6 +136,23 @@ class AppendedRows(SparkQueries):
         frame = self._spark.computed(self._spark.sql(text))
         keys = self._table.row_keys
         yield _NewRows(self._spark, frame, self._position, self._record, keys, full_refresh=self._refresh)
+
+
+class _PlannedRows(AppendedRows):
+    """A pass of which only the plan is asked: no row of an input is read."""
+
+    def _new_rows(self, name: TableName, columns: Sequence[str], since: InputVersion | None) -> str:
+        every = self._inputs.relation(name, columns)
+        self._inputs.since_added(name, since)
+        return every
+
+    def plan(self, declaration: TableDeclaration) -> PassPlan:
+        """Return the plan."""
+        now, last, driving = self._now(declaration), self._position.record, self._inputs.full_name(self._driving)
+        if last is None:
+            return PassPlan.of(now, None, "no commit of it has rows of an input yet")
+        computes = "new rows" if last.inputs[driving] != now.inputs[driving] else "nothing"
+        return replace(PassPlan.of(now, last, _CHANGED_QUERY if last.query != now.query else ""), computes=computes)
 
 
 @dataclass(frozen=True)
@@ -155,19 +172,13 @@ class _NewRows:
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
         found = self.spark.rows(self.spark.sql(" UNION ALL ".join(texts))) if texts else []
-        return {row["name"]: row["failing"] for row in found}
+        return {name: failing for row in found for name, failing in row["failing"].items()}
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         ((declaration, sql),) = tables
         last, now = self.position.record, self.record
-        read = {name: {"from": last and last.inputs.get(name), "to": to} for name, to in now.inputs.items()}
-        shown = {
-            "strategy": "append",
-            "inputs read": dg.MetadataValue.json(
-                {name: {end: each and each.version for end, each in versions.items()} for name, versions in read.items()}
-            ),
-            **more,
-        }
+        why_full = "a full refresh was asked for" if self.full_refresh else "" if last else "the table is new"
+        shown = {**more, **pass_metadata(now.inputs, last, why_full, None), "strategy": "append"}
         if last and last.query != now.query and not self.full_refresh:
             shown["went on although"] = _CHANGED_QUERY
             dg.get_dagster_logger().warning(f"{declaration.table_name} went on although {_CHANGED_QUERY}.")

@@ -1,6 +1,6 @@
 """The inputs of a query that a table is made of, at the versions at which a pass reads them, and what changed in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -61,6 +61,11 @@ class QueryInputs:
 
     def _find(self, name: TableName, columns: Sequence[str]) -> None:
         full_name, landed = self.full_name(name), LANDING in self.query.text and _LOADED.issubset(columns)
+        for other in self._versions:
+            if self.full_name(other).casefold() == full_name.casefold():
+                # Named in two ways, it is read at one version.
+                self.columns[name], self._versions[name] = self.columns[other], self._versions[other]
+                return
         table = self.spark.catalog.table(full_name)
         managed = table.table_type is not None and table.table_type.value == "MANAGED"
         version = self.spark.catalog.version(full_name) if managed else _NO_VERSION
@@ -83,50 +88,78 @@ class QueryInputs:
         """The rows of an input at a version, by default at the one that is read."""
         return at_version(table_name(self.full_name(name)), self._read(name)[0] if version is None else version)
 
-    def create_views(self, last: ComputedInputs) -> list[TableName]:
-        """Define views of the rows of each input, as `affected_keys` reads them, and return the inputs that have changed.
+    def check(self, last: ComputedInputs) -> None:
+        """Check that the inputs are tables that have versions, and the same ones as before.
+
+        Raises:
+            FullRecompute: they are not.
+        """
+        for name, now in self._versions.items():
+            if now.version == _NO_VERSION:
+                raise FullRecompute(
+                    f"{name} is not a managed table, so that it is not known whether it has changed", lasting=True
+                )
+            since = last.inputs.get(self.full_name(name))
+            if since is None or since.table_id != now.table_id or since.version > now.version:
+                raise FullRecompute(f"{name} is another table than before")
+
+    def create_views(self, last: ComputedInputs) -> dict[TableName, str]:
+        """Define a view of the changed rows of each input that has some, and return these views.
 
         Raises:
             FullRecompute: an input has no versions, or what has changed in it cannot be known.
         """
-        for name, version in self._versions.items():
-            if version.version == _NO_VERSION:
-                raise FullRecompute(f"{name} is not a managed table, so that it is not known whether it has changed")
-        numbered = list(enumerate(self.query.inputs))
-        changed = [name for number, name in numbered if self._create_changed_view(number, name, last)]
-        for number, name in numbered if changed else ():
+        self.check(last)
+        numbered = enumerate(self.query.inputs)
+        return {name: _changed(number) for number, name in numbered if self._create_changed_view(number, name, last)}
+
+    def with_every(self, changed: Mapping[TableName, str]) -> str:
+        """Return the WITH clause of all rows of each input, as they were and as they are, as `affected_keys` reads them.
+
+        Args:
+            changed: The views of changed rows.
+        """
+        texts = list[str]()
+        for number, name in enumerate(self.query.inputs):
             text = f"SELECT {self._listed(name)} FROM {self._at(name)}"
             if name in changed:
-                text += f" UNION ALL SELECT {self._listed(name)} FROM ratify_changed_{number}"
-            self.spark.sql(text).createOrReplaceTempView(f"ratify_every_{number}")
-        return changed
+                text += f" UNION ALL SELECT {self._listed(name)} FROM {changed[name]}"
+            texts.append(f"ratify_every_{number} AS ({text})")
+        return f"WITH {', '.join(texts)}"
 
     def added(self, name: TableName, columns: Sequence[str], since: InputVersion | None) -> str:
         """Return what stands for the rows of an input that it got after a version; as `relation`, which gives all of them.
 
         Raises:
+            HistoryNotContinued: as `since_added`, or the rows cannot be read.
+        """
+        every, last = self.relation(name, columns), self.since_added(name, since)
+        if last == self._versions[name].version:
+            return f"(SELECT {self._listed(name)} FROM {every} WHERE false)"
+        view = f"ratify_added_{self.query.inputs.index(name)}"
+        try:
+            self._changed_rows(name, last).createOrReplaceTempView(view)
+        except FullRecompute as reason:
+            raise HistoryNotContinued(f"{reason}.") from reason
+        return f"(SELECT * FROM {view})"
+
+    def since_added(self, name: TableName, since: InputVersion | None) -> int:
+        """Return the version after which an input, whose `relation` is known, only got rows.
+
+        Raises:
             HistoryNotContinued: it has no versions, is another table than before, or did not only get rows.
         """
-        if name not in self.columns:
-            self._find(name, columns)
         now = self._versions[name]
         if now.version == _NO_VERSION:
             raise HistoryNotContinued(f"{name} is not a managed table, so that it is not known which of its rows are new.")
         if since is None or since.table_id != now.table_id or since.version > now.version:
             raise HistoryNotContinued(f"{name} is another table than the one that rows were appended from before.")
-        if since.version == now.version:
-            return f"(SELECT {self._listed(name)} FROM {self._at(name)} WHERE false)"
-        if (commit := self._rewrite(name, since.version)) is not None:
+        if since.version < now.version and (commit := self._rewrite(name, since.version)) is not None:
             raise HistoryNotContinued(
                 f"{commit.operation}, version {commit.version} of {name}, did not only add rows, and rows of "
                 "earlier versions were appended already."
             )
-        view = f"ratify_added_{self.query.inputs.index(name)}"
-        try:
-            self._computed(name, since.version, self._changed_rows(name, since.version)).createOrReplaceTempView(view)
-        except FullRecompute as reason:
-            raise HistoryNotContinued(f"{reason}.") from reason
-        return f"(SELECT * FROM {view})"
+        return since.version
 
     def _rewrite(self, name: TableName, since: int) -> Commit | None:
         """The first version since one, up to that which is read, that did other than add rows."""
@@ -144,41 +177,50 @@ class QueryInputs:
 
     def _create_changed_view(self, number: int, name: TableName, last: ComputedInputs) -> bool:
         """Compute an input's rows that have changed since the last time, as they were and as they are, as a view."""
-        now, since = self._versions[name], last.inputs.get(self.full_name(name))
+        now, since = self._versions[name], last.inputs[self.full_name(name)]
         if now == since:
             return False
-        if since is None or since.table_id != now.table_id or since.version > now.version:
-            raise FullRecompute(f"{name} is another table than before")
-        texts = [self._changed_rows(name, since.version)] if since.version < now.version else []
+        rows = [self._changed_rows(name, since.version)] if since.version < now.version else []
         if since.ledger != now.ledger and (paths := self._landed_again(name, since)):
             files = ", ".join(map(literal, paths))
-            texts.append([f"SELECT {self._listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"])
-        if not texts:
+            text = f"SELECT {self._listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"
+            rows.append(self.spark.computed(self.spark.sql(text)))
+        if not rows:
             return False
-        rows = [self._computed(name, since.version, ways) for ways in texts]
-        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(f"ratify_changed_{number}")
+        reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(_changed(number))
         return True
 
-    def _changed_rows(self, name: TableName, since: int) -> list[str]:
-        """The queries for rows that other versions have, the cheapest first."""
-        now, listed, table = self._versions[name].version, self._listed(name), table_name(self.full_name(name))
-        before, after = (f"SELECT {listed} FROM {self._at(name, version)}" for version in (since, now))
-        compared = f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
-        properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        feed = f"SELECT {listed} FROM table_changes({literal(table)}, {since + 1}, {now})"
-        return [feed, compared] if properties.get(CHANGE_DATA_FEED) == "true" else [compared]
+    def _changed_rows(self, name: TableName, since: int) -> "DataFrame":
+        """The rows that another version has, as they were and as they are.
 
-    def _computed(self, name: TableName, since: int, ways: Sequence[str]) -> "DataFrame":
+        Raises:
+            FullRecompute: they cannot be read.
+        """
         from pyspark.errors import PySparkException
 
+        properties = self.spark.catalog.table(self.full_name(name)).properties or {}
+        by_feed = [self._in_feed] if properties.get(CHANGE_DATA_FEED) == "true" else []
         reason = ""
-        for text in ways:
+        for query in (*by_feed, self._compared):
             try:
-                return self.spark.computed(self.spark.sql(text))
+                return self.spark.computed(self.spark.query(query(name, since)))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
+
+    def _in_feed(self, name: TableName, since: int) -> str:
+        table, now = table_name(self.full_name(name)), self._versions[name].version
+        return f"SELECT {self._listed(name)} FROM table_changes({literal(table)}, {since + 1}, {now})"
+
+    def _compared(self, name: TableName, since: int) -> str:
+        """The query for what two versions differ in. Columns that the older one did not have yet were NULL."""
+        found = {column.lower() for column in self.spark.sql(f"SELECT * FROM {self._at(name, since)}").columns}
+        listed = [column for column in self.columns[name] if column != LANDING]
+        had = (identifier(each) if each.lower() in found else f"NULL AS {identifier(each)}" for each in listed)
+        before = f"SELECT {', '.join(had)} FROM {self._at(name, since)}"
+        after = f"SELECT {self._listed(name)} FROM {self._at(name)}"
+        return f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
 
     def _landed_again(self, name: TableName, since: InputVersion) -> list[str]:
         """The files of an input whose rows it had before, and whose place in the landing order has changed since."""
@@ -192,7 +234,12 @@ class QueryInputs:
             version=since.version,
             most=_MOST_FILES + 1,
         )
-        paths = [row["path"] for row in self.spark.rows(self.spark.sql(text))]
+        paths = [row["path"] for row in self.spark.rows(self.spark.query(text))]
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
+
+
+def _changed(number: int) -> str:
+    """The name of the view of an input's changed rows."""
+    return f"ratify_changed_{number}"

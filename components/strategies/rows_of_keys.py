@@ -28,22 +28,35 @@ def check_key_types(declaration: TableDeclaration) -> None:
     """
     for key in declaration.keys:
         if (found := declaration.column_types[key]) not in _SAME_IN_JSON and not found.startswith("decimal("):
-            raise FullRecompute(f"its quarantine has rows as JSON, in which a {found}, such as its key {key}, is not exact")
+            raise FullRecompute(
+                f"its quarantine has rows as JSON, in which a {found}, such as its key {key}, is not exact", lasting=True
+            )
 
 
-def stored_of_keys(declaration: TableDeclaration, name: str, version: int, within: Callable[[str], str]) -> str:
+def stored_of_keys(keys: Sequence[str], name: str, version: int, within: Callable[[str], str]) -> str:
     """Return the query for a table's rows that have an affected key.
 
     Args:
-        declaration: The table.
-        name: Its name, in SQL.
+        keys: The columns of the keys.
+        name: The table's name, in SQL.
         version: Its version.
         within: Returns a condition that holds for these keys in a relation.
     """
     return (
         f"SELECT s.* FROM {at_version(name, version)} AS s LEFT SEMI JOIN {AFFECTED} AS a "
-        f"ON {same_keys(declaration.keys, 's', 'a')} WHERE {within('s')}"
+        f"ON {same_keys(keys, 's', 'a')} WHERE {within('s')}"
     )
+
+
+def no_changes(declaration: TableDeclaration, name: str) -> str:
+    """Return the query that gives rows for `Spark.merge_changes`, of which there are none.
+
+    Args:
+        declaration: The table.
+        name: Its name, in SQL.
+    """
+    keys = (f"{identifier(key)} AS {identifier(f'ratify_key_{key}')}" for key in declaration.keys)
+    return f"SELECT {', '.join(keys)}, *, false AS ratify_present FROM {name} WHERE false"
 
 
 def quarantined_of_keys(table: TableDeclaration, quarantine: str) -> str:
@@ -73,7 +86,7 @@ def differing(declaration: TableDeclaration, stored: str) -> str:
 
 
 def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDeclaration, str]]) -> list[str]:
-    """Return the queries for how many rows fail expectations, `failing`, each with its `name`.
+    """Return the queries for how many rows fail expectations: one row for a table, `failing`, by their names.
 
     Those are counted that quarantine rows, and those that warn and name columns of the table only. What another one decided
     is no longer to be seen in any table.
@@ -82,7 +95,7 @@ def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDec
         expectations: The table's.
         written: The table, and its quarantine if it has one, with their names in SQL.
     """
-    texts = list[str]()
+    found = dict[str, list[str]]()
     for rule in expectations.rules:
         table, name = written[-1 if rule.action is Action.QUARANTINE else 0]
         if rule.action is Action.QUARANTINE:
@@ -92,5 +105,5 @@ def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDec
             failing = f"count_if(NOT coalesce({rule.predicate}, false))"
         else:
             continue
-        texts.append(f"SELECT {literal(rule.name)} AS name, CAST(coalesce({failing}, 0) AS BIGINT) AS failing FROM {name}")
-    return texts
+        found.setdefault(name, []).append(f"{literal(rule.name)}, CAST(coalesce({failing}, 0) AS BIGINT)")
+    return [f"SELECT map({', '.join(counts)}) AS failing FROM {name}" for name, counts in found.items()]

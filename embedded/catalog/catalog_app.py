@@ -36,6 +36,7 @@ PREFIXES = ("/api/2.1/unity-catalog", "/api/2.0/unity-catalog")
 _DELTA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _DELTA + "/tables/{table}"
 _PERMISSIONS = "/permissions/{securable_type}/{full_name}"
+_ME = "/api/2.0/preview/scim/v2/Me"
 _PRINCIPALS = "/api/2.0/preview/scim/v2/ServicePrincipals"
 _TOKENS = "/api/2.0/token-management"
 _SECRETS = "/api/2.0/accounts/servicePrincipals/{client_id}/credentials/secrets"
@@ -98,6 +99,7 @@ ROUTES: list[Entry] = [
 ]
 # Of Databricks and Prometheus, outside of the Unity Catalog API; the OWNER of the metastore is the admin.
 WORKSPACE_ROUTES: list[Entry] = [
+    ("GET", _ME, principals_routes.get_me, _ANY),
     ("POST", _PRINCIPALS, principals_routes.create_principal, _OWNER),
     ("GET", _PRINCIPALS, principals_routes.list_principals, _OWNER),
     ("DELETE", _PRINCIPALS + "/{client_id}", principals_routes.delete_principal, _OWNER),

@@ -81,16 +81,9 @@ def reading(
 def _csv(
     con: "duckdb.DuckDBPyConnection", source: Source, file: str, path: Path, wanted: Collection[str] | None, limit: str
 ) -> Raw:
-    names = _header(source, file, path) if source.csv.header else source.header
-    # Here a column is known by its position; the names matter only to the table.
-    columns = ", ".join(f"c{number}: 'VARCHAR'" for number in range(len(names)))
-    scan = (
-        f"FROM read_csv({literal(str(path))}, columns = {{{columns}}}, header = {source.csv.header}, auto_detect = false, "
-        f"strict_mode = true, delim = {literal(source.csv.delimiter)}, quote = {literal(source.csv.quote)}, "
-        f"escape = {literal(source.csv.escape)}, nullstr = [{', '.join(map(literal, source.csv.nulls))}], "
-        f"max_line_size = {LINE_LIMIT}, null_padding = false, compression = 'none', hive_partitioning = false){limit}"
-    )
-    fields = [Field(name, f"c{number}", column=source.column_of(name)) for number, name in enumerate(names)]
+    names = csv_header(source, file, path)
+    scan = f"FROM {csv_scan(source, names, [path])}{limit}"
+    fields = csv_fields(source, names)
     threads = con.execute("SELECT current_setting('threads')").fetchone()
     # DuckDB ends with an internal error where a value that is not UTF-8 is read while another column is left out.
     every = wanted is None or all(field.column.lower() in wanted for field in fields)
@@ -98,6 +91,35 @@ def _csv(
         return raw(f"(SELECT *, row_number() OVER () AS record {scan})", "record", fields, wanted)
     con.execute(f"CREATE OR REPLACE TEMP TABLE {RECORDS} AS {scan}")
     return raw(RECORDS, "rowid + 1", fields, wanted)
+
+
+def csv_fields(source: Source, names: Sequence[str]) -> list[Field]:
+    """Return the fields of CSV files with these columns, as `csv_scan` names them."""
+    return [Field(name, f"c{number}", column=source.column_of(name)) for number, name in enumerate(names)]
+
+
+def csv_scan(source: Source, names: Sequence[str], paths: Sequence[Path], more: str = "") -> str:
+    """Return SQL that reads CSV files with the same columns, which are `c0`, `c1` and so on: only the table has their names.
+
+    `more` are further options of `read_csv`.
+    """
+    columns = ", ".join(f"c{number}: 'VARCHAR'" for number in range(len(names)))
+    return (
+        f"read_csv([{', '.join(literal(str(path)) for path in paths)}], columns = {{{columns}}}, "
+        f"header = {source.csv.header}, auto_detect = false, strict_mode = true, delim = {literal(source.csv.delimiter)}, "
+        f"quote = {literal(source.csv.quote)}, escape = {literal(source.csv.escape)}, "
+        f"nullstr = [{', '.join(map(literal, source.csv.nulls))}], max_line_size = {LINE_LIMIT}, null_padding = false, "
+        f"compression = 'none', hive_partitioning = false{more})"
+    )
+
+
+def csv_header(source: Source, file: str, path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a CSV file: those in its header, or the declared ones where it has none.
+
+    Raises:
+        BadFile: the header cannot be read, or is not as declared.
+    """
+    return _header(source, file, path) if source.csv.header else source.header
 
 
 def _header(source: Source, file: str, path: Path) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 DuckDB trusts what a Parquet file says. A damaged one may end the process that reads it (a segmentation fault) or invalidate
 the database, and every other file of the batch with it. So each is parsed in a process that holds nothing else: where a
-file ends that process, the file is refused. The process is started with the first Parquet file, and again after a crash.
+file ends that process, the file is refused. The process is started with the first Parquet file, and again after a crash;
+each thread that parses at the same time has one.
 
 Text is parsed in this process, by a database that does nothing else: an internal error of DuckDB invalidates that one, and
 not the one of the session. The next file gets a new one.
@@ -16,12 +17,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ingest.file_source import Format, Source
-from ingest.formats import inferred_columns, parse_file
+from ingest.formats import csv_group, inferred_columns, parse_file
+from ingest.formats.csv_group import CsvFile, ParsedGroup
 from ingest.formats.parse_file import Load, Parsed
 from resources.declarations import Column
 from resources.errors import BadFile, RatifyError, TransientError
@@ -63,9 +66,25 @@ def parse(
     with tempfile.TemporaryDirectory(prefix="ratify-parsing-", dir=into.parent) as folder:
         written = Path(folder).absolute() / into.name
         arguments = (source, columns, file, local.absolute(), written, load)
-        parsed: Parsed = _parser.call(con, file, folder, parse_file.parse, arguments)
+        parsed: Parsed = _parsers.call(con, file, folder, parse_file.parse, arguments)
         written.rename(into)
     return parsed
+
+
+def parse_group(
+    con: "duckdb.DuckDBPyConnection",
+    source: Source,
+    columns: Sequence[Column],
+    files: Sequence[CsvFile],
+    into: Path,
+    load: Load,
+) -> ParsedGroup:
+    """Write the records of several CSV files to one Parquet file, as `csv_group.parse_group` does.
+
+    Raises:
+        As `csv_group.parse_group`; BadFile, too: DuckDB fails to read one of them.
+    """
+    return _texts.call(con, files[0].file, csv_group.parse_group, (source, columns, files, into, load), tries=1)
 
 
 def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> tuple[Column, ...]:
@@ -78,7 +97,7 @@ def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Pa
     if source.format_of(file) is not Format.PARQUET:
         return _texts.call(con, file, inferred_columns.infer, (source, file, local))
     with scratch_folder(Settings().home) as folder:
-        return _parser.call(con, file, str(folder), inferred_columns.infer, (source, file, local.absolute()))
+        return _parsers.call(con, file, str(folder), inferred_columns.infer, (source, file, local.absolute()))
 
 
 class _TextDatabase:
@@ -123,41 +142,42 @@ class _TextDatabase:
                     del self._open[key]
 
 
-class _Parser:
-    """The process. It ends with its standard input."""
+class _Parsers:
+    """The processes: as many as there are threads that parse at the same time. Each ends with its standard input."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        # A deque, whose operations are atomic.
+        self._idle = deque[subprocess.Popen[bytes]]()
 
     def call(
         self, con: "duckdb.DuckDBPyConnection", file: str, scratch: str, function: Callable[..., Any], arguments: Any
     ) -> Any:
         """Call a function in the process, with a connection that has the settings of this one."""
         request = (*_settings(con), file, str(Path(scratch).absolute()), function, arguments)
-        with self._lock:
-            process = self._process or _started()
-            # It serves others again only with its answer: an interrupt may come between.
-            self._process = None
-            try:
-                answer, error = _answer(process, request)
-                self._process = process
-            except (EOFError, BrokenPipeError):
-                code = process.wait()
-                if -code not in _CRASHES:
-                    raise ParserEnded(
-                        f"The process that parses Parquet files ended with exit code {code} at {file}; load the file again."
-                    ) from None
-                answer, error = None, _damaged(file, f"DuckDB crashed while reading it: {signal.Signals(-code).name}")
-            except BaseException:
-                process.kill()
-                raise
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = _started()
+        try:
+            answer, error = _answer(process, request)
+        except (EOFError, BrokenPipeError):
+            code = process.wait()
+            if -code not in _CRASHES:
+                raise ParserEnded(
+                    f"The process that parses Parquet files ended with exit code {code} at {file}; load the file again."
+                ) from None
+            raise _damaged(file, f"DuckDB crashed while reading it: {signal.Signals(-code).name}") from None
+        except BaseException:
+            process.kill()
+            raise
+        # It serves others again only with its answer: an interrupt may come between.
+        self._idle.append(process)
         if error:
             raise error
         return answer
 
 
-_texts, _parser = _TextDatabase(), _Parser()
+_texts, _parsers = _TextDatabase(), _Parsers()
 
 
 def _settings(con: "duckdb.DuckDBPyConnection") -> tuple[dict[str, Any], str]:

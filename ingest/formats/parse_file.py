@@ -90,10 +90,10 @@ def parse(
     try:
         with reading(con, source, file, local, into.parent, wanted) as raw:
             if raw.others:
-                _settle_others(source, file, raw, rescues=rescues)
-            written = write_parquet(con, _select(raw, columns, file, load), into)
+                settle_others(source, file, raw, rescues=rescues)
+            written = write_parquet(con, select_rows(raw, columns, FileSql.of(file), load), into)
             count = con.execute(f"SELECT count({RESCUED.name}) FROM read_parquet({target})").fetchone() if rescues else None
-    except _NewNames as error:
+    except NewNames as error:
         raise ColumnsToAdd(file, infer(con, source, file, local, error.names)) from None
     except BaseException:
         into.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def parse(
     return Parsed(written, int(count[0]) if count else 0)
 
 
-class _NewNames(Exception):
+class NewNames(Exception):
     """Names, in lower case, of fields that have to become columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -109,23 +109,41 @@ class _NewNames(Exception):
         super().__init__(names)
 
 
-def _settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> None:
-    """Decide what to do with a file's fields that are no columns of the table."""
+def settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> None:
+    """Decide what to do with a file's fields that are no columns of the table.
+
+    Raises:
+        NewNames: some have to become columns.
+        BadFile: the file must not have them.
+    """
     shown = ", ".join(raw.others)[:200]
     if source.new_columns is NewColumns.ADD:
         new = [column.lower() for column in map(source.column_of, raw.others) if is_plain(column)]
         if len(new) > _NEW_COLUMNS_LIMIT:
             raise BadFile(file, f"it has {len(new):,} columns that the table lacks: keep data in values, not in names")
         if new:
-            raise _NewNames(new)
+            raise NewNames(new)
     if source.new_columns is NewColumns.FAIL or not rescues:
         raise BadFile(file, f"the table lacks columns that the file has: {shown}; leave them out, or declare them")
     if not raw.fields:
         raise BadFile(file, f"none of its columns is one of the table's: {shown}; is it another source's file?")
 
 
-def _select(raw: Raw, columns: Sequence[Column], file: str, load: Load) -> str:
-    """SQL of the rows as they are written.
+@dataclass(frozen=True)
+class FileSql:
+    """SQL of a file's name in the landing zone, and of the end of the JSON object that is rescued of a row of it."""
+
+    name: str
+    end: str
+
+    @classmethod
+    def of(cls, file: str) -> "FileSql":
+        """Return the SQL of one file."""
+        return cls(literal(file), literal("," + json.dumps({"_file_path": file}, ensure_ascii=False)[1:]))
+
+
+def select_rows(raw: Raw, columns: Sequence[Column], file: FileSql, load: Load) -> str:
+    """Return SQL of the rows as they are written.
 
     It nests three queries, so that no value is computed twice: what the file has for each column (`found`), that as the
     column's type (`value`), and the columns.
@@ -139,15 +157,16 @@ def _select(raw: Raw, columns: Sequence[Column], file: str, load: Load) -> str:
     found = "".join(f", {part.field.sql} AS {part.found}" for part in filled)
     values = "".join(f", {part.outer.as_type(part.type)} AS {part.value}" for part in filled)
     outputs = {part.column.name: part.value if rescues else part.or_error for part in filled} | {
-        "_source_file": literal(file),
+        "_source_file": "file",
         "_source_row": "row",
         "_loaded_at": f"TIMESTAMPTZ {literal(load.loaded_at.isoformat())}",
         "_batch_id": literal(load.batch_id),
-        RESCUED.name: _rescued([pair(part.outer, part.misfit) for part in filled if not part.always_fits], file),
+        RESCUED.name: _rescued([pair(part.outer, part.misfit) for part in filled if not part.always_fits]),
     }
     top = ", ".join(f"{_not_null(column, outputs.get(column.name))} AS {identifier(column.name)}" for column in columns)
     rest = raw.rest if raw.others and rescues else "''"
-    return f"SELECT {top} FROM (SELECT *{values} FROM (SELECT {raw.row} AS row, {rest} AS rest{found} FROM {raw.relation}))"
+    row = f"{raw.row} AS row, {file.name} AS file, {file.end} AS rescued_end, {rest} AS rest"
+    return f"SELECT {top} FROM (SELECT *{values} FROM (SELECT {row}{found} FROM {raw.relation}))"
 
 
 @dataclass(frozen=True)
@@ -204,9 +223,8 @@ def _error(text: str, more: str) -> str:
     return f"error({literal(f'{MISFIT}row ')} || row || {literal(f': {text}')} || {more})"
 
 
-def _rescued(pairs: Sequence[str], file: str) -> str:
+def _rescued(pairs: Sequence[str]) -> str:
     """SQL of a row's `_rescued_data`: NULL where everything fits."""
     parts = ", ".join([*pairs, "nullif(rest, '')"])
     found = f"concat_ws(',', {parts})"
-    where = literal("," + json.dumps({"_file_path": file}, ensure_ascii=False)[1:])
-    return f"CASE WHEN {found} <> '' THEN '{{' || {found} || {where} END"
+    return f"CASE WHEN {found} <> '' THEN '{{' || {found} || rescued_end END"

@@ -10,26 +10,21 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingest.file_source import SchemaMode, Source
-from ingest.formats.isolated_parsing import infer, parse
-from ingest.formats.parse_file import ColumnsToAdd, Load, Parsed
+from ingest.file_source import Source
+from ingest.formats.isolated_parsing import infer
+from ingest.formats.parse_file import Load
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.ledger_access import FileLedger
 from ingest.load.file_batches import batch_id
 from ingest.load.file_commits import FileCommits, not_loaded
-from resources.column_types import sql_type
-from resources.declarations import Column
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.duckdb.group_commit import Staged
-from resources.duckdb.parquet_files import ParquetFile, write_parquet
+from ingest.load.parsed_batch import ParsedBatch
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import BadFile, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
-from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
@@ -83,8 +78,8 @@ def load_batch(
     began, now = time.monotonic(), dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
     with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
-        batch = _Batch(session, landing, source, load, folder)
-        parsed = [batch.parse(file) for file in files]
+        batch = ParsedBatch(session, landing, source, load, folder)
+        parsed = batch.parse(files)
         ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
         soon = more_follow and time.monotonic() - began < _SOON_S
         commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed, more_follow=soon)
@@ -122,65 +117,3 @@ def ensure_inferred(
             "can be read. Land one that can."
         ) from None
     return False
-
-
-@dataclass
-class _Batch:
-    """A batch while it is loaded. `parsed`: the Parquet files, by the paths of the landed ones."""
-
-    session: DuckDBSession
-    landing: LandingZone
-    source: Source
-    load: Load
-    folder: Path
-    columns: tuple[Column, ...] = ()
-    parsed: dict[str, tuple[Path, ParquetFile]] = field(default_factory=dict[str, tuple[Path, ParquetFile]])
-
-    def __post_init__(self) -> None:
-        self.columns = self._present_columns()
-
-    def _present_columns(self) -> tuple[Column, ...]:
-        declared = self.source.schema is SchemaMode.DECLARED
-        return self.source.table.columns if declared else self.session.columns(self.source.table)
-
-    def parse(self, file: LandedFile) -> FileOutcome:
-        """Fetch a landed file and write its rows as Parquet."""
-        began = time.monotonic()
-        fetched = self.landing.fetch(file.path, self.folder)
-        outcome = FileOutcome(
-            file.path, file.fingerprint, fetched.sha256, fetched.size, self.load.batch_id, landed_at=file.modified_at
-        )
-        parquet = fetched.local.with_suffix(".parquet")
-        try:
-            parsed = self._parsed(file.path, fetched.local, parquet)
-        except BadFile as error:
-            return replace(outcome, status=Status.REFUSED, reason=error.reason, seconds=time.monotonic() - began)
-        finally:
-            fetched.local.unlink()
-        self.parsed[file.path] = parquet, parsed.written
-        return replace(outcome, rows=parsed.written.rows, rescued=parsed.rescued, seconds=time.monotonic() - began)
-
-    def _parsed(self, path: str, local: Path, parquet: Path) -> Parsed:
-        try:
-            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
-        except ColumnsToAdd as error:
-            self.columns = self.session.add_columns(self.source.table, error.columns)
-            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
-
-    def staged(self, files: Sequence[FileOutcome]) -> Staged:
-        """Return the rows of files as one pending append."""
-        types = {column.name: sql_type(column.type).spark for column in self.columns}
-        if not files:
-            return Staged(self.folder / "none.parquet", 0, 0, (), types, {})
-        if len(files) == 1:
-            parquet, written = self.parsed[files[0].path]
-        else:
-            names = ", ".join(literal(str(self.parsed[outcome.path][0])) for outcome in files)
-            parquet = self.folder / "batch.parquet"
-            written = write_parquet(self.session.con, f"FROM read_parquet([{names}], union_by_name = true)", parquet)
-        return Staged(parquet, written.rows, written.size, (), types, written.stats)
-
-    def columns_changed(self) -> bool:
-        """Take over the table's present columns; return whether they are others."""
-        before, self.columns = self.columns, self._present_columns()
-        return self.columns != before

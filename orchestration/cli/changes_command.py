@@ -1,12 +1,23 @@
 """`ratify changes`: the rows that commits changed."""
 
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.terminal_output import Json, err, show
 
+if TYPE_CHECKING:
+    from orchestration.cli.engine_session import Engines
+
 _DELTA = ("_commit_version", "_commit_timestamp", "_change_type")
+
+
+class FeedReader(StrEnum):
+    """An engine that reads a change data feed."""
+
+    SPARK = "spark"
+    DUCKDB = "duckdb"
 
 
 def changes(
@@ -14,6 +25,7 @@ def changes(
     first: Annotated[int | None, typer.Option("--from", min=0, help="First version; default: the earliest.")] = None,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last version; default: the latest.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows to show, the oldest changes first.")] = 100,
+    engine: Annotated[FeedReader, typer.Option(help="The engine that reads them.")] = FeedReader.SPARK,
     as_json: Json = False,
 ) -> None:
     """Show the rows that a range of versions changed, as they were and as they are."""
@@ -23,13 +35,27 @@ def changes(
         full_name = opened.full_name(table)
         # The catalog says in one line that it has no such table.
         opened.catalog.version(full_name)
-        from resources.spark.change_feed import read_changes
-
-        found = read_changes(opened.spark, full_name, first, last)
-        rows = opened.spark.rows(found.orderBy(*_DELTA).limit(limit + 1))
+        read = _by_duckdb if engine is FeedReader.DUCKDB else _by_spark
+        rows = read(opened, full_name, (first, last), limit + 1)
     show(f"Changes of {full_name}", [_row(row) for row in rows[:limit]], as_json=as_json, counts=())
     if len(rows) > limit:
         err.print(f"Only the first {limit} rows are shown: ask for more with --limit.", highlight=False)
+
+
+def _by_spark(opened: "Engines", full_name: str, versions: tuple[int | None, int | None], most: int) -> list[dict[str, Any]]:
+    from resources.spark.change_feed import read_changes
+
+    return opened.spark.rows(read_changes(opened.spark, full_name, *versions).orderBy(*_DELTA).limit(most))
+
+
+def _by_duckdb(
+    opened: "Engines", full_name: str, versions: tuple[int | None, int | None], most: int
+) -> list[dict[str, Any]]:
+    from resources.duckdb.feed_reading import read_changes
+
+    with opened.duckdb.session() as session:
+        found = read_changes(session, opened.duckdb.log(full_name), *versions).order(", ".join(_DELTA)).limit(most)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

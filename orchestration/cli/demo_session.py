@@ -15,12 +15,17 @@ from orchestration.cli.engine_session import Engines
 from orchestration.cli.job_run import run_job
 from orchestration.cli.terminal_output import err, out, progress, runnable, show
 from orchestration.definitions import defs
+from orchestration.project_tables import declared_tables
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
+from orchestration.sensors.whole_table_sensor import definitions_of_whole_tables, whole_run_tags
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from resources.wording import counted
+
+_ANY = "__ASSET_JOB"
+"""Dagster's own job of every asset, also of those with partitions."""
 
 
 @dataclass
@@ -36,11 +41,12 @@ class Demo:
 
     def automate(self) -> list[dg.AssetKey]:
         """Evaluate the automation conditions as the daemon would, and return the assets that they request."""
+        whole = definitions_of_whole_tables()
         evaluated = dg.evaluate_automation_conditions(
-            defs=defs, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
+            defs=whole, instance=self.instance, cursor=self.cursor, asset_selection=automation_sensor.asset_selection
         )
         self.cursor = evaluated.cursor
-        keys = [spec.key for spec in defs.resolve_all_asset_specs() if spec.automation_condition]
+        keys = [spec.key for spec in whole.resolve_all_asset_specs() if spec.automation_condition]
         return [key for key in keys if evaluated.get_num_requested(key)]
 
     def sense(self) -> Sequence[dg.RunRequest]:
@@ -78,7 +84,13 @@ class Demo:
         """Materialize what the automation conditions request, until they request nothing more or a step fails."""
         # Evaluated again after each run, as the daemon does, because the condition has to see its request fulfilled.
         while keys := self.automate():
-            self.run("medallion", ", ".join(key.path[-1] for key in keys), keys)
+            partitioned = [key for key in keys if key in declared_tables().partitioned]
+            if others := [key for key in keys if key not in partitioned]:
+                self.run("medallion", ", ".join(key.path[-1] for key in others), others)
+            for key in partitioned:
+                if self.failed_steps:
+                    return
+                self.run(_ANY, key.path[-1], [key], dg.RunRequest(tags=dict(whole_run_tags(key))))
             if self.failed_steps:
                 return
 

@@ -36,7 +36,7 @@ def _flights_raw() -> Source:
 
 def _tables() -> list[TableDeclaration]:
     """Every table from landed files, bronze to gold, and the ledger of the files."""
-    keys = medallion_job.selection.resolve(defs.resolve_asset_graph())
+    keys = {*medallion_job.selection.resolve(defs.resolve_asset_graph()), *declared_tables().partitioned}
     tables = (*declared_tables().declarations.values(), CARRIER_DAILY_SNAPSHOT)
     found = [table for table in tables if asset_key(table) in keys]
     return [*sorted(found, key=lambda table: LAYERS.index(table.layer)), LANDED_FILES]

@@ -1,4 +1,4 @@
-"""`ratify ingest`: files into a bronze table, by several processes at once, each file exactly once."""
+"""`ratify ingest`: files into a bronze table, by several writers at once, each file exactly once."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ INTERRUPTED = 130
 def ingest(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files, folders, globs or URLs.")],
     table: Annotated[str, typer.Option(help="The table, such as bronze.orders.")],
-    writers: Annotated[int, typer.Option(min=1, help="Processes that read and stage files, at most.")] = 4,
+    writers: Annotated[int, typer.Option(min=1, help="Threads that read and stage files, at most.")] = 4,
     as_json: Json = False,
 ) -> None:
     """Load files into a bronze table, each exactly once; loaded files are skipped. Exit code 1: a file was refused.

@@ -40,22 +40,29 @@ def run_job(
         instance: Where the run is recorded.
         location: The module of the code location; its `defs` have the job.
         job: The job.
-        keys: The assets.
+        keys: The assets; none for a job of ops.
         run_id: Of the run, for who listens to its events; by default a new one.
         config: Run configuration.
         tags: Of the run.
     """
     definition = location.defs.resolve_job_def(job)
     run = instance.create_run_for_job(
-        definition.get_subset(asset_selection=set(keys)),
+        definition.get_subset(asset_selection=set(keys)) if keys else definition,
         run_id=run_id or str(uuid4()),
         run_config={**(config or {}), **_QUIET},
         # The daemon would try a run again whose process has died: the command that is run again does that.
         tags={**definition.run_tags, **(tags or {}), _PROCESS_TAG: str(os.getpid()), "dagster/max_retries": "0"},
-        asset_selection=frozenset(keys),
+        asset_selection=frozenset(keys) or None,
         remote_job_origin=_origin(location, job),
     )
     return execute_run(InMemoryJob(definition), run, instance)
+
+
+def failure_of(run: dg.JobExecutionResult) -> str:
+    """Return why a run failed: the first cause of its first failed step."""
+    failed = [event.step_failure_data.error for event in run.all_node_events if event.is_step_failure]
+    causes = [error.cause or error for error in failed if error]
+    return causes[0].message.strip() if causes else "the run failed; its log says why"
 
 
 def close_dead_runs(instance: dg.DagsterInstance) -> None:

@@ -24,9 +24,11 @@ from orchestration.cli.ingest_command import ingest
 from orchestration.cli.land_command import land
 from orchestration.cli.lineage_command import lineage
 from orchestration.cli.new_command import new_app
+from orchestration.cli.plan_command import plan
 from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
+from orchestration.cli.reprocess_command import reprocess
 from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
@@ -42,7 +44,9 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "history": history,
         "changes": changes,
         "lineage": lineage,
+        "plan": plan,
         "ingest": ingest,
+        "reprocess": reprocess,
         "land": land,
         "hook": hook,
     },

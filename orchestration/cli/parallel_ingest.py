@@ -1,20 +1,19 @@
-"""Loading files into one bronze table by several processes.
+"""Loading files into one bronze table by several writers.
 
-The processes share their commits (see `resources.duckdb.group_commit`). A batch is in the table as a whole or not at all, so
-the work may be stopped or killed at any time and repeated: loaded files are skipped.
+The writers are threads: a process would import for seconds what this one has imported, and DuckDB, which reads the files
+and writes the rows, lets other threads run meanwhile. Each has an engine of its own, because an attached catalog is the
+engine's. They share their commits (see `resources.duckdb.group_commit`). A batch is in the table as a whole or not at all,
+so the work may be stopped or killed at any time and repeated: loaded files are skipped.
 """
 
-import multiprocessing
 import os
-import signal
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from math import ceil
-from multiprocessing import connection
+from queue import SimpleQueue
 
 import psutil
 
@@ -34,7 +33,7 @@ from resources.landing.named_files import NamedFiles
 
 @dataclass(frozen=True)
 class FailedBatch:
-    """Why a batch was not loaded. It is passed between processes in place of the error, which may not be picklable."""
+    """Why a batch was not loaded."""
 
     reason: str
 
@@ -80,7 +79,7 @@ class Tally:
 
 def find_source(table: str) -> Source | None:
     """Return the source that is declared for a table; None if there is none. Case means nothing in names."""
-    # Reading declarations imports most of Dagster, and the processes that load do without.
+    # Reading declarations imports most of Dagster.
     from orchestration.project_tables import sources
 
     return next((source for source in sources() if source.table_name.casefold() == table.casefold()), None)
@@ -118,29 +117,33 @@ def load_files(
 ) -> Iterator[BatchOutcome | FailedBatch]:
     """Yield the outcome of each batch as it ends. After `stop` no batch is started; those in progress are finished."""
     work = list(batches(files, min(MAX_FILES, ceil(len(files) / writers) or 1), MAX_BYTES))
-    writers = min(writers, len(work))
-    if writers <= 1:
-        # A process takes seconds to start, which a single batch does not repay.
-        yield from (_load(source, batch, writers) for batch in work)
-    else:
-        yield from _loaded_by_processes(source, work, writers, stop)
-    if work and not stop.is_set():
-        engine = _engine(writers)
-        copy_commits(engine, source.table.full_name(engine.catalog.connection.name))
+    if not work:
+        return
+    engines = _engines(min(writers, len(work)))
+    try:
+        failed = False
+        for outcome in _loaded(source, work, engines, stop):
+            failed = failed or isinstance(outcome, FailedBatch)
+            yield outcome
+        # After an interrupt, too: the ledger has what is reported. A catalog that has failed would fail again.
+        if not failed:
+            with closing(engines.get()) as engine:
+                copy_commits(engine, source.table.full_name(engine.catalog.connection.name))
+    finally:
+        while not engines.empty():
+            engines.get().close()
 
 
-def _loaded_by_processes(
-    source: Source, work: Sequence[Sequence[LandedFile]], writers: int, stop: threading.Event
+def _loaded(
+    source: Source, work: Sequence[Sequence[LandedFile]], engines: SimpleQueue[DuckDB], stop: threading.Event
 ) -> Iterator[BatchOutcome | FailedBatch]:
-    pending = set[Future[BatchOutcome | FailedBatch]]()
-    # Spawned, because a fork would have the engines' locks but not their threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(writers, context, initializer=_end_with_parent) as pool:
+    """Load batches by as many writers as there are engines; all engines are in the queue again at the end."""
+    pending, writers = set[Future[BatchOutcome | FailedBatch]](), engines.qsize()
+    with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
         for batch in work:
             if stop.is_set():
                 break
-            with _interrupts_held():
-                pending.add(pool.submit(_load, source, batch, writers))
+            pending.add(pool.submit(_load, engines, source, batch))
             if len(pending) == writers:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -149,39 +152,22 @@ def _loaded_by_processes(
             yield from (future.result() for future in done)
 
 
-def _load(source: Source, files: Sequence[LandedFile], writers: int) -> BatchOutcome | FailedBatch:
-    """Load a batch, in a process of its own."""
+def _load(engines: SimpleQueue[DuckDB], source: Source, files: Sequence[LandedFile]) -> BatchOutcome | FailedBatch:
+    engine = engines.get()
     try:
-        return load_batch(_engine(writers), NamedFiles(), source, files, more_follow=True)
+        return load_batch(engine, NamedFiles(), source, files, more_follow=True)
     except RatifyError as error:
         return FailedBatch(f"{type(error).__name__}: {error}")
+    finally:
+        engines.put(engine)
 
 
-@cache
-def _engine(writers: int) -> DuckDB:
-    """Return this process's engine, with its share of the machine."""
+def _engines(writers: int) -> SimpleQueue[DuckDB]:
+    """Return an engine for each writer, with its share of the machine."""
     threads = max(1, (os.cpu_count() or 1) // writers)
     # All engines together get 80 %, which is DuckDB's own limit for one.
     memory = psutil.virtual_memory().total * 4 // 5 // writers >> 20
-    return DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{memory}MiB")
-
-
-def _end_with_parent() -> None:
-    """End this process when the command is killed; it would wait for work forever."""
-
-    def watch() -> None:
-        if parent := multiprocessing.parent_process():
-            connection.wait([parent.sentinel])
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _interrupts_held() -> Generator[None]:
-    """Block SIGINT while processes start: they inherit the mask, so that Ctrl-C does not reach them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    engines = SimpleQueue[DuckDB]()
+    for _ in range(writers):
+        engines.put(DuckDB(catalog=UnityCatalog(), threads=threads, memory_limit=f"{memory}MiB"))
+    return engines

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
 from components.table_asset import asset_key, step_name
 from orchestration import definitions
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.job_run import run_job
+from orchestration.cli.job_run import failure_of, run_job
 from orchestration.jobs import events_job
 from orchestration.project_tables import event_stream
 from resources.errors import TerminalError
@@ -44,13 +42,7 @@ def run_replay(table: str, corrections: Path | None) -> Replayed:
         configured = {"ops": {step_name(stream.table): {"config": config}}}
         run = run_job(instance, definitions, events_job.name, keys, config=configured)
     if not run.success:
-        raise ReplayFailed(_reason(run))
+        raise ReplayFailed(failure_of(run))
     (event,) = [found for found in run.get_asset_materialization_events() if found.asset_key == key]
     metadata = event.step_materialization_data.materialization.metadata
     return Replayed(stream.name, {name: metadata[name].value for name in _SHOWN})
-
-
-def _reason(run: dg.JobExecutionResult) -> str:
-    failed = [event.step_failure_data.error for event in run.all_node_events if event.is_step_failure]
-    causes = [error.cause or error for error in failed if error]
-    return causes[0].message.strip() if causes else "the run failed; its log says why"

@@ -9,12 +9,15 @@ import dagster as dg
 from pydantic import Field, PrivateAttr, SecretStr
 
 from resources.catalog.catalog_answers import busy, denied, missing, rejected, unavailable, unclear, updated_table
+from resources.catalog.lazy_sdk import register_lazy_sdk
 from resources.errors import CatalogDenied, CatalogError, CommitOutcomeUnknown
 from resources.settings import CatalogConnection, Settings
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
-    from databricks.sdk.service.catalog import TableInfo
+    from databricks.sdk.config import Config
+    from databricks.sdk.core import ApiClient
+    from databricks.sdk.service.catalog import SchemasAPI, TableInfo
     from requests import PreparedRequest, Session
 
 T = TypeVar("T")
@@ -41,8 +44,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     timeout_seconds: float = Field(default=30, description="How long one request waits for its answer")
 
     _client: Any = PrivateAttr(default=None)
+    _api_client: Any = PrivateAttr(default=None)
+    _config: Any = PrivateAttr(default=None)
     _connection: CatalogConnection | None = PrivateAttr(default=None)
     _any_schema: str | None = PrivateAttr(default=None)
+    _principal: str | None = PrivateAttr(default=None)
     _session: Any = PrivateAttr(default=None)
 
     def __init__(self, *, token: str | SecretStr | None = None, **fields: Any) -> None:
@@ -71,14 +77,24 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     @property
     def client(self) -> "WorkspaceClient":
-        """The databricks-sdk client, opened at first use."""
+        """The databricks-sdk client of all services, opened at first use, which takes a second to import."""
         if self._client is None:
+            config = self.config
             from databricks.sdk import WorkspaceClient
+
+            self._client = WorkspaceClient(config=config)
+        return cast("WorkspaceClient", self._client)
+
+    @property
+    def config(self) -> "Config":
+        """How databricks-sdk reaches the server, and as whom."""
+        if self._config is None:
+            register_lazy_sdk()
             from databricks.sdk.config import Config
 
             to = self.connection
             with self._translating("connect"), _without_discovery_warning():
-                config = Config(
+                self._config = Config(
                     host=to.host,
                     token=to.token.get_secret_value() if to.token else None,
                     client_id=to.client_id,
@@ -87,12 +103,27 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                     http_timeout_seconds=self.timeout_seconds,
                     retry_timeout_seconds=self.retry_seconds,
                 )
-                self._client = WorkspaceClient(config=config)
-        return cast("WorkspaceClient", self._client)
+        return cast("Config", self._config)
+
+    @property
+    def _api(self) -> "ApiClient":
+        if self._api_client is None:
+            config = self.config
+            from databricks.sdk.core import ApiClient
+
+            self._api_client = ApiClient(config)
+        return cast("ApiClient", self._api_client)
+
+    @property
+    def _schemas_api(self) -> "SchemasAPI":
+        api = self._api
+        from databricks.sdk.service.catalog import SchemasAPI
+
+        return SchemasAPI(api)
 
     def bearer_token(self) -> str:
         """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
-        header = self.ask("authenticate", self.client.config.authenticate)["Authorization"]
+        header = self.ask("authenticate", self.config.authenticate)["Authorization"]
         return header.removeprefix("Bearer ")
 
     def default_schema(self) -> str:
@@ -106,9 +137,23 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         if self._any_schema is None:
             name = self.connection.name
-            found = self.ask(f"list the schemas of {name}", lambda: [s.name for s in self.client.schemas.list(name)])
+            found = self.ask(f"list the schemas of {name}", lambda: [s.name for s in self._schemas_api.list(name)])
             self._any_schema = next((schema for schema in found if schema not in {None, "information_schema"}), None)
         return self._any_schema or "bronze"
+
+    def principal(self) -> str | None:
+        """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
+        if self._principal is None:
+            try:
+                self._principal = self.ask("ask who this is", self.client.current_user.me).user_name or ""
+            except CatalogError:
+                self._principal = ""
+        return self._principal or None
+
+    @property
+    def known_principal(self) -> str | None:
+        """What `principal` has returned, without a request; None before."""
+        return self._principal or None
 
     def ensure_schemas(self, names: tuple[str, ...]) -> list[str]:
         """Create the schemas that are missing; return their names.
@@ -121,7 +166,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         missing = [name for name in names if name.casefold() not in existing]
         for name in missing:
             try:
-                self.ask("create a schema", lambda name=name: self.client.schemas.create(name, catalog))
+                self.ask("create a schema", lambda name=name: self._schemas_api.create(name, catalog))
             except CatalogError:
                 # Another process was faster: servers report that by different errors.
                 if name.casefold() not in self._schemas():
@@ -131,7 +176,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     def _schemas(self) -> set[str]:
         """The names, in which case means nothing."""
         catalog = self.connection.name
-        return {(s.name or "").casefold() for s in self.ask("list schemas", lambda: list(self.client.schemas.list(catalog)))}
+        return {(s.name or "").casefold() for s in self.ask("list schemas", lambda: list(self._schemas_api.list(catalog)))}
 
     def table(self, full_name: str) -> "TableInfo":
         """Return the catalog's entry of a table.
@@ -139,7 +184,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             TableMissing: there is no such table.
         """
-        return self.ask(f"look up {full_name}", lambda: self.client.tables.get(full_name))
+        api = self._api
+        from databricks.sdk.service.catalog import TablesAPI
+
+        return self.ask(f"look up {full_name}", lambda: TablesAPI(api).get(full_name))
 
     def version(self, full_name: str) -> int:
         """Return the latest ratified version of a table, from the catalog's `delta/v1` loadTable.
@@ -190,7 +238,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         from requests import RequestException
 
         host, what = self.connection.host, f"update {full_name}"
-        headers = self.ask("authenticate", self.client.config.authenticate)
+        headers = self.ask("authenticate", self.config.authenticate)
 
         def authorized(request: "PreparedRequest") -> "PreparedRequest":
             request.headers.update(headers)
@@ -217,11 +265,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             from requests import Session
 
             self._session = Session()
-            self._session.headers["User-Agent"] = self.client.config.user_agent
+            self._session.headers["User-Agent"] = self.config.user_agent
         return cast("Session", self._session)
 
     def _do(self, method: str, what: str, path: str) -> dict[str, Any]:
-        do = cast("Callable[..., dict[str, Any]]", self.client.api_client.do)  # pyright: ignore[reportUnknownMemberType]
+        do = cast("Callable[..., dict[str, Any]]", self._api.do)  # pyright: ignore[reportUnknownMemberType]
         return self.ask(what, lambda: do(method, path))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
@@ -236,6 +284,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     @contextmanager
     def _translating(self, what: str) -> Generator[None]:
         """Translate errors of databricks-sdk and requests into ours, each with the next step."""
+        register_lazy_sdk()
         from databricks.sdk import errors
         from databricks.sdk.errors.base import DatabricksError
         from requests.exceptions import RequestException

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from resources.delta.commit_author import authored_by
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
 from resources.distribution import distribution_version
 
@@ -49,8 +50,8 @@ class NothingToCommit(Exception):
     """Raised by a plan: the table already is in the wanted state."""
 
 
-def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json]:
-    """Return the actions of the commit that follows a snapshot; the first is its `commitInfo`.
+def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str, principal: str | None = None) -> list[Json]:
+    """Return the actions of the commit that follows a snapshot; the first is its `commitInfo`, with the principal if known.
 
     Timestamps are milliseconds since 1970, and grow from version to version (PROTOCOL.md, "In-Commit Timestamps").
     """
@@ -74,6 +75,7 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str) -> list[Json
         },
         "engineInfo": _engine_info(),
         "txnId": txn_id,
+        **({"userMetadata": f"ratify {authored_by(principal)}"} if principal else {}),
         **({_LOAD_DETAILS: list(proposal.load_details)} if proposal.load_details else {}),
     }
     actions: list[Json] = [{"commitInfo": info}]

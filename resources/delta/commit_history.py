@@ -1,6 +1,7 @@
 """One table's commits, as DESCRIBE HISTORY lists them."""
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,17 @@ class Commit:
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The JSON object that a writer of ours put into the user metadata; empty if there is none."""
+        # It follows the purpose and the mark of the commit, which have no brace.
+        _, brace, text = (self.user_metadata or "").partition("{")
+        try:
+            found = json.loads(brace + text)
+        except ValueError:
+            return {}
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def rows_added(self) -> int | None:

@@ -7,7 +7,7 @@ Delta writer takes one `txn` a commit, and a table has several inputs.)
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from resources.delta.commit_history import SAME_ROWS, Commit
 
@@ -16,7 +16,15 @@ COMMITS_READ = 30
 
 
 class FullRecompute(Exception):
-    """A table has to be computed as a whole; the text is the reason."""
+    """A table has to be computed as a whole; the text is the reason.
+
+    Attributes:
+        lasting: Whether every pass will have that reason; otherwise the next one can go on from this one.
+    """
+
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,19 @@ class QuarantineVersion:
 
 
 @dataclass(frozen=True)
+class PartitionInputs:
+    """The versions of the inputs that some partitions of a table were computed from, where these are not the table's.
+
+    Attributes:
+        partitions: Their keys.
+        inputs: By full name; none if the partitions are to be computed, whatever has changed.
+    """
+
+    partitions: tuple[str, ...]
+    inputs: Mapping[str, InputVersion]
+
+
+@dataclass(frozen=True)
 class ComputedInputs:
     """What a commit says of how its table was computed.
 
@@ -59,6 +80,8 @@ class ComputedInputs:
         inputs: By full name.
         id: Of the record; the commits to the quarantine name it.
         quarantine: If the table has one.
+        partitions: For a table with partitions: those that were computed from other versions than `inputs`.
+        last_partition: For a table with partitions: the last one that there was; newer ones are not computed.
     """
 
     query: str
@@ -66,6 +89,12 @@ class ComputedInputs:
     inputs: Mapping[str, InputVersion]
     id: str = ""
     quarantine: QuarantineVersion | None = None
+    partitions: tuple[PartitionInputs, ...] = ()
+    last_partition: str = ""
+
+    def moved(self, now: Mapping[str, InputVersion]) -> int:
+        """Return how many versions the inputs have had since."""
+        return sum(found.version - self.inputs[name].version for name, found in now.items() if name in self.inputs)
 
     def to_json(self) -> str:
         """Return the record as one line."""
@@ -74,11 +103,20 @@ class ComputedInputs:
     @classmethod
     def of(cls, commit: Commit) -> "ComputedInputs | None":
         """Return the record of a commit, if it has one."""
-        content = _content(commit)
+        content = commit.record
         try:
-            inputs = {name: InputVersion(**version) for name, version in content["inputs"].items()}
             quarantine = QuarantineVersion(**found) if (found := content.get("quarantine")) else None
-            return cls(content["query"], content["after"], inputs, content.get("id", ""), quarantine)
+            groups = content.get("partitions", ())
+            partitions = tuple(PartitionInputs(tuple(group["partitions"]), _versions(group["inputs"])) for group in groups)
+            return cls(
+                content["query"],
+                content["after"],
+                _versions(content["inputs"]),
+                content.get("id", ""),
+                quarantine,
+                partitions,
+                content.get("last_partition", ""),
+            )
         except (KeyError, TypeError, AttributeError):
             return None
 
@@ -189,17 +227,11 @@ def with_quarantine(record: ComputedInputs, table_id: str, version: int, history
 
 def _quarantine_inputs(commit: Commit, of: str) -> dict[str, InputVersion] | None:
     """The versions in the record of a commit to the quarantine; None if it is not of that table's record."""
-    content = _content(commit)
+    content = commit.record
     if content.get("quarantine of") != of:
         return None
-    return {name: InputVersion(**version) for name, version in content["inputs"].items()}
+    return _versions(content["inputs"])
 
 
-def _content(commit: Commit) -> dict[str, Any]:
-    """The JSON object in a commit's user metadata; empty if it has none."""
-    _, brace, text = (commit.user_metadata or "").partition("{")
-    try:
-        found = json.loads(brace + text)
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+def _versions(inputs: Mapping[str, Any]) -> dict[str, InputVersion]:
+    return {name: InputVersion(**version) for name, version in inputs.items()}

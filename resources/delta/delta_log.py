@@ -223,7 +223,7 @@ class DeltaLog:
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
         """Stage a commit and ask the catalog to ratify it; None if another writer has that version."""
         version, txn_id = snapshot.version + 1, str(uuid4())
-        actions = actions_of(proposal, snapshot, txn_id)
+        actions = actions_of(proposal, snapshot, txn_id, self._catalog.known_principal)
         name = f"{version:020d}.{uuid4()}.json"
         content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
         self.storage.write(f"{STAGED}/{name}", content)

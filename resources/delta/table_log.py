@@ -12,7 +12,7 @@ from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.row_changes import appended_files, removes_rows
 from resources.delta.snapshot import Snapshot
-from resources.errors import LogUnreadable, StorageUnavailable, UnsafeTable
+from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
 
 
 class TableLog:
@@ -73,6 +73,32 @@ class TableLog:
                 set_at = version
         # What was set before the earliest version that the log has, is not known.
         return since if set_at is None else set_at
+
+    def recorded_range(self, first: int | None, last: int | None) -> tuple[int, int]:
+        """Return the range of versions of which the change data feed is asked for.
+
+        Args:
+            first: By default the earliest version that has the feed.
+            last: By default the latest version.
+
+        Raises:
+            ChangesNotRecorded: one of the versions has no feed, or does not exist. The message names the earliest that has.
+            StorageUnavailable.
+        """
+        full_name, since, latest = self._snapshot.full_name, self.feed_since(), self.version
+        if since is None:
+            raise ChangesNotRecorded(
+                f"{full_name} records no changes. Set {CHANGE_DATA_FEED} = true in its properties (`change_data_feed: true` "
+                "in its declaration, for a new table): later versions have them then."
+            )
+        first, last = since if first is None else first, latest if last is None else last
+        if first < since:
+            raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: ask from there on.")
+        if last > latest:
+            raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {last} has no changes yet.")
+        if first > last:
+            raise ChangesNotRecorded(f"Version {first} of {full_name} is not before version {last}: swap them.")
+        return first, last
 
     def only_appended(self, since: int) -> bool:
         """Return whether the versions after one only added rows; False also where the log no longer has one of them.

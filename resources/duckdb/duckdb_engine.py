@@ -119,6 +119,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         import duckdb
 
         self.catalog.default_schema()
+        self.catalog.principal()
         keep_imported()
         config: dict[str, str | bool | int | float | list[str]] = {
             # Landed and staged files are read once: a cache of them would only use memory.

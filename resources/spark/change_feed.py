@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from resources.declarations import CHANGE_DATA_FEED
 from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded
 from resources.spark.spark_engine import Spark
@@ -36,17 +35,5 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
             f"Spark: SELECT * FROM table_changes('{full_name}', <version>)."
         )
     # Spark would return all rows of the table for versions without a feed.
-    since, latest = log.feed_since(), log.version
-    if since is None:
-        raise ChangesNotRecorded(
-            f"{full_name} records no changes. Set {CHANGE_DATA_FEED} = true in its properties (`change_data_feed: true` in "
-            "its declaration, for a new table): later versions have them then."
-        )
-    first, last = since if first is None else first, latest if last is None else last
-    if first < since:
-        raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: ask from there on.")
-    if last > latest:
-        raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {last} has no changes yet.")
-    if first > last:
-        raise ChangesNotRecorded(f"Version {first} of {full_name} is not before version {last}: swap them.")
+    first, last = log.recorded_range(first, last)
     return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")

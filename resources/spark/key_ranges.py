@@ -1,6 +1,6 @@
 """Ranges of keys, as conditions that Spark can compare with the statistics of a table's files, to leave out files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,13 @@ class KeyRanges:
     conditions: tuple[Callable[[str], str], ...]
 
     @staticmethod
-    def query(types: Mapping[str, str], view: str) -> str:
+    def query(types: Mapping[str, str], view: str, more: Sequence[str] = ()) -> str:
         """Return the query for `of`: over a view that has a row for each of the keys.
 
         Args:
             types: Their columns, and the types of these in Spark SQL's words.
             view: Its name.
+            more: Further columns of the row.
         """
         ordered = [identifier(key) for key in _ordered(types)]
         sets = ", ".join(f"collect_set(CAST({key} AS STRING)) AS {key}" for key in ordered)
@@ -43,7 +44,7 @@ class KeyRanges:
         if sets:
             # Of no more rows than that: the values of very many keys would not fit into one row.
             found.append(f"(SELECT struct({sets}) FROM (SELECT * FROM {view} LIMIT {_FEW_KEYS})) AS few")
-        return f"SELECT {', '.join(found)} FROM {view}"
+        return f"SELECT {', '.join([*found, *more])} FROM {view}"
 
     @classmethod
     def of(cls, found: Mapping[str, Any], types: Mapping[str, str]) -> "KeyRanges":
@@ -71,14 +72,15 @@ def _ordered(types: Mapping[str, str]) -> list[str]:
 
 
 def _written(value: str, type_: str) -> str:
-    return literal(value) if type_ == "string" else f"CAST({literal(value)} AS {type_})"
+    # Statements have names in braces, which stand for DataFrames.
+    text = literal(value).replace("{", "\\u007B").replace("}", "\\u007D")
+    return text if type_ == "string" else f"CAST({text} AS {type_})"
 
 
 def _condition(key: str, of_values: str, *, nulls: bool) -> Callable[[str], str]:
     def condition(relation: str) -> str:
         column = f"{relation}.{identifier(key)}"
         or_null = f" OR {column} IS NULL" if nulls else ""
-        # The values may have braces.
-        return f"({of_values.replace('{}', column, 1)}{or_null})"
+        return f"({of_values.replace('{}', column)}{or_null})"
 
     return condition

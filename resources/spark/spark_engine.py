@@ -15,13 +15,15 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
+from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
-from resources.spark.spark_sessions import SparkSessions
+from resources.spark.spark_sessions import SparkSessions, checkpointed
+from resources.spark.unsent_query import unsent_query
 from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
@@ -117,6 +119,16 @@ class Spark(dg.ConfigurableResource[Any]):
         with self._translating():
             return self._run(text, **frames)
 
+    def query(self, text: str, **frames: "DataFrame") -> "DataFrame":
+        """As `sql`, for a query alone. Over Spark Connect it is not sent, nor checked, before its rows are used."""
+        with self._translating():
+            return unsent_query(self.session, text, **frames)
+
+    def types(self, text: str) -> dict[str, str]:
+        """Return the types of a query's columns, by name."""
+        with self._translating():
+            return dict(unsent_query(self.session, text).dtypes)
+
     def _run(self, text: str, **frames: "DataFrame") -> "DataFrame":
         # PySpark types `args` but not the keyword arguments that stand for names in the text.
         run = cast("Callable[..., DataFrame]", self.session.sql)  # pyright: ignore[reportUnknownMemberType]
@@ -142,7 +154,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def count(self, declaration: TableDeclaration, version: int | None = None) -> int:
         """Return the number of rows that a table has, or had at a version."""
-        counted = self.sql(f"SELECT count(*) AS n FROM {at_version(self.sql_name(declaration), version)}")
+        counted = self.query(f"SELECT count(*) AS n FROM {at_version(self.sql_name(declaration), version)}")
         return int(self.rows(counted)[0]["n"])
 
     def ensure_table(self, declaration: TableDeclaration) -> bool:
@@ -282,7 +294,7 @@ class Spark(dg.ConfigurableResource[Any]):
         is lost, what uses them fails.
         """
         with self._translating():
-            return frame.localCheckpoint()
+            return checkpointed(frame)
 
     def _committed(
         self,
@@ -296,7 +308,8 @@ class Spark(dg.ConfigurableResource[Any]):
 
         `following`: Delta skips the write if another with this version, or a later one, was committed.
         """
-        mark = f"{purpose}:{uuid.uuid4()} {record}".rstrip()
+        author = authored_by(self.catalog.principal(), current_run_id(), record)
+        mark = f"{purpose}:{uuid.uuid4()} {author}"
         before = self.catalog.version(full_name)
         conf = {_USER_METADATA: mark}
         if following is not None:

@@ -14,7 +14,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.spark.spark_session import SESSION_CONF, is_connect, open_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SessionScope:
@@ -45,6 +45,27 @@ class SessionScope:
 
 
 _SCOPE = ContextVar[SessionScope | None]("ratify_session_scope", default=None)
+
+
+def checkpointed(frame: "DataFrame") -> "DataFrame":
+    """Compute a DataFrame now, and return its rows as a DataFrame of the same session.
+
+    PySpark's Connect client gives a local checkpoint to the active session of the thread, which is the first one that the
+    thread opened, whichever session computed it (`proto_to_remote_cached_dataframe`, PySpark 4.2). The server does not find
+    it there.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    session: Any = frame.sparkSession
+    if not isinstance(session, ConnectSession):
+        return frame.localCheckpoint()
+    active: Any = ConnectSession._active_session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    before = getattr(active, "session", None)
+    active.session = session
+    try:
+        return frame.localCheckpoint()
+    finally:
+        active.session = before
 
 
 class SparkSessions:

@@ -33,8 +33,9 @@ class KeysQuery:
 
     Attributes:
         input: The table.
-        text: In it, `ratify_changed_N` and `ratify_every_N` stand for the changed rows of the Nth input of the query, and
-            for the rows that it has or had.
+        text: It gives each key once, with the number `ratify_rows` of changed rows that affect it, as they were and as they
+            are; a join multiplies them. In it, `ratify_changed_N` and `ratify_every_N` stand for the changed rows of the Nth
+            input of the query, and for the rows that it has or had.
     """
 
     input: TableName
@@ -99,8 +100,10 @@ class _Derivation:
         wanted = [key.lower() for key in keys]
         for place, table in self._places(self._root):
             affected = self._affected(self._root, place, wanted)
-            distinct = exp.select(*[exp.column(key, quoted=True) for key in wanted]).distinct()
-            text = distinct.from_(affected.subquery("ratify_affected")).sql(dialect=self._dialect)
+            columns = [exp.column(key, quoted=True) for key in wanted]
+            counted = exp.select(*columns, exp.alias_(exp.Count(this=exp.Star()), "ratify_rows"))
+            grouped = counted.from_(affected.subquery("ratify_affected")).group_by(*(key.copy() for key in columns))
+            text = grouped.sql(dialect=self._dialect)
             found.append(KeysQuery(self._inputs[table], text))
         return found
 

@@ -24,24 +24,90 @@ _NONDETERMINISTIC = frozenset(
         "Localtimestamp",
         "Rand",
         "Randn",
+        "Randstr",
+        "SessionUser",
         "Shuffle",
+        "Uniform",
         "Uuid",
     }
 )
-_NONDETERMINISTIC_BY_NAME = frozenset({"input_file_name", "monotonically_increasing_id", "spark_partition_id"})
+_NONDETERMINISTIC_BY_NAME = frozenset(
+    {"aes_encrypt", "input_file_name", "java_method", "monotonically_increasing_id", "reflect", "spark_partition_id", "user"}
+)
+_OF_AN_ORDER = frozenset(
+    {"AnyValue", "ApproxQuantile", "ArrayAgg", "ArrayUniqueAgg", "First", "FirstValue", "Last", "LastValue"}
+)
+_OF_AN_ORDER_BY_NAME = frozenset({"histogram_numeric"})
+# What makes of an array the same in whatever order it is.
+_IN_ANY_ORDER = frozenset({"ArrayMax", "ArrayMin", "ArraySize", "ArraySort", "SortArray"})
+# Aggregates that sqlglot takes for any function.
+_AGGREGATES_BY_NAME = frozenset(
+    {
+        *("any", "approx_top_k_accumulate", "approx_top_k_combine", "count_min_sketch", "every", "histogram_numeric"),
+        *("hll_sketch_agg", "hll_union_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float"),
+        *("mean", "measure", "product", "schema_of_json_agg", "some", "std", "theta_intersection_agg", "theta_sketch_agg"),
+        *("theta_union_agg", "try_avg", "try_sum", "vector_avg", "vector_sum"),
+    }
+)
 
 
 def nondeterministic(query: TableQuery) -> list[str]:
-    """Return the functions of a query whose values are not those of the rows alone, as it has them."""
+    """Return what a query computes of more than the rows of its inputs: of the time, of chance, of the order of rows."""
     import sqlglot
     from sqlglot import exp
 
-    found = list[str]()
-    for call in sqlglot.parse_one(query.text, dialect=query.dialect).find_all(exp.Func):
-        by_name = isinstance(call, exp.Anonymous) and call.name.lower() in _NONDETERMINISTIC_BY_NAME
-        if by_name or type(call).__name__ in _NONDETERMINISTIC:
-            found.append(call.sql(dialect=query.dialect))
+    root, found = sqlglot.parse_one(query.text, dialect=query.dialect), list[str]()
+    for node in root.find_all(exp.Func, exp.Limit, exp.TableSample):
+        if isinstance(node, exp.Func):
+            if _of_chance(node) or (_of_an_order(node) and not _ordered(node)):
+                found.append(node.sql(dialect=query.dialect))
+        elif isinstance(node, exp.TableSample):
+            found.append("TABLESAMPLE")
+        elif not (node.parent and node.parent.args.get("order")):
+            found.append("LIMIT without ORDER BY")
     return found
+
+
+def nondeterministic_predicate(predicate: str, dialect: str) -> list[str]:
+    """Return the functions of a predicate whose values are not those of the row alone."""
+    import sqlglot
+    from sqlglot import exp
+
+    calls = sqlglot.parse_one(predicate, dialect=dialect).find_all(exp.Func)
+    return [call.sql(dialect=dialect) for call in calls if _of_chance(call)]
+
+
+def _of_chance(call: Nodes) -> bool:
+    """Whether a function gives another value for the same row at another time."""
+    from sqlglot import exp
+
+    by_name = isinstance(call, exp.Anonymous) and call.name.lower() in _NONDETERMINISTIC_BY_NAME
+    now = isinstance(call, exp.StrToUnix) and call.args.get("this") is None
+    return by_name or now or type(call).__name__ in _NONDETERMINISTIC
+
+
+def _of_an_order(call: Nodes) -> bool:
+    """Whether an aggregate has another value where the rows are read in another order."""
+    from sqlglot import exp
+
+    if isinstance(call, exp.Anonymous):
+        return call.name.lower() in _OF_AN_ORDER_BY_NAME
+    if isinstance(call, exp.Mode):
+        return not call.args.get("deterministic")
+    return type(call).__name__ in _OF_AN_ORDER or isinstance(call, exp.GroupConcat)
+
+
+def _ordered(call: Nodes) -> bool:
+    """Whether the query says in which order an aggregate gets the rows, or uses it as if it had none."""
+    from sqlglot import exp
+
+    node = call
+    while isinstance(node.parent, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)):
+        node = node.parent
+        if isinstance(node, exp.WithinGroup) or (isinstance(node, exp.Window) and node.args.get("order")):
+            return True
+    ordered_within = isinstance(call.this, exp.Order) or call.find(exp.WithinGroup) is not None
+    return ordered_within or type(node.parent).__name__ in _IN_ANY_ORDER
 
 
 def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> Nodes:
@@ -56,13 +122,23 @@ def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> 
         tables.setdefault(name.schema, {})[name.table] = dict.fromkeys(names, "string")
     try:
         return qualify(
-            sqlglot.parse_one(query.text, dialect=query.dialect),
+            sqlglot.parse_one(query.text, dialect=query.dialect).transform(_as_aggregate),
             dialect=query.dialect,
             schema=schema,
             validate_qualify_columns=True,
         )
     except SqlglotError as error:
         raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
+
+
+def _as_aggregate(node: Nodes) -> Nodes:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES_BY_NAME:
+        return exp.AnonymousAggFunc(this=node.name, expressions=node.expressions)
+    if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
+        return exp.LogicalOr(this=node.this)
+    return node
 
 
 _UNSUPPORTED = {

@@ -11,6 +11,7 @@ import pytest
 
 from components import sql_table_component
 from components.sql_table import ValidatedQuery
+from resources.declarations import ROW_TRACKING
 from resources.spark.spark_engine import Spark, WriteResult
 from tests.components.test_yaml_tables import Project, causes, metadata, project
 from tests.resources.lakehouse import Lakehouse
@@ -192,7 +193,18 @@ def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, mon
     assert not filled.run().success
     monkeypatch.setattr(Spark, "merge_changes", merge)
     assert filled.version_or_none("totals") == 1 + committed
-    assert filled.check()["totals"]["keys affected"] == (0 if committed else 1)
+    said = filled.check()["totals"]
+    changed = 0 if committed else 1
+    assert said["keys affected"] == said["rows processed"] == said["rows changed in inputs"] == changed
+    (read,) = [record.data for record in said["inputs read"].records]
+    assert read == {
+        "input": f"ratify.{filled.bronze}.a",
+        "from version": 2 - changed,
+        "to version": 2,
+        "rows changed": changed,
+    }
+    made = filled.lake.spark.catalog.table(f"ratify.{filled.project.schema('gold')}.totals")
+    assert (made.properties or {})[ROW_TRACKING] == "false"
 
 
 def only(tables: Tables, name: str) -> None:

@@ -22,6 +22,7 @@ attributes:
   description: Days
   keys: [day]
 """
+PARTITION = "  strategy: partition\n  partitions: {column: day, daily: {start: 2013-01-01, end: 2014-01-01}}\n"
 DAYS = "SELECT day, amount\nFROM bronze.orders\n"
 
 
@@ -135,7 +136,12 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "not 'stop'",
         ),
         ("  keyes: [day]\n", DAYS, "defs.yaml:5", "keyes"),
-        ("  strategy: some\n", DAYS, "line 5, strategy", "Input should be 'full', 'changes' or 'append', not 'some'"),
+        (
+            "  strategy: some\n",
+            DAYS,
+            "line 5, strategy",
+            "Input should be 'full', 'changes', 'append' or 'partition', not 'some'",
+        ),
         ("  strategy: changes\n  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
         (
             "  strategy: changes\n",
@@ -173,6 +179,53 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 7, expectations[0].action",
             "the strategy append has one table and no quarantine",
         ),
+        (
+            "  strategy: changes\n",
+            "SELECT day, collect_list(amount) AS amounts FROM bronze.orders GROUP BY day",
+            "line 5, strategy",
+            "the query has COLLECT_LIST(amount), which depends on more than the rows",
+        ),
+        (
+            "  strategy: changes\n  expectations: [{name: a, expect: day <= current_date(), action: drop}]\n",
+            DAYS,
+            "line 6, expectations[0].expect",
+            "a has CURRENT_DATE",
+        ),
+        ("  strategy: partition\n", DAYS, "line 5, strategy", "it needs `partitions`: a column, and its days or values"),
+        ("  partitions: {column: day, values: [a]}\n", DAYS, "line 5, partitions", "only a table of the strategy partition"),
+        (PARTITION + "  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
+        (
+            PARTITION.replace("column: day", "column: dey"),
+            DAYS,
+            "line 6, partitions.column",
+            "'dey' is no column of the query",
+        ),
+        (PARTITION.replace("column: day", "column: amount"), DAYS, "line 6, partitions.column", "none of the keys day"),
+        (PARTITION.replace(", end: 2014-01-01", ", end: 2012-01-01"), DAYS, "line 6, partitions.daily.end", "is not after"),
+        (PARTITION.replace("2013-01-01", "2013-02-30"), DAYS, "line 6, partitions.daily.start", "'2013-02-30' is no day"),
+        (PARTITION.replace("daily: {", "values: [a], daily: {"), DAYS, "line 6, partitions.values", "Both are given"),
+        (
+            "  strategy: partition\n  partitions: {column: day}\n",
+            DAYS,
+            "line 6, partitions",
+            "Nothing says which",
+        ),
+        (
+            "  strategy: partition\n  partitions: {column: day, values: [a, a]}\n",
+            DAYS,
+            "line 6, partitions.values[1]",
+            "'a' is empty or stands twice",
+        ),
+        (
+            PARTITION + "  expectations:\n    - {name: a, expect: amount > 0, action: quarantine}\n",
+            DAYS,
+            "line 8, expectations[0].action",
+            "which the strategy partition does not know",
+        ),
+        (PARTITION + reconcile("bronze.orders", "[day]"), DAYS, "line 7, reconcile", "cannot be reconciled"),
+        (PARTITION, "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than the rows"),
+        ("  day: day\n", DAYS, "line 5, day", "only a table of the strategy changes needs it"),
+        ("  strategy: changes\n  day: dey\n", DAYS, "line 6, day", "'dey' is no column of the table"),
         ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
         (
             reconcile("bronze.order", "[day]"),

@@ -273,8 +273,7 @@ def test_an_internal_error_of_duckdb_harms_no_other_file(con: duckdb.DuckDBPyCon
 def test_a_parquet_file_whose_parser_is_killed_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     case = Case("", "a.parquet", PARQUET, BOTH)
     assert landed(con, case, tmp_path).rows == 2
-    parser = isolated_parsing._parser._process
-    assert parser is not None
+    (parser,) = isolated_parsing._parsers._idle
     (tmp_path / "out.parquet").unlink()
     parser.kill()
     with pytest.raises(ParserEnded, match=r"exit code -9 at a\.parquet; load the file again"):

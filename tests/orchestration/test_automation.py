@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.table_policies import downstream_of_checked
+from components.table_policies import asked_for_as_a_whole, downstream_of_checked, whole_tables, without_condition
 
 
 class World:
@@ -109,3 +109,51 @@ def test_a_table_that_is_missing_though_its_inputs_are_there_is_asked_for_once(w
     world.make("down", "further")
     world.cursor = None
     assert world.tick() == set()
+
+
+def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
+    """By itself it and its reader have no condition: one of Dagster's would ask for each partition, and wait for all."""
+    days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-04")
+
+    @dg.asset
+    def up() -> None: ...
+
+    @dg.asset(deps=[up], partitions_def=days)
+    def daily() -> None: ...
+
+    @dg.asset(deps=[daily], automation_condition=downstream_of_checked())
+    def reader() -> None: ...
+
+    @dg.asset(deps=[up], automation_condition=downstream_of_checked())
+    def other() -> None: ...
+
+    partitioned = [dg.AssetKey("daily")]
+    mapped = [*dg.map_asset_specs(without_condition(partitioned), [up, daily, reader, other])]
+    defs = dg.Definitions(assets=mapped)
+    assert {spec.key.to_user_string() for asset in mapped for spec in asset.specs if spec.automation_condition} == {"other"}
+    assert asked_for_as_a_whole(defs, partitioned) == [dg.AssetKey("daily"), dg.AssetKey("reader")]
+    whole = whole_tables(defs, partitioned)
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def report(name: str, version: str, partition: str | None = None) -> None:
+            tags = {"dagster/data_version": version}
+            instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=partition, tags=tags))
+
+        def asked(cursor: Any = None) -> tuple[list[bool], Any]:
+            found = dg.evaluate_automation_conditions(defs=whole, instance=instance, cursor=cursor)
+            return [bool(found.get_num_requested(dg.AssetKey(name))) for name in ("daily", "reader", "other")], found.cursor
+
+        requested, cursor = asked()
+        assert requested == [False, False, False]
+        report("up", "1")
+        requested, cursor = asked(cursor)
+        assert requested == [True, True, True]
+        # One of three partitions is there.
+        report("daily", "1", "2013-01-01")
+        report("reader", "1")
+        report("other", "1")
+        requested, cursor = asked(cursor)
+        assert requested == [False, False, False]
+        report("daily", "2", "2013-01-02")
+        requested, cursor = asked(cursor)
+        assert requested == [False, True, False]

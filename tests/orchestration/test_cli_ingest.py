@@ -142,8 +142,8 @@ class Started:
         for line in self.process.stderr:
             if "of 600 files" in line:
                 break
-        self.family = psutil.Process(self.process.pid).children(recursive=True)
-        assert len(self.family) >= 2
+        command = psutil.Process(self.process.pid)
+        self.family = [command, *command.children(recursive=True)]
 
     def assert_gone(self) -> None:
         _, alive = psutil.wait_procs(self.family, timeout=20)

@@ -143,7 +143,7 @@ def check(seed: int, tables: dict[str, tuple[Rows, Rows]]) -> None:
         changed = [*(Counter(old) - Counter(new)).elements(), *(Counter(new) - Counter(old)).elements()]
         fill(con, f"ratify_changed_{number}", COLUMNS[name.table], changed)
         fill(con, f"ratify_every_{number}", COLUMNS[name.table], [*new, *changed])
-    affected = {key for each in queries for (key,) in con.execute(each.text).fetchall()}
+    affected = {key for each in queries for key, _ in con.execute(each.text).fetchall()}
     differing = {key for key, _ in (before - after) + (after - before)}
     assert differing <= affected, (text, [each.text for each in queries], differing - affected)
 

@@ -1,5 +1,6 @@
 """The change data feed: what changed in which version, and since when that is known."""
 
+import json
 from typing import Any
 
 import pytest
@@ -67,6 +68,12 @@ def check_the_command(name: str) -> None:
     few = runner.invoke(app, ["changes", name, "--limit", "2", "--json"])
     assert few.stdout.count('"change"') == 2
     assert "Only the first 2 rows are shown" in few.stderr
+    by_engine = [runner.invoke(app, ["changes", name, "--json", "--engine", engine]) for engine in ("spark", "duckdb")]
+    assert [answer.exit_code for answer in by_engine] == [0, 0], by_engine[1].output
+    without_time = [
+        sorted(str({**row, "committed at (UTC)": ""}) for row in json.loads(answer.stdout)) for answer in by_engine
+    ]
+    assert without_time[0] == without_time[1]
     refused = runner.invoke(app, ["changes", name, "--to", "9"])
     assert (refused.exit_code, "ChangesNotRecorded" in refused.stderr) == (1, True)
     assert runner.invoke(app, ["changes", "bronze.none"]).exit_code == 1

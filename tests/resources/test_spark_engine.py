@@ -4,6 +4,7 @@ import datetime as dt
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import CommitConflict, SparkUnavailable
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_sessions import SessionScope
 from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
 
 
@@ -47,6 +49,22 @@ def test_merge_to_match_inserts_updates_and_deletes(lake: Lakehouse, table: Tabl
         == 1
     )
     assert lake.rows(table)[1] == (2, None)
+
+
+@pytest.mark.stack
+def test_computed_rows_belong_to_the_session_that_computed_them(lake: Lakehouse) -> None:
+    """In a thread that opened another session first, as each thread of a run may."""
+
+    def in_scopes() -> list[list[dict[str, Any]]]:
+        found = list[list[dict[str, Any]]]()
+        for scope in (SessionScope(), SessionScope()):
+            with scope.entered():
+                rows = lake.spark.computed(lake.spark.sql("SELECT 7 AS id"))
+                found.append(lake.spark.rows(rows))
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(in_scopes).result() == [[{"id": 7}], [{"id": 7}]]
 
 
 @pytest.mark.stack
@@ -118,6 +136,18 @@ def test_a_conflict_on_every_attempt_is_raised(lake: Lakehouse, table: TableDecl
 def test_errors_of_a_query_stay_what_they_are(lake: Lakehouse) -> None:
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         lake.run("SELECT * FROM ratify.bronze.no_such_table")
+
+
+@pytest.mark.stack
+def test_a_query_is_sent_when_its_rows_are_used(lake: Lakehouse) -> None:
+    rows = lake.spark.query("SELECT 2 AS n, '{rows}' AS braces")
+    assert lake.spark.rows(lake.spark.query("SELECT n + 1 AS n, braces FROM {rows}", rows=rows)) == [
+        {"n": 3, "braces": "{rows}"}
+    ]
+    assert lake.spark.types("SELECT 2 AS n") == {"n": "int"}
+    missing = lake.spark.query("SELECT * FROM ratify.bronze.no_such_table")
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        lake.spark.rows(missing)
 
 
 @pytest.mark.stack

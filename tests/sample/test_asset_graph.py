@@ -36,6 +36,7 @@ GRAPH = {
     "ratify/ops/stream_batches": ["ratify/silver/tracker_events"],
     "ratify/gold/heart_rate_minute": ["ratify/silver/tracker_events"],
     "ratify/gold/device_daily": ["ratify/silver/tracker_events"],
+    "ratify/gold/airport_daily": ["ratify/silver/flights"],
     "ratify/gold/airport_hourly": ["ratify/silver/flights", "ratify/silver/flights_weather"],
     "ratify/gold/carrier_daily": ["ratify/bronze/airlines", "ratify/silver/flights"],
     "ratify/gold/carrier_daily_snapshot": ["ratify/silver/flights"],

@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser]
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
 STREAM = event_stream()
-TABLES = 12
+TABLES = 13
+DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
 def free_port() -> int:
@@ -77,6 +78,14 @@ class Dev:
     def materialized(self) -> int:
         nodes = self.ask("{assetNodes {assetMaterializations(limit: 1) {timestamp}}}")["assetNodes"]
         return sum(bool(node["assetMaterializations"]) for node in nodes)
+
+    def made(self, run: str) -> set[tuple[str, str | None]]:
+        """The tables that a run materialized, each with its partition."""
+        events = self.ask(
+            f"{{runOrError(runId: {json.dumps(run)}) {{... on Run {{eventConnection(limit: 5000) {{events "
+            "{... on MaterializationEvent {partition assetKey {path}}}}}}}"
+        )["runOrError"]["eventConnection"]["events"]
+        return {("/".join(each["assetKey"]["path"][1:]), each["partition"]) for each in events if each}
 
     def unchecked(self) -> list[str]:
         """The checks that never ran of tables of silver and gold that are there."""
@@ -170,6 +179,38 @@ def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
     assert dev.errors(but=before) == []
 
 
+def test_three_partitions_are_backfilled(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/assets/ratify/gold/airport_daily?view=partitions")
+    page.get_by_role("button", name="Materialize").first.click()
+    dialog = page.get_by_role("dialog")
+    days = dialog.get_by_placeholder("ex: 2013-01-01")
+    days.fill(f"[{DAYS[0]}...{DAYS[-1]}]")
+    days.press("Enter")
+    expect(dialog.get_by_text("3 partitions")).to_be_visible()
+    expect(dialog.get_by_text("Backfills all partitions in a single run.")).to_be_visible()
+    dialog.get_by_role("button", name="Launch backfill").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert dev.errors(but=before) == []
+    (run,) = set(dev.runs()) - before
+    assert dev.made(run) == {("gold/airport_daily", day) for day in DAYS}
+
+
+def test_a_day_is_reprocessed(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/locations/ratify/jobs/reprocess/playground")
+    page.get_by_placeholder("Partition").fill(DAYS[1])
+    page.get_by_text(DAYS[1], exact=True).first.click()
+    page.get_by_role("button", name="Launch Run").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert dev.errors(but=before) == []
+    (run,) = [each for each in set(dev.runs()) - before if dev.made(each)]
+    made = dev.made(run)
+    assert {("silver/flights", None), ("gold/airport_daily", DAYS[1]), ("gold/carrier_daily", None)} <= made
+
+
 def test_checks_are_green(dev: Dev, page: Page) -> None:
     for table, checks in (("bronze/flights_raw", 10), ("silver/flights", 20)):
         page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
@@ -196,10 +237,11 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
 
 
 EVERY_PAGE = ("Row count", "rows added", "seconds", "Delta version", "last commit", "preview", "Checks", "Source code")
+OF_A_PASS = ("query", "column lineage", "rows updated", "strategy", "inputs read", "from version", "to version")
 PAGES = {
     "bronze/flights_raw": ("newest files", "files loaded", "Minutes; early is negative"),
-    "silver/flights": ("query", "column lineage", "rows updated", "Local date of the scheduled departure"),
-    "gold/carrier_daily": ("query", "column lineage", "rows updated", "IATA code"),
+    "silver/flights": (*OF_A_PASS, "Local date of the scheduled departure", "ratify.bronze.flights_raw"),
+    "gold/carrier_daily": (*OF_A_PASS, "IATA code", "ratify.silver.flights"),
 }
 """What the page of a table shows beyond what every page shows: numbers, texts, and descriptions of columns."""
 
@@ -213,7 +255,8 @@ def test_each_page_has_what_a_person_looks_for(dev: Dev, page: Page, table: str,
     # The plots of the rows and the seconds of each materialization.
     page.get_by_text("Plots", exact=True).first.click()
     expect(page.locator("canvas").first).to_be_visible()
-    for text in ("rows added", "seconds"):
+    plots = ("rows added", "seconds", "dagster/row_count")
+    for text in plots if table.startswith("bronze") else (*plots, "rows processed", "rows changed in inputs"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()
 
 

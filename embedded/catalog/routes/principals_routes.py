@@ -1,7 +1,7 @@
 """Service principals, their tokens and their OAuth secrets, in the terms of the Databricks APIs that databricks-sdk speaks.
 
 SCIM (`service_principals`), `token_management` and `service_principal_secrets_proxy`: create, list and delete, by the
-admin only. A token or secret is in the answer to its creation, and is never shown again.
+admin only. A token or secret is in the answer to its creation, and is never shown again. `current_user.me()` is open to all.
 """
 
 from datetime import UTC, datetime
@@ -13,6 +13,12 @@ from embedded.catalog.api_models import CreatePrincipal, CreateSecret, CreateTok
 from embedded.catalog.endpoint import Call
 from embedded.catalog.store import principal_store
 from embedded.catalog.store.principal_store import Credential, Principal
+
+
+def get_me(call: Call) -> Response:
+    """Who the caller is, as databricks-sdk's `current_user.me()` asks."""
+    schemas = ["urn:ietf:params:scim:schemas:core:2.0:User"]
+    return JSONResponse({"schemas": schemas, "userName": call.principal, "displayName": call.principal, "active": True})
 
 
 def create_principal(call: Call) -> Response:

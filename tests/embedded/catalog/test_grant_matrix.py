@@ -19,6 +19,7 @@ _GRANTED = {"none": {}, "read": _READ, "write": _WRITE, "owner": {}, "admin": {}
 _D = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _T = _D + "/tables/{table}"
 _P = "/permissions/{securable_type}/{full_name}"
+_ME = "/api/2.0/preview/scim/v2/Me"
 _SCIM = "/api/2.0/preview/scim/v2/ServicePrincipals"
 _TOKENS = "/api/2.0/token-management"
 _SECRETS = "/api/2.0/accounts/servicePrincipals/{client_id}/credentials/secrets"
@@ -139,6 +140,7 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
         lambda lake: (_SCIM, {"json": {"displayName": f"p-{lake.catalog}"}}),
         (403, 403, 403, 403, 201),
     ),
+    ("GET", _ME, _at(_ME), 200),
     ("GET", _SCIM, _at(_SCIM), (403, 403, 403, 403, 200)),
     ("DELETE", _SCIM + "/{client_id}", _at(_SCIM + "/nobody"), (403, 403, 403, 403, 404)),
     (

@@ -1,0 +1,173 @@
+"""The audit trail of a table: who changed which row, when, and what the row was before and after.
+
+Each pass appends the changes of the versions since the last one, in one commit that records up to which version it has read
+(`computed_inputs`). The record is the only state: a pass that is killed appends nothing, and of two passes at once one is
+refused by Delta's `txn` and starts again.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import dagster as dg
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from components.table_asset import COMMITS, materialize_by
+from resources.declarations import TableDeclaration
+from resources.delta.commit_author import author_of
+from resources.delta.computed_inputs import COMMITS_READ, ComputedInputs, FullRecompute, InputVersion, last_computed
+from resources.delta.table_log import TableLog
+from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch, UnsafeTable
+from resources.spark.change_feed import read_changes
+from resources.spark.merge_statements import fill_sql
+from resources.spark.spark_engine import Spark, WriteResult
+from resources.sql.spark_sql import identifier, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PAIRED = Path(__file__).with_name("audit_trail.sql")
+_JSON = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
+_COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
+_DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
+_MATERIALIZATIONS = 200
+
+Runs = Callable[[], Mapping[int, str]]
+"""Returns the Dagster runs that reported versions of the table."""
+
+
+@dataclass(frozen=True)
+class AuditedTable:
+    """A table and its audit trail.
+
+    Attributes:
+        trail: The audit trail.
+        table: The table that is audited, as schema.table.
+        keys: Columns that identify its rows.
+        from_version: The version that the trail begins with, or goes on from where the feed of earlier ones is lost.
+    """
+
+    trail: TableDeclaration
+    table: str
+    keys: tuple[str, ...]
+    from_version: int = 0
+
+
+def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.MaterializeResult[Any]:
+    """Append to the trail what has changed since its last version, and return its materialization.
+
+    Raises:
+        ChangesNotRecorded: the feed lacks versions that the trail does not have yet.
+        QueryMismatch: the table has no such key.
+        UnsafeTable: others wrote to the trail.
+        CommitConflict: other passes won every attempt.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception_type(CommitConflict),
+        stop=stop_after_attempt(spark.attempts),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        reraise=True,
+    )
+    return retrying(_append_once, spark, audited, runs)
+
+
+def reported_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> Mapping[int, str]:
+    """Return the Dagster runs that have reported versions of a table, by version, from its latest materializations."""
+    found = instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key), limit=_MATERIALIZATIONS)
+    runs = dict[int, str]()
+    for record in found.records:
+        materialization = record.asset_materialization
+        commits: Any = (
+            materialization.metadata[COMMITS].value if materialization and COMMITS in materialization.metadata else {}
+        )
+        runs |= dict.fromkeys(commits.get("versions", ()), record.run_id)
+    return runs
+
+
+def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.MaterializeResult[Any]:
+    began = time.monotonic()
+    trail, full_name = audited.trail, f"{spark.catalog.connection.name}.{audited.table}"
+    log = TableLog.opened(spark.catalog, full_name)
+    if log is None:
+        raise ChangesNotRecorded(f"The log of {full_name} cannot be read here, so that it is not known who changed it.")
+    table_id = spark.catalog.table(full_name).table_id or ""
+    created = spark.ensure_table(trail)
+    after = spark.catalog.version(spark.full_name(trail))
+    first = _next_version(spark, audited, log, table_id, after)
+    if first > log.version:
+        rows = spark.table(trail)
+        return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
+    rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
+    record = ComputedInputs(repr(audited.keys), after, {full_name: InputVersion(table_id, log.version)}, uuid4().hex)
+    wrote = spark.write_result(trail, None) if rows.isEmpty() else _merge(spark, trail, rows, record)
+    more = {"versions read": f"{first} to {log.version}", "rows appended": rows.count()}
+    return materialize_by(spark, trail, created, began, wrote, rows, **more)
+
+
+def _merge(spark: Spark, trail: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
+    return spark.merge_following(
+        trail, fill_sql(trail, spark.full_name(trail), "{rows}"), rows, record.to_json(), record.after
+    )
+
+
+def _next_version(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, after: int) -> int:
+    """The first version of the table that the trail does not have."""
+    full_name, since = f"{spark.catalog.connection.name}.{audited.table}", log.feed_since()
+    if since is None:
+        # Its message says what to do.
+        return log.recorded_range(None, None)[0]
+    last = _last_read(spark, audited, full_name, table_id) if after else None
+    if last is None:
+        return max(since, audited.from_version)
+    if last + 1 < since and audited.from_version < since:
+        raise ChangesNotRecorded(
+            f"{audited.trail.table_name} has the changes of {full_name} up to version {last}, and the feed has them since "
+            f"version {since} only. To go on without those between, set `from_version: {since}` in its defs.yaml."
+        )
+    return max(last + 1, since)
+
+
+def _last_read(spark: Spark, audited: AuditedTable, full_name: str, table_id: str) -> int | None:
+    """The version up to which the trail has the table's changes; None if it has another table of that name."""
+    try:
+        last = last_computed(spark.recent_commits(spark.full_name(audited.trail), COMMITS_READ))
+    except FullRecompute as reason:
+        raise UnsafeTable(
+            f"It is not known up to which version {audited.trail.table_name} has the changes of {full_name}: {reason}. "
+            "RESTORE it to the last version that its asset wrote."
+        ) from None
+    found = last.inputs.get(full_name)
+    return found.version if found and found.table_id == table_id else None
+
+
+def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, first: int, runs: Runs) -> "DataFrame":
+    """The rows for the trail, of the versions from `first` on."""
+    full_name = f"{spark.catalog.connection.name}.{audited.table}"
+    changes = read_changes(spark, full_name, first, log.version)
+    columns = [name for name in changes.columns if name not in _DELTA]
+    if missing := [key for key in audited.keys if key not in columns]:
+        raise QueryMismatch(f"{full_name} has no column {missing[0]}, which is a key of it by its audit trail.")
+    text = Template(_PAIRED.read_text()).substitute(
+        keys=", ".join(map(identifier, audited.keys)),
+        columns=", ".join(map(identifier, columns)),
+        options=_JSON,
+        table_id=literal(table_id),
+    )
+    return spark.sql(text, changes=changes, commits=_commits(spark, log, first, runs))
+
+
+def _commits(spark: Spark, log: TableLog, first: int, runs: Runs) -> "DataFrame":
+    """The commits of the versions from `first` on, each with what is known of who made it."""
+    reported = runs()
+    rows = list[tuple[Any, ...]]()
+    for commit in log.commits():
+        if commit.version < first:
+            break
+        principal, run_id = author_of(commit.record)
+        run_id = run_id or reported.get(commit.version)
+        rows.append((commit.version, commit.operation, commit.engine.value, commit.engine_info or None, principal, run_id))
+    return spark.session.createDataFrame(rows, _COMMIT_COLUMNS)  # pyright: ignore[reportUnknownMemberType]

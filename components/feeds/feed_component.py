@@ -1,0 +1,68 @@
+"""What the components share that follow the change data feed of one table."""
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+
+from pydantic import BaseModel, Field
+
+from components.declaration_places import located
+from components.table_component import TableComponent
+from resources.declarations import IDENTIFIER
+from resources.errors import UnsafeDeclaration
+from resources.sql.table_query import TableName
+
+
+class FeedParameters(BaseModel):
+    """Options of `dg scaffold defs` of a component that follows a table's change data feed."""
+
+    table: str = Field(description="Table whose changes it follows, such as silver.orders")
+    key: str = Field(description="Column that identifies a row of it; more of them are added to defs.yaml")
+    description: str = Field(default="Made of the changes of the table", description="What a row is")
+
+
+class FeedComponent(TableComponent):
+    """Tables that are made of what changes in another one, which has `change_data_feed: true`."""
+
+    table: str = Field(description="Table whose changes it follows, as schema.table; it needs a change data feed")
+    keys: list[str] = Field(min_length=1, description="Columns that identify a row of that table")
+    external: bool = Field(default=False, description="Whether no asset of the project makes that table")
+
+    @cached_property
+    def followed(self) -> TableName:
+        """The table whose changes it follows.
+
+        Raises:
+            UnsafeDeclaration: it is given in another form than schema.table.
+        """
+        parts = self.table.split(".")
+        if len(parts) != 2 or not all(IDENTIFIER.fullmatch(part) for part in parts):
+            raise UnsafeDeclaration(f"{self.table!r} names no table: give it as schema.table.", "table")
+        return TableName(*parts)
+
+    def check_followed(self, known: Collection[str], components: Mapping[str, TableComponent]) -> None:
+        """Check that the table is one of the project, or external, and that it is declared with a feed if in YAML.
+
+        Args:
+            known: The tables that assets make, as schema.table.
+            components: The tables that are declared in YAML, likewise.
+
+        Raises:
+            InvalidDeclaration: it is not; the error names the file, the line and the field.
+        """
+        folded = {name.casefold(): name for name in known}
+        declared = {name.casefold(): component for name, component in components.items()}.get(self.table.casefold())
+        with located(self.folder / "defs.yaml"):
+            if self.table.casefold() not in folded and not self.external:
+                near = get_close_matches(self.table, folded.values(), 1)
+                meant = f" Did you mean {near[0]}?" if near else ""
+                raise UnsafeDeclaration(
+                    f"no asset of the project makes {self.table}.{meant} Say `external: true` for one of other programs.",
+                    "table",
+                )
+            if declared and not declared.change_data_feed:
+                raise UnsafeDeclaration(
+                    f"{self.table} records no changes: set `change_data_feed: true` in its defs.yaml, and, if it exists, "
+                    "delta.enableChangeDataFeed = true in its properties.",
+                    "table",
+                )

@@ -1,0 +1,131 @@
+"""The rows that a pass over an incremental table has computed. Only what differs is written, with the pass's record."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from components.expectations.expectation_rules import Expectations
+from components.strategies.pass_metadata import pass_metadata
+from components.strategies.pass_scope import Scope
+from components.strategies.query_inputs import QueryInputs
+from components.strategies.rows_of_keys import differing, no_changes, quarantined_of_keys, stored_failures, stored_of_keys
+from components.table_asset import materialize_by
+from resources.declarations import TableDeclaration
+from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
+from resources.errors import CommitConflict
+from resources.spark.merge_statements import fill_sql
+from resources.spark.spark_engine import Spark, WriteResult
+from resources.sql.spark_sql import at_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROWS_OF_A_FILE = 250_000
+"""Of the first rows of a table."""
+
+
+@dataclass(frozen=True)
+class _Quarantined:
+    """What is to be merged into a quarantine; None where nothing differs."""
+
+    declaration: TableDeclaration
+    created: bool
+    version: QuarantineVersion
+    changes: "DataFrame | None"
+    sql: str
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """The rows that a pass has computed; None where none had to be."""
+
+    spark: Spark
+    frame: "DataFrame | None"
+    scope: Scope
+    inputs: QueryInputs
+
+    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        rows = self._rows_of(sql)
+        return [] if rows is None else self.spark.rows(rows)
+
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        scope, last = self.scope, self.scope.last
+        shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
+        (declaration, sql), *others = tables
+        created = self.spark.ensure_table(declaration)
+        quarantined = self._quarantined(declaration, *others[0]) if others else None
+        record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
+        if record.after < 0 and not scope.why_full:
+            if not created:
+                raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
+            record = replace(record, after=0)
+        began = time.monotonic()
+        wrote = self._merge(declaration, sql, record)
+        yield materialize_by(self.spark, declaration, created, began, wrote, self._rows_of(sql), **shown)
+        if quarantined:
+            began = time.monotonic()
+            # The record that the table has now.
+            of = record if wrote.commit or last is None else last
+            wrote = self._merge_quarantined(quarantined, quarantine_record(of, record.inputs))
+            rows = self._rows_of(quarantined.sql)
+            yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
+
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+        if self.scope.why_full:
+            return None
+        texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
+        found = self.spark.rows(self.spark.query(" UNION ALL ".join(texts))) if texts else []
+        return {name: failing for row in found for name, failing in row["failing"].items()}
+
+    def _rows_of(self, sql: str) -> "DataFrame | None":
+        return None if self.frame is None else self.spark.query(sql, rows=self.frame)
+
+    def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        wrote = self._merge_rows(declaration, sql, record)
+        if wrote.commit or not self.scope.recorded:
+            return wrote
+        nothing = self.spark.sql(no_changes(declaration, self.spark.sql_name(declaration)))
+        return self.spark.merge_changes(declaration, nothing, record.to_json(), record.after, "false")
+
+    def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        rows = self._rows_of(sql)
+        if rows is None:
+            return self.spark.write_result(declaration, None)
+        if self.scope.why_full:
+            stored = self.spark.write_result(declaration, None)
+            if stored.rows or rows.isEmpty():
+                return self.spark.merge_to_match(declaration, lambda: rows, record.to_json())
+            # In files that each have a range of keys: later passes read those that may have the affected ones.
+            files = -(-rows.count() // _ROWS_OF_A_FILE)
+            ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
+            fill = fill_sql(declaration, self.spark.full_name(declaration), "{rows}")
+            return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
+        name, after = self.spark.sql_name(declaration), record.after
+        differing = self._differing(declaration, rows, stored_of_keys(self.scope.by, name, after, self.scope.within))
+        if differing is None:
+            return self.spark.write_result(declaration, None)
+        return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
+
+    def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> _Quarantined:
+        created = self.spark.ensure_table(declaration)
+        name, full_name = self.spark.sql_name(declaration), self.spark.full_name(declaration)
+        after, table_id = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name).table_id or ""
+        every = at_version(name, after)
+        stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
+        rows = self._rows_of(sql)
+        changes = None if rows is None else self._differing(declaration, rows, stored)
+        version = QuarantineVersion(table_id, after, follows=changes is not None)
+        return _Quarantined(declaration, created, version, changes, sql)
+
+    def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
+        if found.changes is None:
+            return self.spark.write_result(found.declaration, None)
+        return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
+
+    def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":
+        """What differs between computed rows and stored ones; None where nothing does."""
+        changes = self.spark.computed(self.spark.query(differing(declaration, stored), accepted=rows))
+        return None if changes.isEmpty() else changes

@@ -1,0 +1,250 @@
+"""Spark as the engine of a table that is computed partition by partition (strategy `partition`).
+
+A pass computes the query for some partitions, and replaces their rows by one MERGE, in which unchanged rows stay. The
+partitions are those that a run was asked for, or the stale ones: those that rows changed in the inputs affect since the
+versions that the table's record has of them (see `changed_rows`, whose keys are here the values of the partitions' column).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+
+from components.landing_order import LANDING
+from components.sql_table import ValidatedQuery, resolve
+from components.strategies.changed_rows import ChangedRows, materialize_passes
+from components.strategies.pass_scope import VERSIONS_READ_AGAIN, Scope
+from components.strategies.rows_of_keys import AFFECTED
+from components.strategies.stale_partitions import StalePartitions
+from components.strategies.table_partitions import TablePartitions, named
+from components.table_asset import asset_key, data_version_tags
+from resources.declarations import TableDeclaration
+from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, PartitionInputs
+from resources.spark.key_ranges import KeyRanges
+from resources.spark.spark_engine import Spark
+from resources.sql.affected_keys import KeysQuery, keys_queries
+from resources.sql.query_parts import NotDerivable
+from resources.sql.spark_sql import identifier, literal
+from resources.wording import counted
+
+IN_A_PARTITION = "rows_in_a_partition"
+"""Name of the check that all rows of the query belong to a partition."""
+
+_MOST_RECORDED = 8
+"""Groups of partitions with versions of their own in a record. Each costs the next pass a look at what changed since."""
+
+
+def materialize_partitions(
+    spark: Spark, table: ValidatedQuery, partitions: TablePartitions, chosen: Sequence[str] | None
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
+    """Make partitions of a table equal to their rows in its query.
+
+    Args:
+        spark: The session.
+        table: The table, without a quarantine.
+        partitions: All of them.
+        chosen: The ones to compute; None: the stale ones, each of which gets a materialization of its own.
+
+    Raises:
+        PartitionMissing: one of the chosen ones does not exist.
+        As sql_table.materialize.
+    """
+    if chosen is not None:
+        partitions.check(chosen, table.declaration.table_name)
+    passes = list[PartitionedRows]()
+
+    def begun() -> PartitionedRows:
+        passes.append(PartitionedRows(spark, table, partitions, chosen))
+        return passes[-1]
+
+    for result in materialize_passes(spark, table, begun):
+        if isinstance(result, dg.MaterializeResult) and chosen is None:
+            yield from passes[-1].materializations(result)
+        yield result
+        if isinstance(result, dg.MaterializeResult):
+            yield passes[-1].check_of_rows()
+
+
+def stale_partitions(spark: Spark, table: ValidatedQuery, partitions: TablePartitions) -> StalePartitions:
+    """Return which partitions of a table are not as its inputs are now."""
+    one = PartitionedRows(spark, table, partitions, None)
+    declaration = resolve(one, table).declaration
+    return one.stale(one.record(declaration), declaration)[0]
+
+
+class PartitionedRows(ChangedRows):
+    """One pass over a table with partitions."""
+
+    def __init__(
+        self, spark: Spark, table: ValidatedQuery, partitions: TablePartitions, chosen: Sequence[str] | None
+    ) -> None:
+        super().__init__(spark, table)
+        self._partitions, self._chosen = partitions, chosen
+        self._computed: Sequence[str] = ()
+        self._changed = frozenset[str]()
+        self._outside: Mapping[str, Any] = {}
+
+    def declared_beside(self) -> list[Any]:
+        """See `ChangedRows`."""
+        return [self._partitions]
+
+    def scope(self, record: ComputedInputs, declaration: TableDeclaration, text: str) -> Scope:
+        """See `ChangedRows`: the rows of the chosen partitions, or of the stale ones."""
+        self._partitions.check_type(declaration)
+        self._outside = self._rows_outside(declaration, text)
+        keys = self._partitions.keys
+        record = replace(record, last_partition=keys[-1] if keys else "")
+        if self._chosen is None:
+            stale, last = self.stale(record, declaration)
+            self._changed = frozenset(stale.changed)
+            self._computed = keys if stale.why_all else sorted({*stale.changed, *stale.uncomputed})
+            return self._scope_of(declaration, record, last, stale.why_all)
+        self._computed = [key for key in keys if key in set(self._chosen)]
+        last, reason = self._last_or_none(record, declaration)
+        if reason and record.after >= 0:
+            # A query that is another than before may have other columns; a table gets them before its version is read.
+            self._spark.ensure_table(declaration)
+            record = replace(record, after=self.catalog.version(self._spark.full_name(declaration)))
+        return self._scope_of(declaration, self._of_chosen(record, last), last, "")
+
+    def stale(self, now: ComputedInputs, declaration: TableDeclaration) -> tuple[StalePartitions, ComputedInputs | None]:
+        """Return the stale partitions, and the record that the table has; None where it is not known to be as one says."""
+        last, reason = self._last_or_none(now, declaration)
+        if last is None:
+            return StalePartitions(why_all=reason), None
+        try:
+            return self._stale(last), last
+        except (FullRecompute, NotDerivable) as why:
+            return StalePartitions(why_all=str(why)), last
+
+    def _keys_queries(self, declaration: TableDeclaration) -> Sequence[KeysQuery]:
+        return keys_queries(self._table.query, [self._partitions.column], self._inputs.columns, unknown=[LANDING])
+
+    def _last_or_none(self, now: ComputedInputs, declaration: TableDeclaration) -> tuple[ComputedInputs | None, str]:
+        try:
+            return self._last(now, declaration), ""
+        except FullRecompute as reason:
+            return None, str(reason)
+
+    def _stale(self, last: ComputedInputs) -> StalePartitions:
+        column, queries = self._partitions.column, self._keys_queries(self._table.declaration)
+        found, uncomputed = dict[str, dict[str, tuple[int, int]]](), list[str]()
+        for inputs, keys in self._by_inputs(last):
+            if not inputs:
+                uncomputed += keys
+                continue
+            changed = self._inputs.create_views(replace(last, inputs=inputs))
+            texts = [
+                f"SELECT CAST({identifier(column)} AS STRING) AS key, {literal(str(each.input))} AS input, "
+                f"{inputs[self._inputs.full_name(each.input)].version} AS since, ratify_rows FROM ({each.text})"
+                for each in queries
+                if each.input in changed
+            ]
+            if texts and keys:
+                every = self._inputs.with_every(changed)
+                union = " UNION ALL ".join(texts)
+                total = f"{every} SELECT key, input, since, sum(ratify_rows) AS n FROM ({union}) GROUP BY ALL"
+                for row in self._spark.rows(self._spark.sql(total)):
+                    if row["key"] in keys:
+                        found.setdefault(row["key"], {})[row["input"]] = (row["n"], row["since"])
+        return StalePartitions(found, uncomputed)
+
+    def _by_inputs(self, last: ComputedInputs) -> Iterator[tuple[Mapping[str, InputVersion], set[str]]]:
+        """The partitions that there are now, by the versions of the inputs that they were computed from."""
+        rest = set(self._partitions.keys)
+        for group in last.partitions:
+            yield group.inputs, rest.intersection(group.partitions)
+            rest.difference_update(group.partitions)
+        new = {key for key in rest if self._partitions.start and key > last.last_partition}
+        yield {}, new
+        yield last.inputs, rest - new
+
+    def _of_chosen(self, record: ComputedInputs, last: ComputedInputs | None) -> ComputedInputs:
+        """The record of a pass that computes the chosen partitions alone."""
+        if len(self._computed) == len(self._partitions.keys):
+            return record
+        groups = dict[str, PartitionInputs]()
+        for group in [*(last.partitions if last else ()), PartitionInputs(tuple(self._computed), record.inputs)]:
+            others = group.partitions if group.inputs is record.inputs else set(group.partitions).difference(self._computed)
+            same = groups.pop(str(group.inputs), PartitionInputs((), group.inputs))
+            if others:
+                groups[str(group.inputs)] = replace(same, partitions=tuple(sorted({*same.partitions, *others})))
+        recorded = list(groups.values())
+        if len(recorded) > _MOST_RECORDED:
+            forgotten = sorted(key for group in recorded[: 1 - _MOST_RECORDED] for key in group.partitions)
+            recorded = [PartitionInputs(tuple(forgotten), {}), *recorded[1 - _MOST_RECORDED :]]
+        return replace(
+            record,
+            inputs=last.inputs if last else {},
+            partitions=tuple(recorded),
+            last_partition=last.last_partition if last else record.last_partition,
+        )
+
+    def _scope_of(
+        self, declaration: TableDeclaration, record: ComputedInputs, last: ComputedInputs | None, why_full: str
+    ) -> Scope:
+        column = self._partitions.column
+        shown = {
+            "strategy": "full" if why_full else "partition",
+            "partitions computed": len(self._computed),
+            "partitions": named(self._computed) or "none",
+            "rows in no partition": self._outside["rows"],
+        }
+        moved = last.moved(self._inputs.versions) >= VERSIONS_READ_AGAIN if last else record.after >= 0
+        recorded = moved and self._chosen is None
+        if not self._computed:
+            return Scope((column,), "", record, last, recorded, shown=shown)
+        types = {column: declaration.column_types[column]}
+        values = self._spark.sql(self._partitions.values_of(self._computed, types[column]))
+        values.createOrReplaceTempView(AFFECTED)
+        found = KeyRanges.of(self._spark.rows(self._spark.sql(KeyRanges.query(types, AFFECTED)))[0], types)
+        return Scope((column,), why_full, record, last, recorded, found.number, within=found.within, shown=shown)
+
+    def _rows_outside(self, declaration: TableDeclaration, text: str) -> Mapping[str, Any]:
+        """How many rows of the query are in no partition, and the values of the column that they have."""
+        column = identifier(self._partitions.column)
+        outside = self._partitions.outside("q", declaration.column_types[self._partitions.column])
+        found = self._spark.sql(
+            f"SELECT count(*) AS rows, count_if(q.{column} IS NULL) AS nulls, CAST(min(q.{column}) AS STRING) AS least, "
+            f"CAST(max(q.{column}) AS STRING) AS greatest FROM (\n{text}\n) AS q WHERE {outside}"
+        )
+        return self._spark.rows(found)[0]
+
+    def check_of_rows(self) -> dg.AssetCheckResult:
+        """Return whether all rows of the query belong to a partition: those that do not are not in the table."""
+        found, column = self._outside, self._partitions.column
+        texts = [f"{found['nulls']:,} without a {column}"] if found["nulls"] else []
+        if found["least"] is not None:
+            texts.append(f"{found['rows'] - found['nulls']:,} with a {column} from {found['least']} to {found['greatest']}")
+        where = f"Of the query {counted(found['rows'], 'row')} in no partition, nor in the table: {', '.join(texts)}."
+        return dg.AssetCheckResult(
+            asset_key=asset_key(self._table.declaration),
+            check_name=IN_A_PARTITION,
+            passed=not found["rows"],
+            description=where if found["rows"] else "All rows of the query belong to a partition.",
+            metadata={"rows in no partition": found["rows"]},
+        )
+
+    def materializations(self, of_table: dg.MaterializeResult[Any]) -> Iterator[dg.AssetMaterialization]:
+        """Yield a materialization of each partition that was computed, if it has rows or has changed."""
+        if self._scope is None or not self._computed:
+            return
+        name, column = self._spark.sql_name(self._table.declaration), identifier(self._partitions.column)
+        counts = self._spark.sql(
+            f"SELECT CAST(t.{column} AS STRING) AS key, count(*) AS n FROM {name} AS t "
+            f"WHERE {self._scope.within('t')} GROUP BY 1"
+        )
+        rows = {row["key"]: row["n"] for row in self._spark.rows(counts)}
+        for key in self._computed:
+            if key in rows or key in self._changed:
+                yield dg.AssetMaterialization(
+                    asset_key=asset_key(self._table.declaration),
+                    partition=key,
+                    metadata={
+                        "dagster/partition_row_count": rows.get(key, 0),
+                        "Delta version": (of_table.metadata or {})["Delta version"],
+                        "inputs read": (of_table.metadata or {})["inputs read"],
+                    },
+                    tags=data_version_tags(of_table),
+                )

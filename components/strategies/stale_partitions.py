@@ -1,0 +1,50 @@
+"""Which partitions of a table are not as its inputs are now, and the check that says it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from components.checks.history_findings import Finding
+from components.strategies.table_partitions import named
+from resources.wording import counted
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class StalePartitions:
+    """The partitions that are not as the inputs are now.
+
+    Attributes:
+        changed: Of each partition, by input: how many changed rows, as they were and as they are, may affect it, and since
+            which version of the input.
+        uncomputed: Those that were never computed.
+        why_all: Why it is not known which ones are stale; empty if it is.
+    """
+
+    changed: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict[str, dict[str, tuple[int, int]]])
+    uncomputed: Sequence[str] = ()
+    why_all: str = ""
+
+    def finding(self) -> Finding:
+        """Return whether no partition with changed rows is stale, and for people what is stale."""
+        numbers = {
+            "stale partitions": len(self.changed),
+            "changed rows": sum(rows for inputs in self.changed.values() for rows, _ in inputs.values()),
+            "partitions not computed": len(self.uncomputed),
+        }
+        if self.why_all:
+            text = f"The next run without chosen partitions computes all of them: {self.why_all}."
+            return Finding(False, text, numbers)
+        return Finding(not self.changed, self._described(), numbers)
+
+    def _described(self) -> str:
+        texts = list[str]()
+        for key in sorted(self.changed)[:_SHOWN]:
+            inputs = self.changed[key].items()
+            late = (f"{counted(rows, 'changed row')} of {name} since version {since}" for name, (rows, since) in inputs)
+            texts.append(f"{key} is stale: {', '.join(late)}")
+        if more := len(self.changed) - len(texts):
+            texts.append(f"{more:,} more are stale")
+        if self.uncomputed:
+            texts.append(f"never computed: {named(self.uncomputed)}")
+        return "; ".join(texts) + "." if texts else "Every partition is computed from the inputs as they are."

@@ -1,0 +1,166 @@
+"""The change data feed of a table, read by DuckDB from the log and the data files.
+
+Which files have the changes of a version is in PROTOCOL.md, "Add CDC File": if a version has change files, they have all of
+its changes; otherwise its added files are inserts, and its removed files are deletes. A file that is removed and added with
+another deletion vector has changed in the rows by which the two vectors differ.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from resources.column_types import SqlType, type_of_delta
+from resources.delta.commit_history import commit_from_actions
+from resources.delta.deletion_vectors import deleted_rows
+from resources.delta.delta_log import DeltaLog
+from resources.delta.row_changes import adds_rows, removes_rows
+from resources.delta.snapshot import Json, Snapshot
+from resources.delta.table_log import TableLog
+from resources.delta.table_storage import TableStorage
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
+from resources.sql.duckdb_sql import identifier, literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
+_CHANGE_TYPE = "_change_type"
+_ROW_NUMBER = "file_row_number"
+
+
+def read_changes(
+    session: DuckDBSession, log: DeltaLog, first: int | None = None, last: int | None = None
+) -> "DuckDBPyRelation":
+    """Return the rows that a range of versions changed, as `read_changes` of Spark does.
+
+    Args:
+        session: Holds the rows in a temporary table, beyond its memory limit on disk, until it ends.
+        log: The log of a managed table.
+        first: The first version; by default the earliest that has the feed.
+        last: The last version; by default the latest.
+
+    Returns:
+        The columns that the table has now, and Delta's: `_change_type` (insert, delete, update_preimage, update_postimage),
+        `_commit_version` and `_commit_timestamp`. In no order.
+
+    Raises:
+        ChangesNotRecorded: one of the versions has no feed, or does not exist, or its files are gone.
+        UnsafeTable: it has column mapping, or a file outside of its folder.
+        TableMissing, LogUnreadable, StorageUnavailable.
+    """
+    snapshot = log.refresh()
+    if (mode := snapshot.properties.get("delta.columnMapping.mode", "none")) != "none":
+        raise UnsafeTable(f"{snapshot.full_name} has column mapping ({mode}): read its changes with Spark.")
+    first, last = TableLog(log, snapshot).recorded_range(first, last)
+    reader = _FeedReader(session, log.storage, snapshot)
+    for version in range(first, last + 1):
+        reader.add(version, log.actions(version))
+    return session.con.table(reader.table)
+
+
+@dataclass(frozen=True)
+class _ChangedFile:
+    """A file with changed rows.
+
+    Attributes:
+        action: Of the log, with its path and partition values.
+        change: What was done to its rows; empty for a change file, whose rows say so themselves.
+        only: The numbers of the rows that changed; None for all but those `without`.
+        without: The numbers of rows that were deleted before.
+    """
+
+    action: Json
+    change: str = ""
+    only: Sequence[int] | None = None
+    without: Sequence[int] = ()
+
+
+def changed_files(storage: TableStorage, actions: Sequence[Json]) -> Iterator[_ChangedFile]:
+    """Yield the files that have the changed rows of one version, given its actions.
+
+    Raises:
+        FileNotFoundError, LogUnreadable, StorageUnavailable: as `deleted_rows`.
+    """
+    if changes := [action["cdc"] for action in actions if "cdc" in action]:
+        yield from map(_ChangedFile, changes)
+        return
+    added = {action["add"]["path"]: action["add"] for action in actions if adds_rows(action)}
+    removed = {action["remove"]["path"]: action["remove"] for action in actions if removes_rows(action)}
+    for path, add in added.items():
+        if path not in removed:
+            yield _ChangedFile(add, "insert", without=deleted_rows(storage, add))
+            continue
+        before, after = (set(deleted_rows(storage, action)) for action in (removed[path], add))
+        if deleted := after - before:
+            yield _ChangedFile(add, "delete", only=sorted(deleted))
+        if back := before - after:
+            yield _ChangedFile(add, "insert", only=sorted(back))
+    for path, remove in removed.items():
+        if path not in added:
+            yield _ChangedFile(remove, "delete", without=deleted_rows(storage, remove))
+
+
+class _FeedReader:
+    """Copies changed rows, file by file, to a temporary table."""
+
+    def __init__(self, session: DuckDBSession, storage: TableStorage, snapshot: Snapshot) -> None:
+        self._session, self._con = session, session.con
+        self._storage, self._snapshot = storage, snapshot
+        self._types: dict[str, SqlType] = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields}
+        self.table = f"ratify_changes_{uuid4().hex}"
+        columns = [f"{identifier(name)} {type_.sql}" for name, type_ in self._types.items()]
+        columns += [f"{_CHANGE_TYPE} VARCHAR", "_commit_version BIGINT", "_commit_timestamp TIMESTAMPTZ"]
+        self._con.execute(f"CREATE TEMP TABLE {self.table} ({', '.join(columns)})")
+
+    def add(self, version: int, actions: Sequence[Json]) -> None:
+        commit = commit_from_actions(version, actions)
+        if commit is None:
+            raise LogUnreadable(f"Version {version} of {self._snapshot.full_name} does not say when it was committed.")
+        try:
+            for file in changed_files(self._storage, actions):
+                self._copy(file, version, commit.timestamp)
+        except FileNotFoundError as error:
+            raise ChangesNotRecorded(
+                f"Files with the changes of version {version} of {self._snapshot.full_name} were removed since ({error}): "
+                f"ask from version {version + 1} on."
+            ) from error
+
+    def _copy(self, file: _ChangedFile, version: int, time: dt.datetime) -> None:
+        path = unquote(file.action["path"])
+        if path.startswith("/") or urlsplit(path).scheme:
+            raise UnsafeTable(
+                f"{self._snapshot.full_name} names a file outside of its folder, {path}: read its changes with Spark."
+            )
+        with self._storage.downloaded(path) as local:
+            # DuckDB has an error of its own for a file that is missing.
+            local.stat()
+            source = f"read_parquet({literal(str(local))}, {_ROW_NUMBER} = true, hive_partitioning = false)"
+            has = {name.lower(): name for name, *_ in self._con.execute(f"DESCRIBE FROM {source}").fetchall()}
+            columns = [self._column(name, type_, file.action, has) for name, type_ in self._types.items()]
+            change = literal(file.change) if file.change else _CHANGE_TYPE
+            select = f"SELECT {', '.join([*columns, change, '$version', '$time'])} FROM {source}"
+            given: dict[str, object] = {"version": version, "time": time}
+            numbers = file.without if file.only is None else file.only
+            if numbers or file.only is not None:
+                kind = "ANTI" if file.only is None else "SEMI"
+                select += f" AS f {kind} JOIN (SELECT unnest($numbers::BIGINT[]) AS n) AS d ON f.{_ROW_NUMBER} = d.n"
+                given["numbers"] = list(numbers)
+            self._con.execute(f"INSERT INTO {self.table} {select}", given)
+
+    def _column(self, name: str, type_: SqlType, action: Json, has: dict[str, str]) -> str:
+        """What a column has in a file: a partition's value, or NULL where the column was added later."""
+        if name in self._snapshot.partition_columns:
+            values: dict[str, str | None] | None = action.get("partitionValues")
+            if values is None:
+                raise LogUnreadable(
+                    f"The log of {self._snapshot.full_name} does not say which {name} the rows of {action['path']} have: "
+                    "read its changes with Spark."
+                )
+            # PROTOCOL.md, "Partition Value Serialization": an empty text is NULL. Delta leaves out a NULL.
+            value = values.get(name)
+            return f"CAST({literal(value) if value else 'NULL'} AS {type_.sql})"
+        found = has.get(name.lower())
+        return f"CAST({identifier(found) if found else 'NULL'} AS {type_.sql})"

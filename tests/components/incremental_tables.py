@@ -1,0 +1,227 @@
+"""Tables of the strategy `changes` over random inputs, compared with their queries, which Spark computes whole."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components import table_asset
+from components.expectations.expectation_rules import Action, Expectation, Expectations
+from components.expectations.rule_dialects import SPARK
+from components.sql_table import ValidatedQuery, split_rows
+from components.strategies.changed_rows import materialize_changes
+from resources.declarations import Engine, TableDeclaration
+from resources.errors import TableMissing
+from resources.sql.affected_keys import keys_queries
+from resources.sql.query_parts import NotDerivable
+from resources.sql.spark_sql import identifier
+from resources.sql.table_query import TableQuery
+from tests.components.random_inputs import COLUMNS, RandomInputs
+from tests.components.random_queries import RandomQuery
+from tests.resources.lakehouse import Lakehouse
+
+
+class KilledPass(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class IncrementalTable:
+    """A table, and what is known of it.
+
+    Attributes:
+        name: Its own.
+        query: Its.
+        quarantined: Rows whose first key is NULL go to quarantine.
+        never: Why its query cannot be computed by changed keys; empty where it can.
+        excuses: Patterns of the reasons for which its next pass may compute all rows.
+    """
+
+    name: str
+    query: RandomQuery
+    quarantined: bool
+    never: str = ""
+    excuses: set[str] = field(default_factory=lambda: {"the table is new"})
+    passes: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def predicate(self) -> str:
+        return f"{self.query.keys[0]} IS NOT NULL"
+
+
+def declared_query(
+    schema: str, name: str, text: str, keys: Sequence[str], rules: tuple[Expectation, ...] = ()
+) -> ValidatedQuery:
+    """A table as the kind `SqlTable` declares it."""
+    declaration = TableDeclaration(
+        layer=schema,
+        name=name,
+        columns=(),
+        comment="Of a test",
+        writer=Engine.SPARK,
+        operations=frozenset({"MERGE"}),
+        keys=tuple(keys),
+        inferred=True,
+    )
+    expectations = Expectations(rules, identity=tuple(keys), example=SPARK.all_json)
+    return ValidatedQuery(declaration, TableQuery.parsed(text, "databricks", name), expectations)
+
+
+class IncrementalTables:
+    """Tables of some queries over random inputs, in schemas of their own."""
+
+    def __init__(self, lake: Lakehouse, schema: str, seed: str, queries: Sequence[RandomQuery]) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 changes, not keys
+        self._lake, self.schema = lake, schema
+        lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
+        self.inputs = RandomInputs(lake, f"{schema}_in", self.chance, self._inputs_of(queries))
+        self.tables = [
+            IncrementalTable(f"t{number}", query, self.chance.random() < 0.2) for number, query in enumerate(queries)
+        ]
+        for table in self.tables:
+            table.never = self._never(table)
+
+    @staticmethod
+    def _inputs_of(queries: Sequence[RandomQuery]) -> list[str]:
+        named = {name for query in queries for name in re.findall(r"\bbronze\.(\w)", query.text)}
+        return sorted(named)
+
+    def declared(self, table: IncrementalTable) -> ValidatedQuery:
+        text = re.sub(r"\bbronze\.", f"{self.inputs.schema}.", table.query.text)
+        rules = (Expectation("first_key_is_given", table.predicate, Action.QUARANTINE),) if table.quarantined else ()
+        return declared_query(self.schema, table.name, text, table.query.keys, rules)
+
+    def _never(self, table: IncrementalTable) -> str:
+        query = self.declared(table).query
+        try:
+            keys_queries(query, table.query.keys, {name: list(COLUMNS[name.table]) for name in query.inputs})
+        except NotDerivable as reason:
+            return re.escape(str(reason))
+        inexact = ("at", "other", "float", "bool", "array", "struct")
+        if table.quarantined and any(table.query.columns[key] in inexact for key in table.query.keys):
+            return "its quarantine has rows as JSON|"
+        return ""
+
+    def change(self, number: int) -> None:
+        for _ in range(number):
+            self.inputs.change()
+        for name in self.inputs.recreated:
+            for table in self.tables:
+                table.excuses.add(f"{self.inputs.schema}.{name} is another table than before")
+        self.inputs.recreated.clear()
+
+    def recode(self, table: IncrementalTable) -> None:
+        """Change the code of a table."""
+        table.query = table.query.recoded(self.chance)
+        table.never = self._never(table)
+        table.excuses.add("its query or its declaration is another")
+
+    def run(self, table: IncrementalTable) -> dict[str, Any]:
+        """One pass; returns what it says of the table."""
+        results = list(materialize_changes(self._lake.spark, self.declared(table)))
+        made = [each for each in results if isinstance(each, dg.MaterializeResult)]
+        return dict(made[0].metadata or {})
+
+    def checked_pass(self, table: IncrementalTable) -> None:
+        """One pass, which makes the table equal to its query, in at most one version."""
+        before = self.versions(table)
+        said = self.run(table)
+        after = self.versions(table)
+        reason = said.get("computed in full because", "")
+        allowed = [*table.excuses, *([table.never] if table.never else [])]
+        assert not reason or any(re.match(pattern, reason) for pattern in allowed), (reason, allowed, self.reproduced(table))
+        table.passes["full" if reason else "changes"] += 1
+        for old, new in zip(before, after, strict=True):
+            assert old is None or new is None or new - old <= 1, self.reproduced(table)
+        table.excuses.clear()
+
+    def versions(self, table: IncrementalTable) -> list[int | None]:
+        return [self._version(each) for each in self.declared(table).written]
+
+    def _version(self, declaration: TableDeclaration) -> int | None:
+        try:
+            return self._lake.version(declaration)
+        except TableMissing:
+            return None
+
+    def compare(self, tables: Sequence[IncrementalTable]) -> None:
+        """Compare tables, and their quarantines, with their queries, as Spark computes them whole."""
+        texts = [text for table in tables for text in self._compared(table)]
+        found = self._lake.run("\nUNION ALL\n".join(texts))
+        for table in tables:
+            for name in (table.name, f"{table.name}_quarantine"):
+                rows = {which: Counter[str]() for which in ("stored", "expected")}
+                for row in found:
+                    if row["name"] == name:
+                        rows[row["which"]][row["line"]] += row["number"]
+                missing, unexpected = rows["expected"] - rows["stored"], rows["stored"] - rows["expected"]
+                assert (missing, unexpected) == ({}, {}), (name, self.reproduced(table))
+
+    def _compared(self, table: IncrementalTable) -> Iterator[str]:
+        validated = self.declared(table)
+        rows = f"({validated.expectations.validated(validated.query.text)})"
+        types = dict.fromkeys(validated.query.columns, "")
+        queries = [query.replace("{rows}", rows) for query in split_rows(validated, types)]
+        for declaration, query in zip(validated.written, queries, strict=False):
+            columns = validated.query.columns if declaration is validated.declaration else ("rule", "row", "rows")
+            line = f"to_json(struct({', '.join(map(identifier, columns))}), map('ignoreNullFields', 'false'))"
+            for which, relation in (("expected", f"({query})"), ("stored", declaration.table_name)):
+                yield (
+                    f"SELECT '{declaration.name}' AS name, '{which}' AS which, line, count(*) AS number "
+                    f"FROM (SELECT {line} AS line FROM {relation}) GROUP BY line"
+                )
+
+    def reproduced(self, table: IncrementalTable) -> str:
+        """How to see a failure again."""
+        return "\n".join(["", table.query.text, str(table.query.keys), *self.inputs.log])
+
+
+@contextmanager
+def killed(patch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool, calls: int) -> Iterator[list[str]]:
+    """The process ends before, or after, a call of a function; yields what says whether it came to that."""
+    function: Callable[..., Any] = getattr(owner, name)
+    made = list[str]()
+
+    def dying(*arguments: Any, **more: Any) -> Any:
+        made.append(name)
+        if len(made) != calls:
+            return function(*arguments, **more)
+        if after:
+            function(*arguments, **more)
+        raise KilledPass(name)
+
+    with patch.context() as within:
+        within.setattr(owner, name, dying)
+        yield made
+
+
+@contextmanager
+def moved(patch: pytest.MonkeyPatch, owner: Any, name: str, move: Callable[[], None]) -> Iterator[None]:
+    """Something happens before the first call of a function."""
+    function: Callable[..., Any] = getattr(owner, name)
+
+    def moving(*arguments: Any, **more: Any) -> Any:
+        if pending:
+            pending.pop()()
+        return function(*arguments, **more)
+
+    pending = [move]
+    with patch.context() as within:
+        within.setattr(owner, name, moving)
+        yield
+
+
+def without_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Outside of a Dagster run there is no instance that knows the lineage which a materialization draws."""
+    patch.setattr(table_asset, "_drawn_lineage", lambda *_: None)
+
+
+def share(tables: Sequence[IncrementalTable]) -> Mapping[str, int]:
+    """How many passes were computed which way."""
+    return sum((table.passes for table in tables), Counter[str]())

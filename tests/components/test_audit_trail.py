@@ -1,0 +1,200 @@
+"""An audit trail has each change of its table once, with who made it; undone from the end, it gives every row back."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components.feeds.audit_trail import AuditedTable, append_changes
+from components.feeds.audit_trail_component import AuditTrail
+from resources.declarations import TableDeclaration
+from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
+from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.resources.lakehouse import Lakehouse, append, pairs
+from tests.resources.test_feed_reading import FEED, RandomChanges
+
+pytestmark = pytest.mark.stack
+
+__all__ = ["project"]
+
+
+def no_runs() -> Mapping[int, str]:
+    return {}
+
+
+@pytest.fixture
+def table(lake: Lakehouse) -> TableDeclaration:
+    made = pairs(properties={FEED: "true"})
+    lake.spark.ensure_table(made)
+    append(lake.duckdb, made, "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL)) t(id, v)", "one")
+    return made
+
+
+def audited(table: TableDeclaration, tmp_path: Path, *, keys: tuple[str, ...] = ("id",)) -> AuditedTable:
+    component = AuditTrail(description="D", table=table.table_name, keys=list(keys), external=True)
+    component.place(tmp_path / "audit" / f"{table.name}_trail")
+    return component.audited
+
+
+def recorded(lake: Lakehouse, trail: AuditedTable, columns: str) -> list[tuple[Any, ...]]:
+    sql = f"SELECT {columns} FROM {lake.full(trail.trail)} ORDER BY version, key, number"
+    return [tuple(row.values()) for row in lake.run(sql)]
+
+
+def image(id_: int, v: str | None) -> str:
+    return json.dumps({"id": id_, "v": v}, separators=(",", ":"))
+
+
+def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
+    trail = audited(table, tmp_path)
+    append_changes(lake.spark, trail, lambda: {1: "run of the load"})
+    lake.spark.commit(lake.full(table), lambda: lake.run(f"UPDATE {lake.full(table)} SET v = 'B' WHERE id = 2"))
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
+    began = lake.version(trail.trail)
+
+    # Another pass that reads the same versions commits first: this one starts again, and has nothing to add.
+    def overtaken() -> Mapping[int, str]:
+        if lake.version(trail.trail) == began:
+            append_changes(lake.spark, trail, no_runs)
+        return {}
+
+    done = append_changes(lake.spark, trail, overtaken)
+    assert done.metadata is not None
+    assert (done.metadata["rows appended"], lake.version(trail.trail)) == (0, began + 1)
+    assert recorded(lake, trail, "version, change, key, before, after, operation, engine") == [
+        *(
+            (1, "insert", f'{{"id":{id_}}}', None, image(id_, v), "WRITE", "DuckDB")
+            for id_, v in ((1, "a"), (2, "b"), (3, None))
+        ),
+        (2, "update", '{"id":2}', image(2, "b"), image(2, "B"), "UPDATE", "Spark"),
+        (3, "delete", '{"id":1}', image(1, "a"), None, "DELETE", "Spark"),
+    ]
+    who = lake.catalog.principal()
+    assert who
+    # The statement that went to Spark without our resource left no word of its author.
+    assert recorded(lake, trail, "version, principal, run_id")[2:] == [
+        (1, who, "run of the load"),
+        (2, who, None),
+        (3, None, None),
+    ]
+    times = {commit.version: commit.timestamp for commit in lake.spark.history(lake.full(table))}
+    reported = lake.run(f"SELECT version, unix_millis(committed_at) AS at FROM {lake.full(trail.trail)}")
+    assert {(row["version"], row["at"]) for row in reported} == {(v, round(times[v].timestamp() * 1000)) for v in (1, 2, 3)}
+
+
+def test_what_a_killed_pass_leaves_and_what_is_refused(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
+    trail = audited(table, tmp_path)
+
+    def killed() -> Mapping[int, str]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        append_changes(lake.spark, trail, killed)
+    assert recorded(lake, trail, "*") == []
+    with pytest.raises(QueryMismatch, match="has no column other"):
+        append_changes(lake.spark, replace(trail, keys=("other",)), no_runs)
+    append_changes(lake.spark, trail, no_runs)
+    properties = f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{{}}')"
+    lake.run(properties.format("false"))
+    append(lake.duckdb, table, "SELECT 12, 'x'", "load 3")
+    lake.run(properties.format("true"))
+    with pytest.raises(
+        ChangesNotRecorded, match=r"up to version 1, and the feed has them since version 4 .* `from_version: 4`"
+    ):
+        append_changes(lake.spark, trail, no_runs)
+    append(lake.duckdb, table, "SELECT 20, 'y'", "load 4")
+    append_changes(lake.spark, replace(trail, from_version=4), no_runs)
+    assert [version for (version,) in recorded(lake, trail, "version")] == [1, 1, 1, 5]
+    lake.run(f"INSERT INTO {lake.full(trail.trail)} SELECT * FROM {lake.full(trail.trail)}")
+    append(lake.duckdb, table, "SELECT 21, 'y'", "load 5")
+    with pytest.raises(UnsafeTable, match=r"It is not known up to which version .* RESTORE it"):
+        append_changes(lake.spark, trail, no_runs)
+
+
+def replayed(lake: Lakehouse, trail: AuditedTable) -> Counter[str]:
+    rows = Counter[str]()
+    for before, after in recorded(lake, trail, "before, after"):
+        rows.update([after] if after else [])
+        rows.subtract([before] if before else [])
+    return Counter({row: number for row, number in rows.items() if number})
+
+
+def check_replayed(lake: Lakehouse, tmp_path: Path, seed: int, passes: int, steps: int) -> None:
+    lake.catalog.ensure_schemas(("bronze",))
+    table = pairs(
+        columns=(*pairs().columns, replace(pairs().columns[0], name="day", type="date")), properties={FEED: "true"}
+    )
+    lake.spark.ensure_table(table)
+    changes = RandomChanges(lake, table, seed, partitioned=False)
+    lake.run(f"INSERT INTO {lake.full(table)} SELECT * FROM {changes.rows(30)}")
+    trail = audited(table, tmp_path)
+    for _ in range(passes):
+        for _ in range(steps):
+            changes.step()
+        append_changes(lake.spark, trail, no_runs)
+        shown = lake.run(f"SELECT to_json(struct(*), map('ignoreNullFields', 'false')) AS row FROM {lake.full(table)}")
+        assert replayed(lake, trail) == Counter(row["row"] for row in shown), (seed, changes.done)
+
+
+def test_replayed_it_gives_the_table(lake: Lakehouse, tmp_path: Path) -> None:
+    check_replayed(lake, tmp_path, 1, passes=2, steps=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_replayed_it_gives_the_table_after_many_changes(lake: Lakehouse, tmp_path: Path, seed: int) -> None:
+    check_replayed(lake, tmp_path, seed, passes=6, steps=3)
+
+
+class Followers:
+    """A table with a feed, and the project's tables that follow it."""
+
+    def __init__(self, lake: Lakehouse, project: Project, table: TableDeclaration, instance: dg.DagsterInstance) -> None:
+        self.lake, self.project, self.table, self.instance = lake, project, table, instance
+
+    def declare(self, kind: str, name: str, more: str = "") -> None:
+        attributes = f"  description: D\n  table: {self.table.table_name}\n  keys: [id]\n  external: true\n{more}"
+        self.project.write("gold", name, f"type: components.{kind}\nattributes:\n{attributes}")
+
+    def run(self) -> dg.ExecuteInProcessResult:
+        resources = {"spark": self.lake.spark, "duckdb": self.lake.duckdb}
+        assets = self.project.tables.definitions.assets
+        job = dg.Definitions(assets=assets, resources=resources).resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(instance=self.instance, raise_on_error=False)
+        assert done.success, causes(done)
+        return done
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        found = self.lake.run(f"SELECT * FROM {self.project.schema('gold')}.{name}")
+        return sorted(tuple(row.values()) for row in found)
+
+    def version(self, name: str) -> int:
+        return self.lake.catalog.version(f"ratify.{self.project.schema('gold')}.{name}")
+
+
+@pytest.fixture
+def followers(lake: Lakehouse, project: Project, table: TableDeclaration) -> Iterator[Followers]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Followers(lake, project, table, instance)
+
+
+def test_a_declared_trail_knows_the_runs_of_its_table(followers: Followers) -> None:
+    """The commit says which run has made it, and so does the trail."""
+    followers.declare("AuditTrail", "trail")
+    lake = followers.lake
+
+    @dg.asset(key=["ratify", *followers.table.key_path("ratify")[1:]])
+    def updated(spark: dg.ResourceParam[Any]) -> None:
+        spark.commit(lake.full(followers.table), lambda: lake.run(f"DELETE FROM {lake.full(followers.table)} WHERE id = 1"))
+
+    written = dg.materialize([updated], resources={"spark": lake.spark}, instance=followers.instance)
+    done = followers.run()
+    shown = metadata(done, "gold", "trail")
+    assert (shown["rows appended"], shown["versions read"]) == (4, "0 to 2")
+    found = lake.run(f"SELECT run_id FROM {followers.project.schema('gold')}.trail WHERE version = 2")
+    assert [row["run_id"] for row in found] == [written.run_id]

@@ -1,0 +1,145 @@
+"""Strategy `changes` where it cannot go by the changes: a clear error, or all rows with the reason; nothing half-written."""
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from components.sql_table import ValidatedQuery
+from components.strategies import changed_rows
+from components.strategies.changed_rows import materialize_changes
+from components.strategies.query_inputs import QueryInputs
+from resources.errors import QueryMismatch, TableMissing
+from resources.sql.table_query import TableName
+from tests.components.incremental_tables import declared_query, without_pictures
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+class OneInput:
+    """An input with rows of strings, and tables that are made of it."""
+
+    def __init__(self, lake: Lakehouse, *, feed: bool) -> None:
+        self.lake, self.schema = lake, f"s_{uuid4().hex[:10]}"
+        lake.spark.catalog.ensure_schemas((self.schema,))
+        self.create(feed=feed)
+
+    def create(self, *, feed: bool) -> None:
+        properties = f"'delta.columnMapping.mode' = 'none', 'delta.enableChangeDataFeed' = '{str(feed).lower()}'"
+        self.run(f"CREATE TABLE a (k STRING, v INT) USING DELTA TBLPROPERTIES ({properties})")
+        self.run("INSERT INTO a VALUES ('{rows}', 1), ('it\\'s', 2), ('{', 3), (NULL, 4)")
+
+    def run(self, statement: str) -> list[dict[str, Any]]:
+        return self.lake.run(re.sub(r"\b(TABLE|INTO|FROM|UPDATE) (\w+)", rf"\1 {self.schema}.\2", statement))
+
+    def table(self, select: str) -> ValidatedQuery:
+        return declared_query(self.schema, "t", f"{select} FROM {self.schema}.a GROUP BY k", ["k"])
+
+    def made(self, table: ValidatedQuery) -> tuple[str, int]:
+        """One pass: why it computed all rows, and how many versions it made. The table equals its query then."""
+        before = self.version()
+        (result,) = [each for each in materialize_changes(self.lake.spark, table) if isinstance(each, dg.MaterializeResult)]
+        assert self.rows(f"SELECT * FROM {self.schema}.t") == self.rows(table.query.text)
+        return (result.metadata or {}).get("computed in full because", ""), self.version() - before
+
+    def version(self) -> int:
+        try:
+            return self.lake.catalog.version(f"ratify.{self.schema}.t")
+        except TableMissing:
+            return 0
+
+    def rows(self, text: str) -> list[str]:
+        return sorted(str(tuple(row.values())) for row in self.lake.run(text))
+
+
+@pytest.fixture(autouse=True)
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pictures(monkeypatch)
+
+
+def test_versions_without_a_feed_are_compared(lake: Lakehouse) -> None:
+    """The feed begins after the change, a column is added meanwhile; and keys have braces, quotes and NULL."""
+    shop = OneInput(lake, feed=False)
+    table = shop.table("SELECT k, sum(v) AS total")
+    assert shop.made(table) == ("the table is new", 1)
+    shop.run("UPDATE a SET v = v + 1")
+    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    shop.run("ALTER TABLE a ADD COLUMNS (more INT)")
+    assert shop.made(table) == ("", 1)
+    shop.run("DELETE FROM a WHERE k = '{rows}' OR k IS NULL")
+    assert shop.made(table) == ("", 1)
+
+
+def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
+    shop = OneInput(lake, feed=False)
+    table = shop.table("SELECT k, sum(v) AS total")
+    shop.made(table)
+    location = lake.catalog.table(f"ratify.{shop.schema}.a").storage_location or ""
+    files = list(Path(unquote(urlsplit(location).path)).glob("*.parquet"))
+    shop.run("UPDATE a SET v = v + 1")
+    for file in files:
+        file.unlink()
+    reason, versions = shop.made(table)
+    assert reason.startswith(f"what changed in {shop.schema}.a since version 1 cannot be read: ")
+    assert versions == 1
+    assert shop.made(table) == ("", 0)
+
+
+def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other code, maintenance, and an input that was made again: the next pass goes on from there."""
+    shop = OneInput(lake, feed=True)
+    table = shop.table("SELECT k, sum(v) AS total")
+    shop.made(table)
+    again = shop.table("SELECT k, sum(v) + 0 AS total")
+    assert shop.made(again) == ("its query or its declaration is another", 1)
+    assert shop.made(again) == ("", 0)
+    monkeypatch.setattr(changed_rows, "COMMITS_READ", 1)
+    shop.run("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
+    assert shop.made(again) == ("none of its latest commits says from which versions of the inputs it is", 1)
+    assert shop.made(again) == ("", 0)
+    shop.run("DROP TABLE a")
+    with pytest.raises(TableMissing):
+        shop.made(again)
+    shop.create(feed=True)
+    assert shop.made(again) == (f"{shop.schema}.a is another table than before", 1)
+    assert shop.made(again) == ("", 0)
+
+
+def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_rows, "_VERSIONS_READ_AGAIN", 2)
+    shop = OneInput(lake, feed=True)
+    table = shop.table("SELECT k, max(v) AS most")
+    shop.made(table)
+    found = list[tuple[str, int]]()
+    for _ in range(3):
+        shop.run("INSERT INTO a VALUES ('{', 0)")
+        found.append(shop.made(table))
+    assert found == [("", 0), ("", 1), ("", 0)]
+
+
+def test_keys_that_are_not_unique_write_nothing(lake: Lakehouse) -> None:
+    shop = OneInput(lake, feed=True)
+    table = declared_query(shop.schema, "t", f"SELECT k, v FROM {shop.schema}.a", ["k"])
+    shop.made(table)
+    shop.run("INSERT INTO a VALUES ('{', 9)")
+    with pytest.raises(QueryMismatch, match=r"several rows of the query have the same k: k='\{'"):
+        shop.made(table)
+    assert shop.version() == 1
+    shop.run("DELETE FROM a WHERE v = 9")
+    assert shop.made(table) == ("", 0)
+
+
+def test_an_input_is_read_at_one_version_however_it_is_named(lake: Lakehouse) -> None:
+    shop = OneInput(lake, feed=True)
+    table = shop.table("SELECT k, sum(v) AS total")
+    inputs = QueryInputs(lake.spark, table.query)
+    first = inputs.relation(TableName(shop.schema, "a"), ["k", "v"])
+    shop.run("INSERT INTO a VALUES ('x', 9)")
+    assert first.endswith("VERSION AS OF 1")
+    for name in (TableName(shop.schema, "A"), TableName(shop.schema, "a", "ratify")):
+        assert inputs.relation(name, ["k", "v"]).endswith("VERSION AS OF 1")

@@ -1,0 +1,58 @@
+"""Before a run it is said what it computes, and why: by the code version of the asset, by the plan, and by its log."""
+
+import re
+
+import dagster as dg
+import pytest
+
+from components.sql_table_component import SqlTable
+from components.strategies.pass_plan import PassPlan
+from tests.components.test_changed_rows import Tables, filled, only, tables
+from tests.components.test_yaml_tables import SILVER, SILVER_SQL, Project, project
+
+__all__ = ["filled", "project", "tables"]
+
+
+def code_versions(project: Project) -> dict[str, str | None]:
+    assets = [asset for asset in project.tables.definitions.assets or () if isinstance(asset, dg.AssetsDefinition)]
+    specs = [spec for asset in assets for spec in asset.specs]
+    return {spec.key.path[-1]: spec.code_version for spec in specs if spec.key.path[1].startswith("silver")}
+
+
+def test_other_code_is_another_code_version(project: Project) -> None:
+    project.write("silver", "orders", SILVER, SILVER_SQL)
+    first = code_versions(project)
+    assert set(first) == {"orders", "orders_quarantine"}
+    assert None not in first.values()
+    assert code_versions(project) == first
+    project.write("silver", "orders", SILVER, SILVER_SQL.replace("SELECT order_id,", "SELECT order_id, 'EUR' AS currency,"))
+    other = code_versions(project)
+    project.write("silver", "orders", SILVER.replace("amount > 0", "amount > 1"), SILVER_SQL)
+    assert len({first["orders"], other["orders"], code_versions(project)["orders"]}) == 3
+
+
+def planned(tables: Tables) -> PassPlan:
+    table = tables.project.tables.components[f"{tables.project.schema('gold')}.totals"]
+    assert isinstance(table, SqlTable)
+    return table.plan(tables.lake.spark)
+
+
+@pytest.mark.stack
+def test_a_plan_says_what_the_next_run_computes(filled: Tables) -> None:
+    only(filled, "totals")
+    name = f"ratify.{filled.bronze}.a"
+    assert planned(filled) == PassPlan("all rows", "the table is new", {name: (None, 1)})
+    filled.check()
+    assert planned(filled) == PassPlan("nothing", "", {name: (1, 1)})
+    filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
+    assert planned(filled) == PassPlan("changed rows", "", {name: (1, 2)})
+    key, text = filled.queries["totals"]
+    filled.queries["totals"] = key, text.replace("v > -5", "v > -6")
+    filled.declare("totals")
+    assert planned(filled) == PassPlan("all rows", "its query or its declaration is another", {name: (None, 2)})
+    done = filled.run()
+    logged = filled.instance.all_logs(done.run_id)
+    said = [event.user_message for event in logged if re.search("^All rows of .* are computed", event.user_message)]
+    schema = filled.project.schema("gold")
+    assert said == [f"All rows of {schema}.totals are computed, because its query or its declaration is another."]
+    assert planned(filled).computes == "nothing"
