@@ -59,7 +59,7 @@ def check_appended(query: TableQuery, rules: Sequence[Expectation], changing: Se
     Args:
         query: The table's.
         rules: Its expectations.
-        changing: The attributes given that later rows of an input would decide anew.
+        changing: The attributes given that later rows of an input would decide again.
 
     Raises:
         UnsafeDeclaration: something does.
