@@ -187,7 +187,7 @@ class _NewRows:
         before = self.spark.write_result(declaration, None)
         if not self.full_refresh:
             self._check_new(declaration, sql)
-        if rows.isEmpty() and not (self.full_refresh and before.rows):
+        if rows.isEmpty() and not self.full_refresh:
             wrote = before
         else:
             statement = insert_sql(declaration, self.spark.full_name(declaration), "{rows}", overwrite=self.full_refresh)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from resources.settings import catalog_name
 from resources.sql.query_parts import Nodes, with_of
 from resources.sql.table_query import TableName, TableQuery
 
@@ -39,7 +40,7 @@ def row_wise_inputs(query: TableQuery) -> list[TableName]:
         return []
     read = Counter(_tables_read(root))
     row_wise = set(_row_wise(root))
-    return [name for name in query.inputs if str(name).lower() in row_wise and read[str(name).lower()] == 1]
+    return [name for name in query.inputs if (full := _full(name)) in row_wise and read[full] == 1]
 
 
 def _tables_read(node: Nodes) -> Iterator[str]:
@@ -108,4 +109,9 @@ def _has(node: Nodes, parts: tuple[str, ...]) -> bool:
 
 
 def _name(table: Nodes) -> str:
-    return str(TableName(table.db, table.name, table.catalog)).lower()
+    return _full(TableName(table.db, table.name, table.catalog))
+
+
+def _full(name: TableName) -> str:
+    """The name with the catalog's: the project's tables may be named with it and without."""
+    return name.full_name(catalog_name()).lower()

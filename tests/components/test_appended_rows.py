@@ -8,7 +8,10 @@ import dagster as dg
 import pytest
 
 from components import sql_table_component
+from components.sql_table_component import SqlTable
 from components.strategies.appended_rows import materialize_appended
+from components.strategies.pass_plan import PassPlan
+from resources.errors import HistoryNotContinued
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_wise_inputs import row_wise_inputs
 from resources.sql.table_query import TableQuery
@@ -85,6 +88,11 @@ class Appended:
         given = {"ops": {step: {"config": {"full_refresh": full_refresh}}}}
         return job.execute_in_process(instance=self.instance, run_config=given, raise_on_error=False)
 
+    def planned(self) -> PassPlan:
+        table = self.project.tables.components[self.gold]
+        assert isinstance(table, SqlTable)
+        return table.plan(self.lake.spark)
+
     @property
     def version(self) -> int:
         name = f"ratify.{self.gold}"
@@ -157,6 +165,8 @@ def rewritten(appended: Appended, statement: str) -> None:
     """A rewrite of the driving input is an error that says what to do; a full refresh, in one commit, does it."""
     before = appended.version
     appended.lake.run(statement.format(a=appended.a))
+    with pytest.raises(HistoryNotContinued, match="full_refresh: true"):
+        appended.planned()
     done = appended.run()
     assert not done.success
     assert "cannot go on from its last commit" in causes(done)["t"]
@@ -179,12 +189,17 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
     appended.set_b(1, 10)
     appended.model.a = [(1, 1, 1), (2, 2, 2)]
     appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
+    a, b = f"ratify.{appended.a}", f"ratify.{appended.b}"
+    expected = PassPlan("all rows", "no commit of it has rows of an input yet", {a: (None, 1), b: (None, 1)})
+    assert appended.planned() == expected
     appended.check()
     # What was appended does not change with the other inputs.
     appended.set_b(1, 11)
+    assert appended.planned() == PassPlan("nothing", "", {a: (1, 1), b: (1, 2)})
     appended.check()
     appended.model.a.append((3, 1, 3))
     appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
+    assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
     killed(appended, monkeypatch, committed=False)
     killed(appended, monkeypatch, committed=True)
     appended.model.a.append((4, 1, 4))
@@ -225,6 +240,7 @@ def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended)
         ("SELECT x FROM s.a LIMIT 3", []),
         ("SELECT sum(x) OVER () AS y FROM s.a", []),
         ("SELECT x FROM s.a WHERE x IN (SELECT x FROM s.a)", []),
+        ("SELECT x FROM s.a WHERE x IN (SELECT x FROM ratify.S.A)", []),
         ("SELECT x FROM s.a UNION SELECT x FROM s.b", []),
         ("SELECT x FROM s.a FULL JOIN s.b ON true", []),
         ("SELECT x FROM s.a TABLESAMPLE (5 PERCENT)", []),
