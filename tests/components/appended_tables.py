@@ -119,7 +119,6 @@ class AppendedTable:
             (self.insert, 10),
             (self.weigh, 3),
             (self.recode, 2),
-            (self.compact, 1),
             *([(self.rewrite, 2), (self.take_back, 1)] if self.model.rows else []),
             *([(self.restore, 2), (self.delete, 1)] if self.model.table else []),
         ]
@@ -212,12 +211,6 @@ class AppendedTable:
         self._run_statement(f"RESTORE TABLE {self.a} TO VERSION AS OF {version}")
         if self.lake.catalog.version(f"ratify.{self.a}") == len(self.model.inputs):
             self.model.inputs.append((self.model.inputs[version][0], True))
-
-    def compact(self) -> None:
-        """Write the rows of the driving input into other files, if that is worth a version."""
-        self._run_statement(f"OPTIMIZE {self.a}")
-        if self.lake.catalog.version(f"ratify.{self.a}") == len(self.model.inputs):
-            self.model.inputs.append((self.model.rows, False))
 
     def weigh(self) -> None:
         """Change the other input."""
