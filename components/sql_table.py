@@ -41,6 +41,7 @@ class ValidatedQuery:
         expectations: Of the query's rows.
         helpers: Columns of the query that only the expectations use.
         reconciled: How its rows are those of an input; None if that is not checked.
+        keys: Columns that identify a row of the query, none if there are none; by default those of the table.
 
     Raises:
         UnsafeDeclaration: the query lacks a key, a declared column, a helper or a column of the row id, or its rows cannot
@@ -52,12 +53,18 @@ class ValidatedQuery:
     expectations: Expectations
     helpers: tuple[str, ...] = ()
     reconciled: InputRows | None = None
+    keys: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.reconciled:
             self._check_reconciled(self.reconciled)
         if "*" not in self.query.columns:
             self._check_columns(self.query.columns)
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        """Columns of the query in which no two rows may be equal; none if any may."""
+        return self.declaration.keys if self.keys is None else self.keys
 
     @cached_property
     def quarantine(self) -> TableDeclaration | None:
@@ -95,7 +102,7 @@ class ValidatedQuery:
     def code_version(self) -> str:
         """What changes if and only if the query or what is declared of its rows changes: then all rows are computed."""
         columns = [(column.name, column.type) for column in self.declaration.columns]
-        declared = self.expectations.validated(self.query.text), columns, self.declaration.keys
+        declared = self.expectations.validated(self.query.text), columns, self.row_keys
         return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
 
     @property
@@ -159,7 +166,7 @@ class ValidatedQuery:
 
     def _check_columns(self, found: Sequence[str] | Mapping[str, str]) -> None:
         wanted = [
-            *(("a key", name, "keys", number) for number, name in enumerate(self.declaration.keys)),
+            *(("a key", name, "keys", number) for number, name in enumerate(self.row_keys)),
             *(("a declared column", column.name, "columns", at) for at, column in enumerate(self.declaration.columns)),
             *(("a helper", name, "helpers", number) for number, name in enumerate(self.helpers)),
             *(("a column of row_id", name, "reconcile", "row_id", number) for number, name in enumerate(self._row_id)),
@@ -250,10 +257,10 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
                 f"Rows of {key.to_user_string()} fail {', '.join(failed)}; nothing was written.", counted
             )
         accepted, quarantined = split_rows(table, types)
-        if not table.expectations.unique:
-            _check_keys(engine.dialect, rows, declaration, accepted, _KEYS_ADVICE)
+        if table.row_keys and not table.expectations.unique:
+            _check_keys(engine.dialect, rows, declaration.table_name, table.row_keys, accepted, _KEYS_ADVICE)
         if table.reconciled and quarantine:
-            _check_keys(engine.dialect, rows, quarantine, quarantined, _ROW_ID_ADVICE)
+            _check_keys(engine.dialect, rows, quarantine.table_name, quarantine.keys, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
         yield from rows.write(written, **{"rows processed": found.rows})
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
@@ -280,12 +287,9 @@ def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:
     return accepted, f"SELECT {row_hash}, {rule}, row, count(*) AS rows FROM ({each}) GROUP BY ALL"
 
 
-def _check_keys(sql: RuleDialect, rows: ValidatedRows, declaration: TableDeclaration, query: str, advice: str) -> None:
-    keys = sql.listed(declaration.keys)
-    several = f"SELECT {keys}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
+def _check_keys(sql: RuleDialect, rows: ValidatedRows, table: str, keys: Sequence[str], query: str, advice: str) -> None:
+    listed = sql.listed(keys)
+    several = f"SELECT {listed}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
     if found := rows.records(several):
-        shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in declaration.keys) for row in found)
-        raise QueryMismatch(
-            f"{declaration.table_name}: several rows of the query have the same {', '.join(declaration.keys)}: {shown}. "
-            f"{advice}"
-        )
+        shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in keys) for row in found)
+        raise QueryMismatch(f"{table}: several rows of the query have the same {', '.join(keys)}: {shown}. {advice}")

@@ -8,9 +8,10 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from components.checks.check_definitions import rows_reconciled_check
-from components.checks.row_reconciliation import InputRows
 from components.declaration_places import in_field
+from components.declared_append import AppendedInput, check_appended, driving_input
 from components.declared_partitions import DeclaredPartitions, check_rules
+from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Action, Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
@@ -18,6 +19,7 @@ from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, resolve
+from components.strategies.appended_rows import RefreshConfig, materialize_appended, plan_appended
 from components.strategies.changed_rows import ChangedRows, materialize_changes
 from components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
 from components.strategies.partitioned_rows import PartitionedRows, materialize_partitions
@@ -33,7 +35,7 @@ from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
-from resources.sql.table_query import Dialect, check_columns
+from resources.sql.table_query import Dialect, TableName, check_columns
 
 TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
 """What computing a table reports."""
@@ -56,16 +58,6 @@ class UniqueRow(dg.Model, dg.Resolvable):
     latest: list[str] = Field(
         description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
     )
-
-
-class ReconciledInput(dg.Model, dg.Resolvable):
-    """An input whose every row has to be in the table, in its quarantine, or a duplicate of one in the table."""
-
-    input: str = Field(description="A table that the query reads, as schema.table")
-    row_id: list[str] = Field(
-        description="Columns that identify a row of the input; the query gives them under the same names"
-    )
-    key: list[str] = Field(description="Columns of the input; of its rows with the same values the table has one")
 
 
 class SqlTableParameters(BaseModel):
@@ -106,10 +98,15 @@ class SqlTable(QueryComponent):
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
-    strategy: Literal["full", "changes", "partition"] = Field(
+    keys: list[str] = Field(default=[], description="Columns that identify a row; only the strategy append can do without")
+    strategy: Literal["full", "changes", "append", "partition"] = Field(
         default="full",
         description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect, "
-        "partition those of the partitions that a run is asked for, or whose rows may have changed",
+        "append those of rows that are new in an input, once, partition those of the partitions that a run is asked for, "
+        "or whose rows may have changed",
+    )
+    append: AppendedInput | None = Field(
+        default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"
     )
     partitions: DeclaredPartitions | None = Field(
         default=None, description="The partitions of a table of the strategy partition"
@@ -142,12 +139,18 @@ class SqlTable(QueryComponent):
         Raises:
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
-        keys, rules, rows = tuple(self.keys), self.rules(), self._input_rows()
+        keys, rules = tuple(self.keys), self.rules()
+        with in_field("reconcile"):
+            rows = self.reconcile.rows(self.query) if self.reconcile else None
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
         if self.strategy != "full":
             self._check_incremental()
+        if appends := self.driving is not None:
+            check_appended(self.query, rules, [field for field in ("unique", "reconcile") if getattr(self, field)])
+        elif not keys:
+            raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
         self._check_days()
         if self.partitioned:
             check_rules(rules)
@@ -159,8 +162,9 @@ class SqlTable(QueryComponent):
             self.declared(
                 columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
                 writer=Engine.DUCKDB if by_duckdb else Engine.SPARK,
-                operations=frozenset({"WRITE"} if by_duckdb else {"MERGE"}),
-                keys=keys,
+                operations=frozenset({"WRITE"} if by_duckdb or appends else {"MERGE"}),
+                # A table without keys is one whose rows are never changed.
+                keys=() if appends else keys,
                 inferred=True,
             ),
             self.query,
@@ -173,7 +177,21 @@ class SqlTable(QueryComponent):
             ),
             tuple(self.helpers),
             rows,
+            keys=keys,
         )
+
+    @cached_property
+    def driving(self) -> TableName | None:
+        """The input that a table of the strategy append follows; None for another strategy.
+
+        Raises:
+            UnsafeDeclaration: the declaration names none, or another than the query allows.
+        """
+        if self.strategy == "append":
+            return driving_input(self.query, self.append)
+        if self.append:
+            raise UnsafeDeclaration("only the strategy append follows an input: take it out.", "append")
+        return None
 
     @cached_property
     def partitioned(self) -> TablePartitions | None:
@@ -225,22 +243,6 @@ class SqlTable(QueryComponent):
                     *("expectations", number, "expect"),
                 )
 
-    def _input_rows(self) -> InputRows | None:
-        if not self.reconcile:
-            return None
-        given = self.reconcile
-        of_project = [name for name in self.query.inputs if name.catalog in ("", catalog_name())]
-        found = [name for name in of_project if f"{name.schema}.{name.table}".casefold() == given.input.casefold()]
-        if not found:
-            raise UnsafeDeclaration(
-                f"{given.input} is no input of the query, which reads {', '.join(map(str, of_project))}.",
-                *("reconcile", "input"),
-            )
-        for field, columns in (("row_id", given.row_id), ("key", given.key)):
-            if not columns:
-                raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "reconcile", field)
-        return InputRows(found[0], tuple(given.row_id), tuple(given.key))
-
     @property
     def written(self) -> Sequence[TableDeclaration]:
         """The table, and its quarantine if it has one."""
@@ -250,10 +252,12 @@ class SqlTable(QueryComponent):
         """Return what the next run of the table would do; nothing is computed.
 
         Raises:
-            QueryMismatch, TableMissing: it would fail.
+            QueryMismatch, TableMissing, HistoryNotContinued: it would fail.
         """
         if self.strategy == "full":
             return PassPlan("all rows", "its strategy is full")
+        if self.driving:
+            return plan_appended(spark, self.table, self.driving)
         partitions = self.partitioned
         rows = PartitionedRows(spark, self.table, partitions, None) if partitions else ChangedRows(spark, self.table)
         return rows.plan(resolve(rows, self.table).declaration)
@@ -272,9 +276,13 @@ class SqlTable(QueryComponent):
                 if not (stale and isinstance(result, dg.AssetMaterialization)):
                     yield result
 
+        def appending(config: RefreshConfig, spark: Spark) -> Iterator[TableResult]:
+            yield from self.results(spark, None, full_refresh=config.full_refresh)
+
         def by_duckdb(spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
             yield from self.results(spark, duckdb)
 
+        compute = by_duckdb if self.engine == "duckdb" else appending if self.driving else by_spark
         asset = dg.multi_asset(
             name=step_name(table.declaration),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
@@ -291,7 +299,7 @@ class SqlTable(QueryComponent):
             partitions_def=self.partitioned and self.partitioned.definition,
             # One run, and one commit, for any number of partitions.
             backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
-        )(by_duckdb if self.engine == "duckdb" else by_spark)
+        )(compute)
 
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         if self.partitioned:
@@ -301,7 +309,13 @@ class SqlTable(QueryComponent):
         return table_definitions([asset], checks, policies, table.written)
 
     def results(
-        self, spark: Spark, duckdb: DuckDB | None, chosen: Sequence[str] | None = None, again: DaysAgain | None = None
+        self,
+        spark: Spark,
+        duckdb: DuckDB | None,
+        chosen: Sequence[str] | None = None,
+        again: DaysAgain | None = None,
+        *,
+        full_refresh: bool = False,
     ) -> Iterator[TableResult]:
         """Compute the table, and yield its results.
 
@@ -310,12 +324,15 @@ class SqlTable(QueryComponent):
             duckdb: For a table of the engine DuckDB.
             chosen: The partitions to compute; None: those that changes of the inputs affect.
             again: Of a table of the strategy changes: the rows of these days are computed as well.
+            full_refresh: Of a table of the strategy append: all of its rows are replaced.
 
         Raises:
             As `materialize`.
         """
         if self.partitioned:
             yield from materialize_partitions(spark, self.table, self.partitioned, chosen)
+        elif self.driving:
+            yield from materialize_appended(spark, self.table, self.driving, full_refresh=full_refresh)
         elif self.strategy == "changes":
             yield from materialize_changes(spark, self.table, again)
         elif self.engine == "duckdb" and duckdb:

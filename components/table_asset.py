@@ -210,9 +210,10 @@ def materialize_by(
     began: float,
     wrote: WriteResult,
     computed: "DataFrame | None",
+    deleted: int | None = None,
     **more: Any,
 ) -> dg.MaterializeResult[Any]:
-    """Return the materialization of a table that a MERGE has written.
+    """Return the materialization of a table that a MERGE or an INSERT has written.
 
     Args:
         spark: The session.
@@ -221,20 +222,23 @@ def materialize_by(
         began: When that was begun, by the monotonic clock.
         wrote: What the MERGE did.
         computed: Rows that the table has now, for the preview; None: the table's are read.
+        deleted: Rows that it has no more, where the commit does not say so.
         more: Further metadata.
     """
-    change = _merge_change(created, wrote)
+    change = _merge_change(created, wrote, deleted)
     last = change.last or next(iter(spark.recent_commits(spark.full_name(declaration), 1)))
     preview = preview_by_spark(spark, declaration, computed)
     shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})
     return result(declaration, shown)
 
 
-def _merge_change(created: bool, wrote: WriteResult) -> TableChange:
-    """Return the change that a MERGE made."""
+def _merge_change(created: bool, wrote: WriteResult, removed: int | None) -> TableChange:
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
+    if commit and "numTargetRowsInserted" not in metrics:
+        # Of an INSERT.
+        inserted, deleted = metrics.get("numOutputRows", 0), removed or 0
     return TableChange(
         version=wrote.version,
         rows=wrote.rows,

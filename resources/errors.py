@@ -138,6 +138,10 @@ class QueryMismatch(TableError, TerminalError):
     """A query gives other columns than its table declares, or several rows with the keys of one; nothing was written."""
 
 
+class HistoryNotContinued(TableError, TerminalError):
+    """A table that goes on from its last commit cannot: what it was made of is not there any more; nothing was written."""
+
+
 class PartitionMissing(TableError, TerminalError):
     """A table has no partition of that name."""
 

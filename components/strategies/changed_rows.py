@@ -63,7 +63,7 @@ def materialize_changes(
 
 
 def materialize_passes(
-    spark: Spark, table: ValidatedQuery, begun: Callable[[], "ChangedRows"]
+    spark: Spark, table: ValidatedQuery, begun: Callable[[], SparkQueries]
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Materialize a table by one pass; by another one if other writers committed first.
 

@@ -11,8 +11,10 @@ from components.landing_order import LANDING, landed_rows
 from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import CHANGE_DATA_FEED
+from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.table_log import TableLog
+from resources.errors import HistoryNotContinued, LogUnreadable
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
@@ -124,6 +126,51 @@ class QueryInputs:
                 text += f" UNION ALL SELECT {self._listed(name)} FROM {changed[name]}"
             texts.append(f"ratify_every_{number} AS ({text})")
         return f"WITH {', '.join(texts)}"
+
+    def added(self, name: TableName, columns: Sequence[str], since: InputVersion | None) -> str:
+        """Return what stands for the rows of an input that it got after a version; as `relation`, which gives all of them.
+
+        Raises:
+            HistoryNotContinued: as `since_added`, or the rows cannot be read.
+        """
+        every, last = self.relation(name, columns), self.since_added(name, since)
+        if last == self._versions[name].version:
+            return f"(SELECT {self._listed(name)} FROM {every} WHERE false)"
+        view = f"ratify_added_{self.query.inputs.index(name)}"
+        try:
+            self._changed_rows(name, last).createOrReplaceTempView(view)
+        except FullRecompute as reason:
+            raise HistoryNotContinued(f"{reason}.") from reason
+        return f"(SELECT * FROM {view})"
+
+    def since_added(self, name: TableName, since: InputVersion | None) -> int:
+        """Return the version after which an input, whose `relation` is known, only got rows.
+
+        Raises:
+            HistoryNotContinued: it has no versions, is another table than before, or did not only get rows.
+        """
+        now = self._versions[name]
+        if now.version == _NO_VERSION:
+            raise HistoryNotContinued(f"{name} is not a managed table, so that it is not known which of its rows are new.")
+        if since is None or since.table_id != now.table_id or since.version > now.version:
+            raise HistoryNotContinued(f"{name} is another table than the one that rows were appended from before.")
+        if since.version < now.version and (commit := self._rewrite(name, since.version)) is not None:
+            raise HistoryNotContinued(
+                f"{commit.operation}, version {commit.version} of {name}, did not only add rows, and rows of "
+                "earlier versions were appended already."
+            )
+        return since.version
+
+    def _rewrite(self, name: TableName, since: int) -> Commit | None:
+        """The first version since one, up to that which is read, that did other than add rows."""
+        now, full_name = self._versions[name].version, self.full_name(name)
+        if log := TableLog.opened(self.spark.catalog, full_name):
+            try:
+                return log.first_rewrite(since, now)
+            except LogUnreadable as error:
+                raise HistoryNotContinued(str(error)) from error
+        commits = [commit for commit in self.spark.history(full_name) if since < commit.version <= now]
+        return next((commit for commit in reversed(commits) if not commit.only_adds_rows), None)
 
     def _listed(self, name: TableName) -> str:
         return ", ".join(identifier(column) for column in self.columns[name] if column != LANDING)

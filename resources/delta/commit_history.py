@@ -16,6 +16,24 @@ _ENGINE_INFO = (
     (re.compile(r"^Kernel-\S+/DeltaSink"), Engine.FLINK),
 )
 
+SAME_ROWS = frozenset(
+    {
+        "ADD COLUMNS",
+        "CREATE TABLE",
+        "OPTIMIZE",
+        "REORG",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "CHANGE COLUMN",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "UPGRADE PROTOCOL",
+        "VACUUM START",
+        "VACUUM END",
+    }
+)
+"""Operations that leave a table's rows as they are."""
+
 
 def engine_of(engine_info: str | None) -> Engine:
     """Return the engine behind a commit's `engineInfo`."""
@@ -60,6 +78,15 @@ class Commit:
             if key in self.metrics:
                 return self.metrics[key]
         return None
+
+    @property
+    def only_adds_rows(self) -> bool:
+        """Whether it is known, without the log, that this commit removed and changed no rows."""
+        if self.operation in SAME_ROWS:
+            return True
+        if self.operation == "MERGE":
+            return not any(self.metrics.get(f"numTargetRows{did}", 1) for did in ("Updated", "Deleted"))
+        return self.operation in ("WRITE", "STREAMING UPDATE") and self.parameters.get("mode", "Append") == "Append"
 
 
 def commit_from_row(row: Mapping[str, Any]) -> Commit:

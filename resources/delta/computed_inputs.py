@@ -9,28 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import SAME_ROWS, Commit
 
 COMMITS_READ = 30
 """The newest commits of a table, among which its record is looked for."""
-
-# Operations that leave a table's rows as they are.
-_SAME_ROWS = frozenset(
-    {
-        "ADD COLUMNS",
-        "CREATE TABLE",
-        "OPTIMIZE",
-        "REORG",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "CHANGE COLUMN",
-        "CLUSTER BY",
-        "COMPUTE STATS",
-        "UPGRADE PROTOCOL",
-        "VACUUM START",
-        "VACUUM END",
-    }
-)
 
 
 class FullRecompute(Exception):
@@ -155,13 +137,56 @@ def last_computed(history: Iterable[Commit]) -> ComputedInputs:
             return record
         if record is None and (found := ComputedInputs.of(commit)):
             record = found
-        elif commit.operation not in _SAME_ROWS:
+        elif commit.operation not in SAME_ROWS:
             raise FullRecompute(
                 f"version {commit.version} of it, {commit.operation}, does not say from which versions of the inputs it is"
             )
     if record and oldest <= record.after + 1:
         return record
     raise FullRecompute("none of its latest commits says from which versions of the inputs it is")
+
+
+@dataclass(frozen=True)
+class TablePosition:
+    """Up to where a table has taken its inputs that goes on from its last commit and is never computed again.
+
+    Attributes:
+        record: Of the commit that decides; None where nothing was taken yet.
+        version: The newest version that set the position, which the next pass follows; -1 if there is none.
+    """
+
+    record: ComputedInputs | None
+    version: int
+
+
+def last_position(history: Iterable[Commit]) -> TablePosition:
+    """Return the position of a table. Of commits without a record only RESTORE moves it: to an older one.
+
+    Args:
+        history: Its commits, newest first, as far back as needed.
+
+    Raises:
+        FullRecompute: it has rows, and no commit says from which versions of the inputs they are.
+    """
+    newest, until, unknown = -1, None, None
+    for commit in history:
+        if until is not None and commit.version > until:
+            continue
+        if record := ComputedInputs.of(commit):
+            return TablePosition(record, max(newest, commit.version))
+        if commit.operation == "RESTORE":
+            newest, restored = max(newest, commit.version), str(commit.parameters.get("version"))
+            if not restored.isdigit():
+                raise FullRecompute(f"version {commit.version} of it is a RESTORE to a time, not to a version")
+            until = int(restored)
+        elif commit.operation not in SAME_ROWS and unknown is None:
+            unknown = commit
+    if unknown is not None:
+        raise FullRecompute(
+            f"it has rows, such as those of its version {unknown.version}, and no commit says from which versions of the "
+            "inputs it is"
+        )
+    return TablePosition(None, newest)
 
 
 def quarantine_record(record: ComputedInputs, inputs: Mapping[str, InputVersion]) -> str:
@@ -194,7 +219,7 @@ def with_quarantine(record: ComputedInputs, table_id: str, version: int, history
     if known is None or known.table_id != table_id or version < known.after:
         raise FullRecompute("its quarantine is another table than before")
     newer = [commit for commit in history if commit.version > known.after]
-    inputs = [_quarantine_inputs(commit, record.id) for commit in newer if commit.operation not in _SAME_ROWS]
+    inputs = [_quarantine_inputs(commit, record.id) for commit in newer if commit.operation not in SAME_ROWS]
     if None in inputs or len(newer) != version - known.after or (known.follows and not inputs):
         raise FullRecompute("its quarantine is not as the last pass left it")
     return replace(record, inputs=inputs[0]) if inputs and inputs[0] else record

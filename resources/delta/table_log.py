@@ -10,7 +10,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
-from resources.delta.row_changes import appended_files
+from resources.delta.row_changes import appended_files, removes_rows
 from resources.delta.snapshot import Snapshot
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
 
@@ -50,8 +50,7 @@ class TableLog:
                 actions = self._log.actions(version)
             except FileNotFoundError:
                 return
-            unknown = Commit(version, dt.datetime.fromtimestamp(0, dt.UTC), "unknown", Engine.OTHER, "")
-            yield commit_from_actions(version, actions) or unknown
+            yield commit_from_actions(version, actions) or _unknown(version)
 
     def feed_since(self) -> int | None:
         """Return the first version from which on the change data feed is recorded; None if that of the latest is not.
@@ -109,6 +108,28 @@ class TableLog:
         """
         return appended_files(self._log, since, self.version) is not None
 
+    def first_rewrite(self, since: int, until: int) -> Commit | None:
+        """Return the first version of a range that did not only add rows that the table never had; None if there is none.
+
+        Args:
+            since: The version before the range.
+            until: Its last version.
+
+        Raises:
+            StorageUnavailable.
+            LogUnreadable: the log no longer has one of the versions.
+        """
+        for version in range(since + 1, until + 1):
+            try:
+                actions = self._log.actions(version)
+            except FileNotFoundError:
+                raise LogUnreadable(f"The log of {self._snapshot.full_name} no longer has version {version}.") from None
+            commit = commit_from_actions(version, actions)
+            # One that only takes back a removal brings rows that the table had before.
+            if any(map(removes_rows, actions)) or (commit is not None and commit.operation == "RESTORE"):
+                return commit or _unknown(version)
+        return None
+
     def rows(self) -> int | None:
         """Return how many rows the table has, by the statistics of its files; None if one has none.
 
@@ -121,3 +142,7 @@ class TableLog:
             return None
         known = [number for number in rows if number is not None]
         return sum(known) if len(known) == len(rows) else None
+
+
+def _unknown(version: int) -> Commit:
+    return Commit(version, dt.datetime.fromtimestamp(0, dt.UTC), "unknown", Engine.OTHER, "")

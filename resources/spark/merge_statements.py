@@ -1,4 +1,4 @@
-"""The MERGE statements by which Spark makes a table equal to rows."""
+"""The statements by which Spark makes a table equal to rows, or adds rows to it."""
 
 from resources.declarations import TableDeclaration
 from resources.sql.spark_sql import table_name
@@ -34,3 +34,10 @@ def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: st
         f"WHEN NOT MATCHED AND source.ratify_present THEN INSERT ({', '.join(columns)}) "
         f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
     )
+
+
+def insert_sql(declaration: TableDeclaration, full_name: str, rows: str, *, overwrite: bool = False) -> str:
+    """Return the INSERT of the rows of a view, by the names of the columns, beside a table's rows or in place of them."""
+    columns = ", ".join(declaration.column_names)
+    how = "OVERWRITE" if overwrite else "INTO"
+    return f"INSERT {how} {table_name(full_name)} ({columns}) SELECT {columns} FROM {rows}"

@@ -239,13 +239,13 @@ class Spark(dg.ConfigurableResource[Any]):
         return self.merge_following(declaration, merge, changes, record, after)
 
     def merge_following(
-        self, declaration: TableDeclaration, merge: str, rows: "DataFrame", record: str, after: int
+        self, declaration: TableDeclaration, merge: str, rows: "DataFrame", record: str, after: int, purpose: str = "ratify"
     ) -> WriteResult:
-        """As `merge_changes`, by any MERGE of `{rows}` that changes the table."""
+        """As `merge_changes`, by any MERGE or INSERT of `{rows}` that changes the table; `purpose`: see `FULL_REFRESH`."""
         full_name = self.full_name(declaration)
         with self._translating():
             commit = self._committed(
-                full_name, lambda: self._run(merge, rows=rows).collect(), record=record, following=after
+                full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, following=after
             )
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed a version after {after} first.")

@@ -1,0 +1,292 @@
+"""A table of the strategy `append`: a model in plain Python, and the same in the lakehouse, under random changes."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from components.expectations.expectation_rules import Expectations
+from components.expectations.rule_dialects import SPARK
+from components.sql_table import ValidatedQuery
+from components.strategies.appended_rows import materialize_appended
+from components.strategies.query_inputs import QueryInputs
+from resources.declarations import Engine, TableDeclaration
+from resources.errors import HistoryNotContinued, TableMissing
+from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableName, TableQuery
+from tests.components.incremental_tables import KilledPass, killed, moved
+from tests.resources.lakehouse import Lakehouse
+
+InputRow = tuple[int, int, int]
+TableRow = tuple[int, int, int | None]
+
+_LEAST = -5
+_STEPS = ((QueryInputs, "added"), (Spark, "computed"), (Spark, "ensure_table"))
+"""Where a pass dies before its commit."""
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A version of the table: its rows, and the version of the driving input up to which they were taken."""
+
+    rows: tuple[TableRow, ...] = ()
+    taken: int | None = None
+
+
+@dataclass
+class AppendModel:
+    """The versions of the driving input and of the table.
+
+    Attributes:
+        inputs: For each version of the driving input: its rows, and whether it did other than add some.
+        weights: The other input.
+        table: The table's versions; none before the first pass.
+        factor: What the query multiplies by.
+    """
+
+    inputs: list[tuple[tuple[InputRow, ...], bool]] = field(default_factory=lambda: [((), False)])
+    weights: dict[int, int] = field(default_factory=dict[int, int])
+    table: list[TableVersion] = field(default_factory=list[TableVersion])
+    factor: int = 1
+
+    @property
+    def rows(self) -> tuple[InputRow, ...]:
+        return self.inputs[-1][0]
+
+    @property
+    def taken(self) -> int | None:
+        return self.table[-1].taken if self.table else None
+
+    @property
+    def fails(self) -> bool:
+        """Whether a pass is an error, because rows were changed that it has taken."""
+        return self.taken is not None and any(rewrote for _, rewrote in self.inputs[self.taken + 1 :])
+
+    def new_rows(self) -> list[TableRow]:
+        before = set(() if self.taken is None else self.inputs[self.taken][0])
+        return self._joined([row for row in self.rows if row not in before])
+
+    def pass_over(self) -> None:
+        """A pass that succeeds."""
+        self._created()
+        if new := self.new_rows():
+            self.table.append(TableVersion((*self.table[-1].rows, *new), len(self.inputs) - 1))
+
+    def refresh(self) -> None:
+        self._created()
+        self.table.append(TableVersion(tuple(self._joined(self.rows)), len(self.inputs) - 1))
+
+    def _created(self) -> None:
+        if not self.table:
+            self.table.append(TableVersion())
+
+    def _joined(self, rows: list[InputRow] | tuple[InputRow, ...]) -> list[TableRow]:
+        return [(n, v * self.factor, self.weights.get(k)) for n, k, v in rows if v > _LEAST]
+
+
+class AppendedTable:
+    """The same in the lakehouse. Every operation changes both, and compares them."""
+
+    def __init__(self, lake: Lakehouse, schema: str, seed: str, patch: pytest.MonkeyPatch) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 changes, not keys
+        self.lake, self.schema, self.patch, self.model = lake, schema, patch, AppendModel()
+        self.keys = ("id",) if self.chance.random() < 0.5 else ()
+        self.log, self.ids, self.done = [seed], 0, Counter[str]()
+        lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
+        self.a, self.b, self.t = f"{schema}_in.a", f"{schema}_in.b", f"{schema}.t"
+        create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{}')"
+        lake.run(create.format(self.a, "id INT, k INT, v INT", str(self.chance.random() < 0.5).lower()))
+        lake.run(create.format(self.b, "k INT, w INT", "false"))
+
+    def step(self) -> None:
+        """Some operations on the inputs and the table, and a pass."""
+        for operation in self.chance.choices(*self._operations(), k=self.chance.choice((1, 1, 2))):
+            operation()
+        what = self.chance.random()
+        if self.model.fails:
+            self.refused_pass()
+        elif what < 0.3:
+            self.killed_pass()
+        elif what < 0.55:
+            self.passes_at_once()
+        else:
+            self.checked_pass()
+
+    def _operations(self) -> tuple[list[Callable[[], None]], list[int]]:
+        weighted: list[tuple[Callable[[], None], int]] = [
+            (self.insert, 10),
+            (self.weigh, 3),
+            (self.recode, 2),
+            *([(self.rewrite, 2), (self.take_back, 1)] if self.model.rows else []),
+            *([(self.restore, 2), (self.delete, 1)] if self.model.table else []),
+        ]
+        return [each for each, _ in weighted], [weight for _, weight in weighted]
+
+    def checked_pass(self) -> None:
+        """A pass: the rows of the model, in one version, or none for none."""
+        self._note("pass")
+        self.run()
+        self.model.pass_over()
+        self.compare()
+
+    def refused_pass(self) -> None:
+        """A pass that is an error, and writes nothing until a full refresh."""
+        self._note("refused pass")
+        with pytest.raises(HistoryNotContinued, match="full_refresh: true"):
+            self.run()
+        self.compare()
+        if self.chance.random() < 0.7:
+            self._note("full refresh")
+            self.run(full_refresh=True)
+            self.model.refresh()
+            self.compare()
+
+    def killed_pass(self) -> None:
+        """A pass that dies at one of its steps; the table has all of its rows, or none."""
+        after = self.chance.random() < 0.5
+        owner, name = self.chance.choice(((Spark, "merge_following"), (Spark, "merge_following"), *_STEPS))
+        self._note(f"pass killed {'after' if after else 'before'} {name}")
+        with killed(self.patch, owner, name, after=after, calls=1):
+            try:
+                self.run()
+            except KilledPass:
+                # Before its first commit the pass has made the table.
+                if self._version() == 0 and not self.model.table:
+                    self.model.table.append(TableVersion())
+                if name == "merge_following" and after:
+                    self.model.pass_over()
+            else:
+                self.model.pass_over()
+        self.compare()
+
+    def passes_at_once(self) -> None:
+        """A pass comes to its commit after another one, before or after which the input got rows."""
+        self._note("passes at once")
+        early = self.chance.random() < 0.5
+
+        def another() -> None:
+            if early:
+                self.insert()
+            self.run()
+            self.model.pass_over()
+            if not early:
+                self.insert()
+
+        with moved(self.patch, Spark, "merge_following", another):
+            self.run()
+        self.model.pass_over()
+        self.compare()
+
+    def insert(self) -> None:
+        rows = list[InputRow]()
+        for _ in range(self.chance.choice((1, 1, 2, 3))):
+            self.ids += 1
+            rows.append((self.ids, self.chance.randint(0, 3), self.chance.randint(-9, 9)))
+        values = ", ".join(map(str, rows))
+        if self.chance.random() < 0.7:
+            self._run_statement(f"INSERT INTO {self.a} VALUES {values}")
+        else:
+            self._run_statement(
+                f"MERGE INTO {self.a} AS t USING (SELECT * FROM VALUES {values} AS s(id, k, v)) AS s ON t.id = s.id "
+                "WHEN NOT MATCHED THEN INSERT *"
+            )
+        self.model.inputs.append(((*self.model.rows, *rows), False))
+
+    def rewrite(self) -> None:
+        """Update or delete a row of the driving input."""
+        chosen = self.chance.choice(self.model.rows)
+        others = tuple(row for row in self.model.rows if row != chosen)
+        if self.chance.random() < 0.5:
+            self._run_statement(f"DELETE FROM {self.a} WHERE id = {chosen[0]}")
+            self.model.inputs.append((others, True))
+        else:
+            self._run_statement(f"UPDATE {self.a} SET v = v + 1 WHERE id = {chosen[0]}")
+            self.model.inputs.append(((*others, (*chosen[:2], chosen[2] + 1)), True))
+
+    def take_back(self) -> None:
+        """Restore the driving input to an earlier version."""
+        version = self.chance.randrange(len(self.model.inputs))
+        self._run_statement(f"RESTORE TABLE {self.a} TO VERSION AS OF {version}")
+        if self.lake.catalog.version(f"ratify.{self.a}") == len(self.model.inputs):
+            self.model.inputs.append((self.model.inputs[version][0], True))
+
+    def weigh(self) -> None:
+        """Change the other input."""
+        k, w = self.chance.randint(0, 3), self.chance.randint(0, 99)
+        self.model.weights[k] = w
+        self._run_statement(
+            f"MERGE INTO {self.b} AS t USING (SELECT {k} AS k, {w} AS w) AS s ON t.k = s.k "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def recode(self) -> None:
+        """Change the query."""
+        self.model.factor += 1
+        self._note(f"query with factor {self.model.factor}")
+
+    def restore(self) -> None:
+        """Restore the table, and with it up to where it has taken the input."""
+        version = self.chance.randrange(len(self.model.table))
+        self._run_statement(f"RESTORE TABLE {self.t} TO VERSION AS OF {version}")
+        # Where the files are the same, Delta makes no version.
+        if self._version() == len(self.model.table):
+            self.model.table.append(self.model.table[version])
+
+    def delete(self) -> None:
+        """Delete a row of the table, which stays deleted."""
+        last = self.model.table[-1]
+        if last.rows:
+            chosen = self.chance.choice(last.rows)
+            self._run_statement(f"DELETE FROM {self.t} WHERE id = {chosen[0]}")
+            rows = tuple(row for row in last.rows if row[0] != chosen[0])
+            self.model.table.append(replace(last, rows=rows))
+
+    def run(self, *, full_refresh: bool = False) -> None:
+        for _ in materialize_appended(
+            self.lake.spark, self.declared(), TableName(f"{self.schema}_in", "a"), full_refresh=full_refresh
+        ):
+            pass
+
+    def declared(self) -> ValidatedQuery:
+        text = (
+            f"SELECT a.id, a.v * {self.model.factor} AS v, b.w FROM {self.a} AS a LEFT JOIN {self.b} AS b ON a.k = b.k "
+            f"WHERE a.v > {_LEAST}"
+        )
+        declaration = TableDeclaration(
+            layer=self.schema,
+            name="t",
+            columns=(),
+            comment="Of a test",
+            writer=Engine.SPARK,
+            operations=frozenset({"WRITE"}),
+            inferred=True,
+        )
+        expectations = Expectations((), identity=self.keys, example=SPARK.all_json)
+        return ValidatedQuery(declaration, TableQuery.parsed(text, "databricks", "t"), expectations, keys=self.keys)
+
+    def compare(self) -> None:
+        version = self._version()
+        assert version == len(self.model.table) - 1, (version, self.reproduced())
+        if version >= 0:
+            found = Counter(tuple(row.values()) for row in self.lake.run(f"SELECT id, v, w FROM {self.t}"))
+            assert found == Counter(self.model.table[-1].rows), (found, self.reproduced())
+
+    def reproduced(self) -> str:
+        """How to see a failure again."""
+        return "\n".join(["", *self.log])
+
+    def _version(self) -> int:
+        try:
+            return self.lake.catalog.version(f"ratify.{self.t}")
+        except TableMissing:
+            return -1
+
+    def _run_statement(self, statement: str) -> None:
+        self._note(statement)
+        self.lake.run(statement)
+
+    def _note(self, text: str) -> None:
+        self.log.append(text)
+        self.done[" ".join(text.split()[:2])] += 1

@@ -1,0 +1,250 @@
+"""Tables of the strategy `append`: after changes of their inputs they are as a model in plain Python says."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components import sql_table_component
+from components.sql_table_component import SqlTable
+from components.strategies.appended_rows import materialize_appended
+from components.strategies.pass_plan import PassPlan
+from resources.errors import HistoryNotContinued
+from resources.spark.spark_engine import Spark, WriteResult
+from resources.sql.row_wise_inputs import row_wise_inputs
+from resources.sql.table_query import TableQuery
+from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["project"]
+
+SQL = "SELECT a.id, a.v * {factor} AS v, b.w FROM bronze.a AS a LEFT JOIN bronze.b AS b ON a.k = b.k WHERE a.v > -5"
+UPDATE = "UPDATE {a} SET v = v + 1 WHERE id = 1"
+
+
+class Model:
+    """The inputs, and the table, in plain Python: rows of `a` that it has not taken yet, joined with `b` as it is."""
+
+    def __init__(self) -> None:
+        self.a, self.taken = list[tuple[int, int, int]](), 0
+        self.b, self.table, self.factor = dict[int, int](), list[tuple[int, int, int | None]](), 1
+
+    def appends(self) -> int:
+        new = [(n, v * self.factor, self.b.get(k)) for n, k, v in self.a[self.taken :] if v > -5]
+        if new:
+            # Rows that the query leaves out are read again until a commit records that they were.
+            self.taken = len(self.a)
+            self.table += new
+        return len(new)
+
+
+class Appended:
+    """The same in the lakehouse."""
+
+    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance) -> None:
+        self.lake, self.project, self.instance, self.model = lake, project, instance, Model()
+        bronze, self.gold = project.schema("bronze"), f"{project.schema('gold')}.t"
+        self.a, self.b = f"{bronze}.a", f"{bronze}.b"
+        lake.spark.catalog.ensure_schemas((bronze, project.schema("gold")))
+        create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
+        lake.run(create.format(self.a, "id INT, k INT, v INT"))
+        lake.run(create.format(self.b, "k INT, w INT"))
+        self.declare()
+
+    def declare(self, more: str = "") -> None:
+        attributes = f"{{description: D, strategy: append, external: [{self.a}, {self.b}]{more}}}"
+        declaration = f"type: components.SqlTable\nattributes: {attributes}\n"
+        self.project.write("gold", "t", declaration, SQL.format(factor=self.model.factor))
+
+    def insert(self, chance: random.Random, number: int) -> None:
+        first = len(self.model.a) + 1
+        rows = [(first + n, chance.randint(0, 3), chance.randint(-9, 9)) for n in range(number)]
+        self.model.a += rows
+        values = ", ".join(map(str, rows))
+        if chance.random() < 0.5:
+            self.lake.run(f"INSERT INTO {self.a} VALUES {values}")
+        else:
+            self.lake.run(
+                f"MERGE INTO {self.a} AS t USING (SELECT * FROM VALUES {values} AS s(id, k, v)) AS s ON t.id = s.id "
+                "WHEN NOT MATCHED THEN INSERT *"
+            )
+
+    def set_b(self, k: int, w: int) -> None:
+        self.model.b[k] = w
+        self.lake.run(
+            f"MERGE INTO {self.b} AS t USING (SELECT {k} AS k, {w} AS w) AS s ON t.k = s.k "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def run(self, *, full_refresh: bool = False) -> dg.ExecuteInProcessResult:
+        declared = self.project.tables.definitions
+        resources = {"spark": self.lake.spark, "duckdb": self.lake.another_duckdb()}
+        job = dg.Definitions(
+            assets=declared.assets, asset_checks=declared.asset_checks, resources=resources
+        ).resolve_implicit_global_asset_job_def()
+        step = f"{self.project.schema('gold')}__t"
+        given = {"ops": {step: {"config": {"full_refresh": full_refresh}}}}
+        return job.execute_in_process(instance=self.instance, run_config=given, raise_on_error=False)
+
+    def planned(self) -> PassPlan:
+        table = self.project.tables.components[self.gold]
+        assert isinstance(table, SqlTable)
+        return table.plan(self.lake.spark)
+
+    @property
+    def version(self) -> int:
+        name = f"ratify.{self.gold}"
+        return self.lake.catalog.version(name) if self.lake.spark.session.catalog.tableExists(name) else 0
+
+    def agrees(self) -> None:
+        found = self.lake.spark.rows(self.lake.spark.sql(f"SELECT id, v, w FROM {self.gold}"))
+        assert sorted(map(str, (tuple(row.values()) for row in found))) == sorted(map(str, self.model.table))
+
+    def check(self) -> dict[str, Any]:
+        """A pass: the rows of the model, in one version, or none for none; and what Dagster's checks of it say."""
+        before, done = self.version, self.run()
+        assert done.success, causes(done)
+        assert self.version - before == int(self.model.appends() > 0)
+        self.agrees()
+        failed = {check.check_name for check in done.get_asset_check_evaluations() if not check.passed}
+        # A pass of which nothing was reported, because it was killed or ran beside, is an external commit.
+        assert not failed - {"no_external_commits"}, failed
+        return metadata(done, "gold", "t")
+
+
+@pytest.fixture
+def appended(lake: Lakehouse, project: Project) -> Iterator[Appended]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Appended(lake, project, instance)
+
+
+def killed(appended: Appended, monkeypatch: pytest.MonkeyPatch, *, committed: bool) -> None:
+    write = Spark.merge_following
+
+    def dying(*arguments: Any, **more: Any) -> WriteResult:
+        if committed:
+            write(*arguments, **more)
+        raise KeyboardInterrupt("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spark, "merge_following", dying)
+        appended.run()
+    if committed:
+        appended.model.appends()
+    appended.agrees()
+
+
+def at_once(appended: Appended, chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass comes to its commit after another one, which has read a row more."""
+    write, passes = Spark.merge_following, materialize_appended
+    seen = list[tuple[tuple[Any, ...], dict[str, Any]]]()
+
+    def seeing(*arguments: Any, **more: Any) -> Iterator[Any]:
+        seen.append((arguments, more))
+        yield from passes(*arguments, **more)
+
+    def after_another(*arguments: Any, **more: Any) -> WriteResult:
+        patch.setattr(Spark, "merge_following", write)
+        appended.insert(chance, 1)
+        of_other, named = seen[0]
+        assert list(passes(*of_other, **named))
+        return write(*arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sql_table_component, "materialize_appended", seeing)
+        patch.setattr(Spark, "merge_following", after_another)
+        done = appended.run()
+    assert done.success, causes(done)
+    appended.model.appends()
+    appended.agrees()
+
+
+def rewritten(appended: Appended, statement: str) -> None:
+    """A rewrite of the driving input is an error that says what to do; a full refresh, in one commit, does it."""
+    before = appended.version
+    appended.lake.run(statement.format(a=appended.a))
+    with pytest.raises(HistoryNotContinued, match="full_refresh: true"):
+        appended.planned()
+    done = appended.run()
+    assert not done.success
+    assert "cannot go on from its last commit" in causes(done)["t"]
+    assert "full_refresh: true" in causes(done)["t"]
+    assert appended.version == before
+    appended.agrees()
+    done = appended.run(full_refresh=True)
+    assert done.success, causes(done)
+    assert appended.version == before + 1
+    model = appended.model
+    model.a = [tuple(row.values()) for row in appended.lake.run(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
+    model.table, model.taken = [], 0
+    model.appends()
+    appended.agrees()
+
+
+@pytest.mark.stack
+def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(1)  # noqa: S311 rows, not keys
+    appended.set_b(1, 10)
+    appended.model.a = [(1, 1, 1), (2, 2, 2)]
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
+    a, b = f"ratify.{appended.a}", f"ratify.{appended.b}"
+    expected = PassPlan("all rows", "no commit of it has rows of an input yet", {a: (None, 1), b: (None, 1)})
+    assert appended.planned() == expected
+    appended.check()
+    # What was appended does not change with the other inputs.
+    appended.set_b(1, 11)
+    assert appended.planned() == PassPlan("nothing", "", {a: (1, 1), b: (1, 2)})
+    appended.check()
+    appended.model.a.append((3, 1, 3))
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
+    assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
+    killed(appended, monkeypatch, committed=False)
+    killed(appended, monkeypatch, committed=True)
+    appended.model.a.append((4, 1, 4))
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (4, 1, 4)")
+    at_once(appended, chance, monkeypatch)
+    assert "went on although" not in appended.check()
+    appended.model.factor = 3
+    appended.declare()
+    assert "is another" in appended.check()["went on although"]
+    rewritten(appended, UPDATE)
+
+
+@pytest.mark.stack
+def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended) -> None:
+    appended.declare(", keys: [id]")
+    appended.model.a = [(1, 1, 1)]
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
+    appended.check()
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 2, 2)")
+    found = causes(appended.run())
+    assert "rows with the keys of new ones are in the table already: id=1" in found["t"]
+    appended.agrees()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT * FROM s.a", ["s.a"]),
+        ("SELECT * FROM s.a LEFT JOIN s.b ON true", ["s.a"]),
+        ("SELECT * FROM s.a JOIN s.b ON true", ["s.a", "s.b"]),
+        ("WITH c AS (SELECT x FROM s.a) SELECT x, y FROM c LATERAL VIEW explode(z) t AS y", ["s.a"]),
+        ("SELECT x, (SELECT max(y) FROM s.b) AS y FROM s.a", ["s.a"]),
+        ("SELECT x FROM s.a LEFT SEMI JOIN s.b ON true", ["s.a"]),
+        ("WITH c AS (SELECT x FROM s.a) SELECT c.x, d.n FROM c LEFT JOIN (SELECT count(*) AS n FROM c) AS d ON true", []),
+        ("SELECT count(*) FROM s.a", []),
+        ("SELECT try_sum(x) FROM s.a", []),
+        ("SELECT DISTINCT x FROM s.a", []),
+        ("SELECT x FROM s.a LIMIT 3", []),
+        ("SELECT sum(x) OVER () AS y FROM s.a", []),
+        ("SELECT x FROM s.a WHERE x IN (SELECT x FROM s.a)", []),
+        ("SELECT x FROM s.a WHERE x IN (SELECT x FROM ratify.S.A)", []),
+        ("SELECT x FROM s.a UNION SELECT x FROM s.b", []),
+        ("SELECT x FROM s.a FULL JOIN s.b ON true", []),
+        ("SELECT x FROM s.a TABLESAMPLE (5 PERCENT)", []),
+    ],
+)
+def test_which_inputs_a_query_reads_row_by_row(text: str, expected: list[str]) -> None:
+    assert [str(name) for name in row_wise_inputs(TableQuery.parsed(text, "databricks", "t.sql"))] == expected

@@ -1,0 +1,30 @@
+"""Strategy `append`: whatever happens to the inputs, to a pass and to the table, each row is taken once."""
+
+from uuid import uuid4
+
+import pytest
+
+from tests.components.appended_tables import AppendedTable
+from tests.components.incremental_tables import without_pictures
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
+    without_pictures(patch)
+    table = AppendedTable(lake, f"p_{uuid4().hex[:10]}", seed, patch)
+    table.insert()
+    for _ in range(steps):
+        table.step()
+    print(f"{seed}: {dict(table.done)}")
+
+
+def test_each_row_is_taken_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence(lake, monkeypatch, "short", 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_each_row_is_taken_once_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    sequence(lake, monkeypatch, str(seed), 10)
