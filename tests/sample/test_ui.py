@@ -197,20 +197,6 @@ def test_three_partitions_are_backfilled(dev: Dev, page: Page) -> None:
     assert dev.made(run) == {("gold/airport_daily", day) for day in DAYS}
 
 
-def test_a_day_is_reprocessed(dev: Dev, page: Page) -> None:
-    before = set(dev.runs())
-    page.goto(f"{dev.url}/locations/ratify/jobs/reprocess/playground")
-    page.get_by_placeholder("Partition").fill(DAYS[1])
-    page.get_by_text(DAYS[1], exact=True).first.click()
-    page.get_by_role("button", name="Launch Run").click()
-    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
-    dev.await_("the run's end", dev.idle)
-    assert dev.errors(but=before) == []
-    (run,) = [each for each in set(dev.runs()) - before if dev.made(each)]
-    made = dev.made(run)
-    assert {("silver/flights", None), ("gold/airport_daily", DAYS[1]), ("gold/carrier_daily", None)} <= made
-
-
 def test_checks_are_green(dev: Dev, page: Page) -> None:
     for table, checks in (("bronze/flights_raw", 10), ("silver/flights", 20)):
         page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
@@ -281,6 +267,20 @@ def _readable(process: psutil.Process) -> bool:
         return bool(process.cmdline())
     except psutil.Error:
         return False
+
+
+def test_a_day_is_reprocessed(dev: Dev, page: Page) -> None:
+    before = set(dev.runs())
+    page.goto(f"{dev.url}/locations/ratify/jobs/reprocess/playground")
+    page.get_by_placeholder("Partition").fill(DAYS[1])
+    page.get_by_text(DAYS[1], exact=True).first.click()
+    page.get_by_role("button", name="Launch Run").click()
+    dev.await_("the run being launched", lambda: set(dev.runs()) - before)
+    dev.await_("the run's end", dev.idle)
+    assert dev.errors(but=before) == []
+    (run,) = [each for each in set(dev.runs()) - before if dev.made(each)]
+    made = dev.made(run)
+    assert {("silver/flights", None), ("gold/airport_daily", DAYS[1]), ("gold/carrier_daily", None)} <= made
 
 
 def test_everything_ends_with_it(dev: Dev) -> None:
