@@ -111,7 +111,7 @@ def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, m
 
 
 def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_rows, "_VERSIONS_READ_AGAIN", 2)
+    monkeypatch.setattr(changed_rows, "VERSIONS_READ_AGAIN", 2)
     shop = OneInput(lake, feed=True)
     table = shop.table("SELECT k, max(v) AS most")
     shop.made(table)
