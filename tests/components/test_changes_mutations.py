@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from components.strategies import changed_rows, rows_of_keys
+from components.strategies import changed_rows, pass_scope, rows_of_keys
 from components.strategies.changed_rows import ChangedRows
 from components.strategies.query_inputs import QueryInputs
 from resources.delta import computed_inputs
@@ -87,7 +87,7 @@ class Fault:
     quarantined: bool = False
 
 
-_in_feed, _record, _merge_sql = QueryInputs._in_feed, ChangedRows._record, spark_engine.changes_merge_sql
+_in_feed, _record, _merge_sql = QueryInputs._in_feed, ChangedRows.record, spark_engine.changes_merge_sql
 _keys_queries, _condition = changed_rows.keys_queries, key_ranges._condition
 
 
@@ -138,7 +138,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "rows that are gone stay": Fault(spark_engine, "changes_merge_sql", _no_deletes, statements(_DELETED)),
     "NULL keys are never affected": Fault(
-        changed_rows, "same_keys", _equal_keys, statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)")
+        pass_scope, "same_keys", _equal_keys, statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)")
     ),
     "NULL keys are not found in the table": Fault(
         rows_of_keys, "same_keys", _equal_keys, statements("DELETE FROM {e} WHERE k IS NULL")
@@ -154,9 +154,9 @@ FAULTS: dict[str, Fault] = {
         changed_rows, "keys_queries", _first_places, statements("INSERT INTO {e} VALUES (44, 1, NULL, 1)"), PAIRS
     ),
     "the record names a version that was not read": Fault(QueryInputs, "versions", property(_latest), an_input_moves),
-    "other code goes unnoticed": Fault(ChangedRows, "_record", _same_code, other_code),
+    "other code goes unnoticed": Fault(ChangedRows, "record", _same_code, other_code),
     "a commit of somebody else goes unnoticed": Fault(
-        computed_inputs, "_SAME_ROWS", _Everything(), statements("DELETE FROM {t} WHERE k0 = 1")
+        computed_inputs, "SAME_ROWS", _Everything(), statements("DELETE FROM {t} WHERE k0 = 1")
     ),
     "a quarantine that was left behind goes unnoticed": Fault(
         changed_rows,
