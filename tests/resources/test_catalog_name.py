@@ -9,6 +9,7 @@ from embedded.stack_state import StackState
 from resources.declarations import Engine
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_sessions import SparkSessions
 from resources.sql.spark_sql import table_name
 from tests.resources.lakehouse import Lakehouse, another_catalog, append, pairs
 
@@ -29,7 +30,9 @@ def hyphened(lake: Lakehouse, stack: StackState) -> Iterator[tuple[Spark, DuckDB
     assert stack.spark is not None
     spark, duckdb = Spark(catalog=catalog, remote=stack.spark.remote), DuckDB(catalog=catalog)
     # A session of its own: Spark's builder gives every resource of this process the same one.
-    spark._session = SparkSession.builder.remote(stack.spark.remote).create()
+    sessions = SparkSessions(stack.spark.remote, catalog, {}, 30)
+    sessions._shared = SparkSession.builder.remote(stack.spark.remote).create()
+    spark._opened = sessions
     token = stack.catalog.token_file.read_text().strip()
     for key, value in (("", "io.unitycatalog.spark.UCSingleCatalog"), (".uri", stack.catalog.url), (".token", token)):
         spark.session.conf.set(f"spark.sql.catalog.{NAME}{key}", value)

@@ -15,6 +15,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CatalogDenied
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_session import credentials_conf
+from resources.spark.spark_sessions import SparkSessions
 from tests.embedded.catalog.clients.test_spark_client import SLOW
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, client_of, outlive, written
 from tests.resources.lakehouse import Lakehouse, append, pairs
@@ -50,7 +51,9 @@ def spark_of(lake: Lakehouse, catalog: UnityCatalog, options: dict[str, str]) ->
     assert lake.stack.spark is not None
     spark = Spark(catalog=catalog, remote=lake.stack.spark.remote)
     # Spark's own builder gives every resource of this process the same session.
-    spark._session = SparkSession.builder.remote(lake.stack.spark.remote).create()
+    sessions = SparkSessions(lake.stack.spark.remote, catalog, {}, 30)
+    sessions._shared = SparkSession.builder.remote(lake.stack.spark.remote).create()
+    spark._opened = sessions
     for key, value in options.items():
         spark.session.conf.set(f"spark.sql.catalog.ratify.{key}", value)
     return spark
