@@ -15,15 +15,10 @@ Likewise the ratios of the bytes that Spark's process has read, from disks or fr
 """
 
 import argparse
-import os
-import shutil
 import statistics
 import sys
-import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -31,17 +26,14 @@ import psutil
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
+from bench.warm_stack import warm_stack
 from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import SPARK
 from components.query_engines import SparkQueries
 from components.sql_table import ValidatedQuery, materialize
 from components.strategies.changed_rows import materialize_changes
 from components.table_asset import table_spec
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig, StackState
-from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Engine, TableDeclaration
-from resources.settings import LAYERS, Settings
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
 
@@ -176,20 +168,6 @@ def measured(readings: Input, fraction: float, rounds: int) -> tuple[dict[str, f
     return first, second
 
 
-@contextmanager
-def _opened(home: Path, state: StackState) -> Generator[tuple[Spark, dg.DagsterInstance]]:
-    catalog = UnityCatalog(host=state.catalog.url, token=state.catalog.token_file.read_text().strip())
-    spark = Spark(catalog=catalog, remote=state.spark.remote if state.spark else "")
-    try:
-        catalog.ensure_schemas(LAYERS)
-        (home / "dagster").mkdir()
-        with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
-            yield spark, instance
-    finally:
-        # Before the server: a client whose server has stopped retries for ten minutes.
-        spark.close()
-
-
 def compared(spark: Spark, instance: dg.DagsterInstance, server: psutil.Process, kind: Kind, rows: int, rounds: int) -> bool:
     """Measure; return whether the aims are met."""
     many, few = (
@@ -229,20 +207,10 @@ def main() -> int:
     parser.add_argument("--totals", action="store_true", help="totals of days and sensors instead of rows")
     given = parser.parse_args()
     kind = TOTALS if given.totals else ROWS
-    jars = Settings().home / "jars"
-    home = Path(tempfile.mkdtemp(prefix="ratify-bench-"))
-    os.environ["RATIFY_HOME"] = str(home)
-    try:
-        with (
-            running(StackConfig(home=home, jars_dir=jars), console.print) as state,
-            _opened(home, state) as (spark, instance),
-        ):
-            if state.spark is None:
-                raise SystemExit("the stack has no Spark: nothing is measured")
-            server = psutil.Process(state.spark.pid)
-            return 0 if compared(spark, instance, server, kind, given.rows, given.rounds) else 1
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with warm_stack() as stack:
+        (stack.home / "dagster").mkdir()
+        with dg.DagsterInstance.local_temp(str(stack.home / "dagster")) as instance:
+            return 0 if compared(stack.spark, instance, stack.server, kind, given.rows, given.rounds) else 1
 
 
 if __name__ == "__main__":

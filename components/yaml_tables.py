@@ -22,6 +22,9 @@ from components.sql_table_component import SqlTable
 from components.stream.event_stream import EventStream
 from components.stream.record_table import RecordTable
 from components.stream_table_component import StreamTable
+from components.sync_component import Sync
+from components.syncs.sync_assets import GROUP
+from components.syncs.sync_conflicts import check_writers
 from components.table_asset import asset_key
 from components.table_component import TableComponent
 from components.table_policies import without_condition
@@ -61,6 +64,10 @@ class DeclaredTables:
                 place = table.folder.relative_to(self._folder.parent)
                 wanted = f"{self._folder.name}/<schema>/<table>/defs.yaml"
                 raise InvalidDeclaration(f"{place}/defs.yaml: a table is declared in {wanted}; move it there.")
+        for sync in self._all(Sync):
+            if sync.folder.parent != self._folder / GROUP:
+                place, wanted = sync.folder.relative_to(self._folder.parent), f"{self._folder.name}/{GROUP}/<name>/defs.yaml"
+                raise InvalidDeclaration(f"{place}/defs.yaml: a sync is declared in {wanted}; move it there.")
         folded = Counter(name.casefold() for name in self.components)
         if doubled := [name for name in self.components if folded[name.casefold()] > 1]:
             raise InvalidDeclaration(f"{' and '.join(doubled)} are one table: names ignore case. Rename one of the folders.")
@@ -106,6 +113,27 @@ class DeclaredTables:
                     hint = "Name a table of other programs under `external`."
                     raise InvalidDeclaration(_unknown(table, name, known.values(), hint))
             self._check_reconciled(table)
+        self._check_syncs(known)
+
+    def _check_syncs(self, known: Mapping[str, str]) -> None:
+        catalog = catalog_name()
+        for sync in self._all(Sync):
+            query = sync.sync.source.query
+            for name in query.inputs if query and not sync.external else ():
+                if name.catalog in ("", catalog) and name.full_name(catalog).casefold() not in known:
+                    with located(sync.folder / "defs.yaml"):
+                        near = get_close_matches(str(name), known.values(), 1)
+                        meant = f" Did you mean {near[0]}?" if near else ""
+                        text = (
+                            f"no asset of the project makes {name}.{meant} Say `external: true` for one of other programs."
+                        )
+                        raise UnsafeDeclaration(text, "source")
+        check_writers([(sync.folder, sync.sync) for sync in self._all(Sync)], known)
+
+    @cached_property
+    def syncs(self) -> Mapping[str, Sync]:
+        """The syncs, by their names."""
+        return {sync.folder.name: sync for sync in self._all(Sync)}
 
     @cached_property
     def sources(self) -> Sequence[Source]:

@@ -71,6 +71,7 @@ class TableDeclaration:
         owner: Team that is responsible for it, shown in the UI and set as a table property.
         tags: For the UI.
         inferred: Columns without a type, and others than those declared here, come from its files or its query.
+        catalog: The catalog that holds it; empty for the project's.
 
     Raises:
         UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
@@ -87,12 +88,13 @@ class TableDeclaration:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     inferred: bool = False
+    catalog: str = ""
 
     def __post_init__(self) -> None:
         self._check_names()
         for column in self.columns:
             if column.type or not self.inferred:
-                _check_type(self._where(column.name), column.type)
+                check_type(self._where(column.name), column.type)
         for key, value in self.properties.items():
             self._check_property(key, value)
 
@@ -112,12 +114,12 @@ class TableDeclaration:
         return f"{self.layer}.{self.name}"
 
     def full_name(self, catalog: str) -> str:
-        """Return the three-part name, `catalog.schema.table`."""
-        return f"{catalog}.{self.table_name}"
+        """Return the three-part name, `catalog.schema.table`, given the project's catalog."""
+        return f"{self.catalog or catalog}.{self.table_name}"
 
     def key_path(self, catalog: str) -> list[str]:
         """Return the asset key's path, which is the table's full name."""
-        return [catalog, self.layer, self.name]
+        return [self.catalog or catalog, self.layer, self.name]
 
     def ddl(self, catalog: str) -> str:
         """Return the Spark DDL that creates the table where it is missing."""
@@ -180,7 +182,17 @@ def _column_ddl(column: Column) -> str:
     return f"{column.name} {column.type}{null}{comment}"
 
 
-def _check_type(where: str, type_text: str, *, inside: str = "") -> None:
+def check_type(where: str, type_text: str, *, inside: str = "") -> None:
+    """Check that every engine reads and writes columns of a type.
+
+    Args:
+        where: Names the column in errors.
+        type_text: The type, in Spark SQL's words.
+        inside: The kind of the type that it is a part of; empty for a column.
+
+    Raises:
+        UnsafeDeclaration: one does not.
+    """
     text = type_text.strip().lower()
     if text.startswith(("timestamp_ntz", "timestamp without")):
         raise UnsafeDeclaration(f"{where}: TIMESTAMP_NTZ hides its whole schema from DuckDB; use timestamp (UTC).")
@@ -205,7 +217,7 @@ def _check_type(where: str, type_text: str, *, inside: str = "") -> None:
                     raise UnsafeDeclaration(
                         f"{where}: the field {name!r} is not a plain identifier; use letters, digits and _."
                     )
-            _check_type(where, part_type, inside=kind)
+            check_type(where, part_type, inside=kind)
         return
     raise UnsafeDeclaration(
         f"{where}: type {type_text!r} is not one that Spark, DuckDB and Delta all know; use one of "

@@ -138,6 +138,14 @@ class QueryMismatch(TableError, TerminalError):
     """A query gives other columns than its table declares, or several rows with the keys of one; nothing was written."""
 
 
+class RowsNotConverted(TableError, TerminalError):
+    """Rows of a source do not fit the columns of a destination, or several are for one row of it. Nothing was written."""
+
+
+class SyncRefused(TableError, TerminalError):
+    """A sync would do what its declaration or its destination does not allow. Nothing was written."""
+
+
 class HistoryNotContinued(TableError, TerminalError):
     """A table that goes on from its last commit cannot: what it was made of is not there any more; nothing was written."""
 

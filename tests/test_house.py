@@ -193,6 +193,7 @@ SAMPLE_PLACES = (
     "assets/bronze/",
     "assets/silver/",
     "assets/gold/",
+    "assets/syncs/",
     "bench/",
     "tests/sample/",
     *(f"{CLI}{name}.py" for name in ("flights_demo", "sample_flights", "demo_command", "land_command")),
@@ -237,7 +238,7 @@ def test_each_step_of_the_proof_waits_for_all_before_it() -> None:
 
 def test_asset_keys_are_the_full_names_of_tables() -> None:
     every = [*defs.resolve_all_asset_specs(), *proof_definitions.defs.resolve_all_asset_specs()]
-    tables = [spec for spec in every if spec.group_name not in {"landing", "kafka", "cross_engine"}]
+    tables = [spec for spec in every if spec.group_name not in {"landing", "kafka", "cross_engine", "syncs"}]
     assert len(tables) == 23
     for spec in tables:
         assert ".".join(spec.key.path) == spec.metadata["dagster/table_name"]
@@ -249,9 +250,9 @@ def test_asset_keys_are_the_full_names_of_tables() -> None:
 def test_every_table_has_its_layers_policies() -> None:
     for spec in defs.resolve_all_asset_specs():
         # Tables with partitions have a sensor in place of a condition.
-        automated = spec.group_name in {"silver", "gold"} and spec.partitions_def is None
+        automated = spec.group_name in {"silver", "gold", "syncs"} and spec.partitions_def is None
         assert bool(spec.automation_condition) == automated, spec.key
-        assert bool(spec.freshness_policy) == (spec.group_name in {"bronze", "silver", "gold"}), spec.key
+        assert bool(spec.freshness_policy) == (spec.group_name in {"bronze", "silver", "gold", "syncs"}), spec.key
 
 
 def test_every_job_has_its_steps() -> None:

@@ -70,7 +70,7 @@ def run_demo(days: int, more: int) -> bool:
         if demo.failed_steps:
             return _passed(faults_of(demo, {_REFUSED}))
         after = count_rows(opened, _flights_raw().table)[0]
-        show_tables(opened, _tables())
+        show_tables(opened, [*_tables(), *(sync.sync.table for sync in declared_tables().syncs.values())])
         fates = _fates(opened, [path for path, _ in second], repeated, broken)
         show("Files of the second landing", fates)
         show_checks(demo, {_REFUSED})

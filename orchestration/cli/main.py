@@ -33,6 +33,7 @@ from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
 from orchestration.cli.stream_commands import stream_app
+from orchestration.cli.sync_commands import sync_app
 from orchestration.cli.terminal_output import err, out
 from resources.distribution import DISTRIBUTION, distribution_version
 from resources.errors import RatifyError
@@ -47,6 +48,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "plan": plan,
         "ingest": ingest,
         "reprocess": reprocess,
+        "sync": sync_app,
         "land": land,
         "hook": hook,
     },

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.syncs.dead_letter_replay import replay_dead_letters
+from components.syncs.sync_declaration import SyncDeclaration
 from components.table_asset import asset_key, step_name
 from orchestration import definitions
 from orchestration.cli.dagster_session import dagster_instance
+from orchestration.cli.engine_session import engines
 from orchestration.cli.job_run import failure_of, run_job
 from orchestration.jobs import events_job
 from orchestration.project_tables import event_stream
@@ -25,6 +28,17 @@ class Replayed:
 
     table: str
     numbers: dict[str, Any]
+
+
+def replay_sync(sync: SyncDeclaration) -> dict[str, int]:
+    """Write the dead letters of a sync that fit now, and return how many these were, and how many wait.
+
+    Raises:
+        As `replay_dead_letters`.
+    """
+    with engines() as opened:
+        found = replay_dead_letters(opened.spark, opened.duckdb, sync)
+    return {"replayed": found.replayed, "waiting": found.waiting}
 
 
 def run_replay(table: str, corrections: Path | None) -> Replayed:

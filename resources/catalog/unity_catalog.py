@@ -205,9 +205,17 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         return self._do("GET", f"load {full_name}", _table_path(full_name))
 
-    def table_credentials(self, full_name: str) -> list[dict[str, Any]]:
-        """Return storage credentials to read and write a table's files (DeltaStorageCredential)."""
-        path = f"{_table_path(full_name)}/credentials?operation=READ_WRITE"
+    def table_credentials(self, full_name: str, operation: str = "READ_WRITE") -> list[dict[str, Any]]:
+        """Return storage credentials for a table's files (DeltaStorageCredential).
+
+        Args:
+            full_name: The table.
+            operation: READ or READ_WRITE.
+
+        Raises:
+            CatalogDenied: the principal may not do that.
+        """
+        path = f"{_table_path(full_name)}/credentials?operation={operation}"
         return self._do("GET", f"get credentials for {full_name}", path)["storage-credentials"]
 
     def permitted_maintenance(self, full_name: str) -> frozenset[str]:

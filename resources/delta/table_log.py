@@ -39,6 +39,10 @@ class TableLog:
         """The version."""
         return self._snapshot.version
 
+    def txn_version(self, app_id: str) -> int | None:
+        """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
+        return self._snapshot.txn_versions([app_id]).get(app_id)
+
     def commits(self) -> Iterator[Commit]:
         """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.
 

@@ -72,8 +72,7 @@ def _ordered(types: Mapping[str, str]) -> list[str]:
 
 
 def _written(value: str, type_: str) -> str:
-    # Statements have names in braces, which stand for DataFrames.
-    text = literal(value).replace("{", "\\u007B").replace("}", "\\u007D")
+    text = literal(value)
     return text if type_ == "string" else f"CAST({text} AS {type_})"
 
 

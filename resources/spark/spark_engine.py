@@ -20,6 +20,7 @@ from resources.delta.commit_history import Commit, commit_from_row
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
+from resources.spark.commit_conf import commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed
@@ -37,10 +38,10 @@ _OPENING = threading.Lock()
 FULL_REFRESH = "ratify:full refresh"
 """Beginning of the user metadata of a commit that truncated a table for a full refresh."""
 
-_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 COMMITTED = "ratify:"
 """Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
+COMPUTED = f"{COMMITTED}computed"
+"""App id of the `txn` of writes that are computed against a version of their table."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,7 @@ class Spark(dg.ConfigurableResource[Any]):
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
         """Return a table's commits, newest first, from DESCRIBE HISTORY."""
         bound = f" LIMIT {limit}" if limit else ""
-        rows = self.rows(self.sql(f"DESCRIBE HISTORY {table_name(full_name)}{bound}"))
-        return [commit_from_row(row) for row in rows]
+        return [commit_from_row(row) for row in self.rows(self.sql(f"DESCRIBE HISTORY {table_name(full_name)}{bound}"))]
 
     def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
         """Yield as many of a table's newest commits, newest first, from its log where this process can read that."""
@@ -239,16 +239,24 @@ class Spark(dg.ConfigurableResource[Any]):
         return self.merge_following(declaration, merge, changes, record, after)
 
     def merge_following(
-        self, declaration: TableDeclaration, merge: str, rows: "DataFrame", record: str, after: int, purpose: str = "ratify"
+        self,
+        declaration: TableDeclaration,
+        merge: str,
+        rows: "DataFrame",
+        record: str,
+        after: int,
+        purpose: str = "ratify",
+        app_id: str = COMPUTED,
     ) -> WriteResult:
-        """As `merge_changes`, by any MERGE or INSERT of `{rows}` that changes the table; `purpose`: see `FULL_REFRESH`."""
-        full_name = self.full_name(declaration)
+        """As `merge_changes`, by any MERGE or INSERT of `{rows}` that changes the table.
+
+        `purpose`: see `FULL_REFRESH`. `app_id`: of the `txn`, with the version `after` + 1; those of one exclude each other.
+        """
+        full_name, txn = self.full_name(declaration), (app_id, after + 1)
         with self._translating():
-            commit = self._committed(
-                full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, following=after
-            )
+            commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, txn)
         if commit is None:
-            raise CommitConflict(f"Another writer of {full_name} committed a version after {after} first.")
+            raise CommitConflict(f"Another writer of {full_name} committed as {app_id} after {after} first.")
         return self.write_result(declaration, commit)
 
     def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
@@ -302,25 +310,17 @@ class Spark(dg.ConfigurableResource[Any]):
         write: Callable[[], object],
         purpose: str = "ratify",
         record: str = "",
-        following: int | None = None,
+        txn: tuple[str, int] | None = None,
     ) -> Commit | None:
         """Run a write with unique user metadata, which begins with its purpose, and find the commit that has it.
 
-        `following`: Delta skips the write if another with this version, or a later one, was committed.
+        `txn`: Delta skips the write if one of this app id with this version, or a later one, was committed.
         """
         author = authored_by(self.catalog.principal(), current_run_id(), record)
         mark = f"{purpose}:{uuid.uuid4()} {author}"
         before = self.catalog.version(full_name)
-        conf = {_USER_METADATA: mark}
-        if following is not None:
-            conf |= {_TXN_APP_ID: f"{COMMITTED}computed", _TXN_VERSION: str(following + 1)}
-        for key, value in conf.items():
-            self.session.conf.set(key, value)
-        try:
+        with commit_conf(self.session, mark, txn):
             write()
-        finally:
-            for key in conf:
-                self.session.conf.unset(key)
         new_versions = self.catalog.version(full_name) - before
         if not new_versions:
             return None

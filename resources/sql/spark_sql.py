@@ -6,8 +6,12 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def literal(text: str) -> str:
-    """Return a string literal, in which backslashes are escaped."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Return a string literal, in which backslashes are escaped.
+
+    Braces are, too: in a statement over DataFrames they would name one.
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + escaped.replace("{", "\\u007B").replace("}", "\\u007D") + "'"
 
 
 def identifier(name: str) -> str:

@@ -43,9 +43,12 @@ class Mistakes:
         if sql:
             (path / f"{path.name}.sql").write_text(sql)
 
+    def tables(self) -> DeclaredTables:
+        return DeclaredTables(importlib.import_module(self.root.name))
+
     def error(self) -> str:
         """All that a person is shown of the error: the texts of the exception and of its causes."""
-        tables = DeclaredTables(importlib.import_module(self.root.name))
+        tables = self.tables()
         with pytest.raises(Exception) as raised:  # noqa: PT011 the texts are what is tested
             load(tables)
         return said(raised.value)

@@ -1,0 +1,309 @@
+"""The component `Sync`: rows of a source that are written into a table of the catalog, which others may write to as well."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from components.declaration_places import in_field
+from components.declared_component import DeclaredComponent
+from components.syncs.sync_assets import sync_definitions
+from components.syncs.sync_declaration import (
+    ChangeEvents,
+    DeletionGuards,
+    HistoryRules,
+    MappedColumn,
+    RowErrors,
+    SyncDeclaration,
+    SyncMode,
+    SyncSource,
+    whole_table,
+)
+from resources.declarations import IDENTIFIER, check_type
+from resources.errors import UnsafeDeclaration
+from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO
+from resources.sql.table_query import TableName, TableQuery
+
+_FORMATS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+_LEGACY = "hive_metastore"
+
+
+class SyncFrom(dg.Model, dg.Resolvable):
+    """Where the rows come from: one of `table`, `sql` and `file`."""
+
+    table: str = Field(default="", description="A table of the catalog, as schema.table")
+    sql: str = Field(default="", description="File of a query, beside defs.yaml, that names tables with their schemas")
+    engine: Literal["spark", "duckdb"] = Field(default="spark", description="What runs the query, in its SQL")
+    file: str = Field(
+        default="",
+        description="Path or URL of a CSV file with a header, a Parquet file, or one of JSON lines; * matches several",
+    )
+    format: Literal["", "csv", "parquet", "json"] = Field(default="", description="Of the file; by default after its name")
+
+
+class SyncTo(dg.Model, dg.Resolvable):
+    """The table that the rows are written to."""
+
+    table: str = Field(description="The table, as schema.table, or catalog.schema.table for one of another catalog")
+    create_if_missing: bool = Field(
+        default=False, description="Whether the sync creates it, with the columns of the source, where it is missing"
+    )
+
+
+class SyncedColumn(dg.Model, dg.Resolvable):
+    """A column of the destination that has another name or type than in the source."""
+
+    name: str = Field(description="Its name in the destination")
+    source: str = Field(default="", description="Its name in the source; by default the same")
+    cast: str = Field(
+        default="",
+        description="Type that values are cast to, even where digits are lost; by default that of the destination, and a "
+        "value that does not fit it is an error",
+    )
+    pii: bool = Field(default=False, description="Personal data: messages and samples leave its values out")
+
+
+class SyncDeletes(dg.Model, dg.Resolvable):
+    """Which rows a mirror may delete."""
+
+    empty_source: bool = Field(default=False, description="Whether a source without rows deletes all; else it is an error")
+    max_fraction: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="The greatest part of the table's rows that one run may delete; more is an error",
+    )
+    scope: list[str] = Field(
+        default=[],
+        description="Columns of the destination: only rows are deleted whose values in them some row of the source has",
+    )
+    tracked: bool = Field(default=False, description="Whether only rows are deleted that the sync itself has written")
+
+
+class SyncEvents(dg.Model, dg.Resolvable):
+    """How a row of the source is an event of change."""
+
+    operation: str = Field(description="Column of the source that says what happened; the destination does not have it")
+    sequence: str = Field(description="Column that orders the events; the destination has it, too")
+    deletes: list[str] = Field(default=["d", "delete", "DELETE"], description="Operations that delete the row of their keys")
+    truncates: list[str] = Field(
+        default=["t", "truncate", "TRUNCATE"], description="Operations that delete all rows of lower sequence"
+    )
+
+
+class SyncHistory(dg.Model, dg.Resolvable):
+    """Which former versions of rows the destination has."""
+
+    changed_at: str = Field(
+        default="",
+        description="Column with the time of a row's last change; by default the time of the source's last commit",
+    )
+    ignore: list[str] = Field(default=[], description="Columns whose change alone makes no new version of a row")
+    deleted: Literal["close", "ignore"] = Field(
+        default="close", description="What happens to the current version of a row that the source no longer has"
+    )
+
+
+class SyncParameters(BaseModel):
+    """Options of `dg scaffold defs components.Sync`."""
+
+    source: str = Field(description="Table that the rows come from, such as gold.orders")
+    destination: str = Field(description="Table that they are written to, such as crm.orders")
+    key: str = Field(description="Column that identifies a row; more of them are added to defs.yaml")
+    description: str = Field(default="Rows of the table, for its readers", description="What a row is")
+
+
+class SyncScaffolder(dg.Scaffolder[SyncParameters]):
+    """Writes the `defs.yaml` of a sync."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[SyncParameters]:
+        """Return the command's options."""
+        return SyncParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[SyncParameters]) -> None:
+        """Write it."""
+        given = request.params
+        attributes = {
+            "description": given.description,
+            "source": {"table": given.source},
+            "destination": {"table": given.destination, "create_if_missing": True},
+            "mode": "merge",
+            "upsert_key": [given.key],
+        }
+        dg.scaffold_component(request, attributes)
+
+
+@dg.scaffold_with(SyncScaffolder)
+class Sync(DeclaredComponent):
+    """Writes the rows of a source into a table, in one commit; other programs may write to the table, too.
+
+    Its folder is `syncs/<name>`.
+    """
+
+    description: str = Field(description="What a row is; also the comment of a table that the sync creates")
+    source: SyncFrom = Field(description="Where the rows come from")
+    destination: SyncTo = Field(description="Where they are written to")
+    mode: Literal["insert", "merge", "mirror", "replace", "scd2", "cdc"] = Field(
+        description="insert appends the rows, once; merge updates and inserts by the keys; mirror also deletes what the "
+        "source does not have; replace overwrites all rows; scd2 keeps former versions of rows; cdc applies events of change"
+    )
+    upsert_key: str | list[str] = Field(default=[], description="Columns of the destination that identify a row")
+    on_error: Literal["fail", "skip"] = Field(
+        default="fail",
+        description="What happens if rows do not fit the table: fail writes nothing; skip puts them among the dead letters",
+    )
+    columns: list[SyncedColumn] = Field(
+        default=[],
+        description="Columns that have another name or type than in the source; the others are written as they are",
+    )
+    only_columns: bool = Field(default=False, description="Whether only `columns` are written")
+    dedupe_by: list[str] = Field(
+        default=[],
+        description="Of several rows with the same keys the one is taken that is greatest in these columns of the "
+        "destination; without it they are an error",
+    )
+    delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the mode mirror: which rows it may delete")
+    events: SyncEvents | None = Field(default=None, description="Of the mode cdc: how a row is an event")
+    history: SyncHistory = Field(default=SyncHistory(), description="Of the mode scd2: what makes and ends a version")
+    schedule: str = Field(
+        default="", description="When it runs, as cron, in UTC; by default whenever the source has a new version"
+    )
+    external: bool = Field(default=False, description="Whether no asset of the project makes the source's tables")
+
+    @cached_property
+    def sync(self) -> SyncDeclaration:
+        """The sync.
+
+        Raises:
+            UnsafeDeclaration: the attributes contradict each other.
+        """
+        keys = [self.upsert_key] if isinstance(self.upsert_key, str) else self.upsert_key
+        declared = SyncDeclaration(
+            name=self.folder.name,
+            source=self._source(),
+            destination=self._destination(),
+            mode=SyncMode(self.mode),
+            keys=tuple(keys),
+            comment=self.description,
+            owner=self.owner,
+            create_if_missing=self.destination.create_if_missing,
+            row_errors=RowErrors(self.on_error),
+            columns=self._columns(),
+            only_mapped=self.only_columns,
+            dedupe_by=tuple(self.dedupe_by),
+            guards=DeletionGuards(
+                self.delete.empty_source, self.delete.max_fraction, tuple(self.delete.scope), self.delete.tracked
+            ),
+            events=self.events
+            and ChangeEvents(
+                self.events.operation,
+                self.events.sequence,
+                tuple(self.events.deletes),
+                tuple(self.events.truncates),
+            ),
+            history=HistoryRules(self.history.changed_at, tuple(self.history.ignore), self.history.deleted == "close"),
+        )
+        self._check(declared)
+        return declared
+
+    def component_defs(self) -> dg.Definitions:
+        """See `DeclaredComponent`."""
+        return sync_definitions(self.sync, tags=self.tags, schedule=self.schedule)
+
+    def _check(self, sync: SyncDeclaration) -> None:
+        if not IDENTIFIER.fullmatch(sync.name):
+            raise UnsafeDeclaration(
+                f"{sync.name!r}, the name of its folder, is not a plain identifier: letters, digits and _."
+            )
+        self._check_keys(sync)
+        self._check_mode(sync.mode)
+        if sync.mode is SyncMode.SCD2:
+            for number, column in enumerate(sync.columns):
+                if column.name.casefold() in (VALID_FROM, VALID_TO, CURRENT):
+                    raise UnsafeDeclaration(f"{column.name} is a column that the mode scd2 adds.", "columns", number, "name")
+        if self.schedule:
+            _check_cron(self.schedule)
+
+    def _check_keys(self, sync: SyncDeclaration) -> None:
+        mode = sync.mode
+        if mode.keyed and not sync.keys:
+            raise UnsafeDeclaration(f"the mode {mode} finds rows by their keys: name at least one column.", "upsert_key")
+        if not mode.keyed and sync.keys:
+            raise UnsafeDeclaration(f"the mode {mode} does not find rows by keys: take it out, or use merge.", "upsert_key")
+        if doubled := [key for key in sync.keys if [each.casefold() for each in sync.keys].count(key.casefold()) > 1]:
+            raise UnsafeDeclaration(f"{doubled[0]!r} is named twice.", "upsert_key")
+
+    def _check_mode(self, mode: SyncMode) -> None:
+        if mode is SyncMode.CDC and self.events is None:
+            raise UnsafeDeclaration("the mode cdc needs to know how a row is an event.", "events")
+        for field, given, modes in (
+            ("events", self.events is not None, {SyncMode.CDC}),
+            ("delete", self.delete != SyncDeletes(), {SyncMode.MIRROR}),
+            ("history", self.history != SyncHistory(), {SyncMode.SCD2}),
+            ("dedupe_by", bool(self.dedupe_by), {SyncMode.MERGE, SyncMode.MIRROR}),
+        ):
+            if given and mode not in modes:
+                raise UnsafeDeclaration(f"only the mode {' or '.join(sorted(modes))} has it: take it out.", field)
+
+    def _source(self) -> SyncSource:
+        given = self.source
+        named = [field for field in ("table", "sql", "file") if getattr(given, field)]
+        if len(named) != 1:
+            raise UnsafeDeclaration("give one of table, sql and file.", "source")
+        if given.file:
+            found = given.format or _FORMATS.get(Path(given.file).suffix.lower(), "")
+            if not found:
+                raise UnsafeDeclaration(
+                    f"{given.file!r} does not tell its format: add `format: csv`, parquet or json.", "source", "file"
+                )
+            return SyncSource(files=given.file, format=found)
+        if given.table:
+            name = _named(given.table, "source", "table")
+            return SyncSource(TableQuery.parsed(whole_table(name), "databricks", "source.table"))
+        path = self.folder / given.sql
+        where = "/".join(path.parts[-3:])
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            raise UnsafeDeclaration(f"{where} does not exist; write the query there.", "source", "sql") from None
+        dialect = "duckdb" if given.engine == "duckdb" else "databricks"
+        return SyncSource(TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where))
+
+    def _destination(self) -> TableName:
+        name = _named(self.destination.table, "destination", "table")
+        if name.catalog.casefold() == _LEGACY:
+            raise UnsafeDeclaration(
+                f"{name} is a table of the legacy metastore, whose commits no catalog ratifies: upgrade it to Unity Catalog "
+                "(SYNC TABLE), and name it as catalog.schema.table.",
+                *("destination", "table"),
+            )
+        return name
+
+    def _columns(self) -> tuple[MappedColumn, ...]:
+        made = list[MappedColumn]()
+        for number, column in enumerate(self.columns):
+            with in_field("columns", number):
+                if not IDENTIFIER.fullmatch(column.name):
+                    raise UnsafeDeclaration(f"{column.name!r} is not a plain identifier: letters, digits and _.", "name")
+                if column.cast:
+                    with in_field("cast"):
+                        check_type(column.name, column.cast)
+                made.append(MappedColumn(column.name, column.source or column.name, column.cast, column.pii))
+        return tuple(made)
+
+
+def _named(text: str, *field: str) -> TableName:
+    parts = text.split(".")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise UnsafeDeclaration(f"{text!r} names no table: give it as schema.table or catalog.schema.table.", *field)
+    return TableName(parts[-2], parts[-1], parts[0] if len(parts) == 3 else "")
+
+
+def _check_cron(text: str) -> None:
+    try:
+        dg.ScheduleDefinition("schedule", target="*", cron_schedule=text)
+    except dg.DagsterInvalidDefinitionError as error:
+        raise UnsafeDeclaration(f"{text!r} is no cron expression, such as '0 6 * * *'.", "schedule") from error

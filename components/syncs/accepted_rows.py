@@ -1,0 +1,160 @@
+"""The rows of a sync's source as the destination takes them: converted, without those that do not fit, one for each key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from components.expectations.rule_dialects import SPARK
+from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, conversion_sql
+from components.syncs.destination_changes import OPERATION, operations_in
+from components.syncs.source_rows import SourceRows
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+from components.syncs.sync_destination import SyncDestination
+from resources.errors import RowsNotConverted
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHOWN = 3
+_ROWS = "ratify_source_rows"
+
+
+@dataclass(frozen=True)
+class AcceptedRows:
+    """Rows that fit a destination.
+
+    Attributes:
+        rows: With the destination's columns, and the operation of an event.
+        read: How many rows the source has.
+        failed: Those that do not fit, with `ERRORS`; None if there are none.
+        failures: How many these are.
+        lost: Of how many of these the keys cannot be known.
+    """
+
+    rows: "DataFrame"
+    read: int
+    failed: "DataFrame | None"
+    failures: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class RowConversion:
+    """Converts the rows of a source for a destination."""
+
+    spark: Spark
+    sync: SyncDeclaration
+    source: SourceRows
+    destination: SyncDestination
+
+    @property
+    def full_name(self) -> str:
+        """The destination's name, with the catalog's."""
+        return self.spark.full_name(self.destination.table)
+
+    def accepted(self) -> AcceptedRows:
+        """Read and convert the rows.
+
+        Raises:
+            RowsNotConverted: rows do not fit, and the sync does not skip them, or several have the same keys.
+        """
+        converted = self.spark.computed(self._converted())
+        read, failed, lost = self._counted(converted)
+        if failed and self.sync.row_errors is RowErrors.FAIL:
+            raise RowsNotConverted(self._explained(converted, failed, read))
+        rows = self._deduplicated(self._accepted(converted, some_fail=failed > 0))
+        bad = self.spark.query(f"SELECT * FROM {{rows}} WHERE size({ERRORS}) > 0", rows=converted) if failed else None
+        return AcceptedRows(rows, read, bad, failed, lost)
+
+    def _converted(self) -> "DataFrame":
+        columns, events = list(self.destination.columns), self.sync.events
+        only_where = dict[str, str]()
+        if self.sync.history.changed_at:
+            dated = self.destination.column(self.sync.history.changed_at)
+            columns = [replace(column, nullable=False) if column.name == dated else column for column in columns]
+        if events:
+            operation = next(name for name in self.source.types if name.casefold() == events.operation.casefold())
+            columns = [
+                replace(column, nullable=False) if column.name.casefold() == events.sequence.casefold() else column
+                for column in columns
+            ]
+            columns.append(ConvertedColumn(OPERATION, "string", operation, self.source.types[operation], nullable=False))
+            bare = operations_in((*events.deletes, *events.truncates), f"CAST(s.{identifier(operation)} AS STRING)")
+            always = {*self.destination.table.keys, OPERATION, events.sequence}
+            only_where = {column.name: f"NOT {bare}" for column in columns if column.name not in always}
+        text = conversion_sql(
+            *(SPARK, columns, self.destination.table.keys, _ROWS, self.source.types, self.source.malformed, only_where),
+            carried=self.source.carried,
+        )
+        # The names of the source's columns may have braces, which would name a DataFrame.
+        escaped = text.replace("{", "{{").replace("}", "}}").replace(_ROWS, "{rows}")
+        return self.spark.query(escaped, rows=self.source.frame)
+
+    def _counted(self, converted: "DataFrame") -> tuple[int, int, int]:
+        """How many rows there are, how many do not fit, and of how many the keys cannot be known."""
+        text = f"SELECT count(*) AS n, count_if(size({ERRORS}) > 0) AS failed, count_if({KEY_FAILED}) AS lost FROM {{rows}}"
+        found = self.spark.rows(self.spark.query(text, rows=converted))[0]
+        return int(found["n"]), int(found["failed"]), int(found["lost"])
+
+    def _explained(self, converted: "DataFrame", failed: int, read: int) -> str:
+        text = f"SELECT DISTINCT {ERRORS}[0] AS reason FROM {{rows}} WHERE size({ERRORS}) > 0 ORDER BY 1 LIMIT {_SHOWN}"
+        reasons = "; ".join(row["reason"] for row in self.spark.rows(self.spark.query(text, rows=converted)))
+        return (
+            f"{failed} of {read} rows of the source of the sync {self.sync.name} do not fit {self.full_name}: {reasons}. "
+            "Nothing was written. Change the source, cast under `columns`, or set `on_error: skip`, which puts such rows "
+            "among the dead letters."
+        )
+
+    def _accepted(self, converted: "DataFrame", *, some_fail: bool) -> "DataFrame":
+        names = [*(column.name for column in self.destination.columns), *([OPERATION] if self.sync.events else [])]
+        where = f" WHERE size({ERRORS}) = 0" if some_fail else ""
+        return self.spark.query(f"SELECT {', '.join(map(identifier, names))} FROM {{rows}}{where}", rows=converted)
+
+    def _deduplicated(self, rows: "DataFrame") -> "DataFrame":
+        """One row for each key.
+
+        Raises:
+            RowsNotConverted: there are several.
+        """
+        sync, events = self.sync, self.sync.events
+        keys = [key for key in self.destination.table.keys if key in {column.name for column in self.destination.columns}]
+        if not sync.mode.keyed:
+            return rows
+        if events:
+            # The same event may come twice; two events with one sequence cannot be ordered.
+            keys = [*keys, self.destination.column(events.sequence)]
+            rows = self.spark.query("SELECT DISTINCT * FROM {rows}", rows=rows)
+        elif sync.mode is SyncMode.SCD2 and sync.history.changed_at:
+            keys = [*keys, self.destination.column(sync.history.changed_at)]
+            rows = self.spark.query("SELECT DISTINCT * FROM {rows}", rows=rows)
+        elif sync.dedupe_by:
+            partition = ", ".join(map(identifier, keys))
+            latest = ", ".join(f"{identifier(self.destination.column(name))} DESC NULLS LAST" for name in sync.dedupe_by)
+            rows = self.spark.query(
+                "SELECT DISTINCT * EXCEPT (ratify_place) FROM (SELECT *, "
+                f"rank() OVER (PARTITION BY {partition} ORDER BY {latest}) AS ratify_place FROM {{rows}}) "
+                "WHERE ratify_place = 1",
+                rows=rows,
+            )
+        self._check_keys(rows, keys)
+        return rows
+
+    def _check_keys(self, rows: "DataFrame", keys: Sequence[str]) -> None:
+        listed = ", ".join(map(identifier, keys))
+        text = f"SELECT {listed}, count(*) AS ratify_rows FROM {{rows}} GROUP BY {listed} HAVING count(*) > 1 LIMIT {_SHOWN}"
+        found = self.spark.rows(self.spark.query(text, rows=rows))
+        if not found:
+            return
+        hidden = {column.name for column in self.destination.columns if column.pii}
+        shown = "; ".join(", ".join(f"{key}={'…' if key in hidden else repr(row[key])}" for key in keys) for row in found)
+        advice = (
+            "An event needs a sequence of its own for each row."
+            if self.sync.events
+            else "Name under `dedupe_by` the columns in which the row to take is greatest, or more keys in `upsert_key`."
+        )
+        raise RowsNotConverted(
+            f"Several rows of the source of the sync {self.sync.name} have the same {', '.join(keys)}: {shown}. "
+            f"Nothing was written. {advice}"
+        )

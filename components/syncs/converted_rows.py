@@ -1,0 +1,132 @@
+"""SQL that gives the rows of a source the names and types of a destination, and says what is wrong with a row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from components.expectations.rule_dialects import RuleDialect
+from resources.column_types import sql_type
+
+ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
+"""Columns that come with the converted ones: what is wrong with the row, an array of texts; the row as it was, JSON, where
+something is; and whether its keys cannot be known."""
+
+_SHOWN = 60
+_NUMERIC = {"tinyint", "smallint", "int", "bigint", "double"}
+
+
+@dataclass(frozen=True)
+class ConvertedColumn:
+    """A column of a destination, and the one of the source that gives its values.
+
+    Attributes:
+        name: In the destination.
+        type: There, in Spark SQL's words.
+        source: In the source.
+        source_type: There.
+        nullable: Whether the destination allows NULL.
+        cast: Whether the declaration asks for the type, so that digits may be lost.
+        pii: Personal data.
+    """
+
+    name: str
+    type: str
+    source: str
+    source_type: str
+    nullable: bool = True
+    cast: bool = False
+    pii: bool = False
+
+    @property
+    def same_type(self) -> bool:
+        """Whether the value stays as it is."""
+        return self.type == self.source_type
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a cast between these types can change a value without an error."""
+        exact = {self.type, self.source_type}
+        numbers = all(each in _NUMERIC or each.startswith("decimal(") for each in exact)
+        return not self.same_type and (numbers or (self.source_type, self.type) == ("timestamp", "date"))
+
+
+def conversion_sql(
+    sql: RuleDialect,
+    columns: Sequence[ConvertedColumn],
+    keys: Sequence[str],
+    rows: str,
+    given: Mapping[str, str],
+    malformed: str = "",
+    only_where: Mapping[str, str] | None = None,
+    carried: str = "",
+) -> str:
+    """Return the query for the converted rows, with `ERRORS`, `ROW` and `KEY_FAILED`.
+
+    Args:
+        sql: The engine's words.
+        columns: What the destination gets.
+        keys: Which of these identify a row.
+        rows: The rows of the source: a relation.
+        given: Types of the source's columns by name.
+        malformed: The column of the source that has the text of a row that could not be read as one.
+        only_where: By column, the condition under which it has to fit; other columns always have to.
+        carried: A column of the source that comes with the converted ones, as it is.
+    """
+    values = {column.name: _value(sql, column) for column in columns}
+    wanted = only_where or {}
+    errors = [
+        f"CASE WHEN {wanted[column.name]} THEN {each} END" if column.name in wanted else each
+        for column in columns
+        for each in _errors(sql, column, values[column.name])
+    ]
+    if malformed:
+        errors.insert(0, f"CASE WHEN s.{sql.identifier(malformed)} IS NOT NULL THEN 'the line has other fields' END")
+    failed = " OR ".join(
+        f"(s.{sql.identifier(column.source)} IS NOT NULL AND {values[column.name]} IS NULL)"
+        for column in columns
+        if column.name in keys and not column.same_type
+    )
+    if malformed and keys:
+        failed = " OR ".join(filter(None, [failed, f"s.{sql.identifier(malformed)} IS NOT NULL"]))
+    columns_made = [f"{value} AS {sql.identifier(name)}" for name, value in values.items()]
+    listed = ", ".join([*columns_made, *([f"s.{sql.identifier(carried)}"] if carried else [])])
+    every = sql.json.format(sql.struct.format(", ".join(_field(sql, name) for name in given)))
+    return (
+        f"SELECT *, CASE WHEN {sql.size}({ERRORS}) > 0 THEN ratify_json END AS {ROW} FROM "
+        f"(SELECT {listed}, {sql.array_of(errors)} AS {ERRORS}, {failed or 'false'} AS {KEY_FAILED}, {every} AS ratify_json "
+        f"FROM {rows} AS s)"
+    )
+
+
+def _field(sql: RuleDialect, name: str) -> str:
+    # By its name alone: a qualified one would be another way to name the field.
+    return sql.field.format(sql.identifier(name))
+
+
+def _value(sql: RuleDialect, column: ConvertedColumn) -> str:
+    value = f"s.{sql.identifier(column.source)}"
+    return value if column.same_type else f"try_cast({value} AS {sql_name(sql, column.type)})"
+
+
+def sql_name(sql: RuleDialect, type_text: str) -> str:
+    """Return an engine's name of a type that is given in Spark SQL's words."""
+    found = sql_type(type_text)
+    return found.spark if sql.excluding == "EXCEPT" else found.sql
+
+
+def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
+    """Expressions, each NULL or the text of what is wrong."""
+    source, name, errors = f"s.{sql.identifier(column.source)}", column.name, list[str]()
+    shown = "'a value'" if column.pii else f"left(CAST({source} AS {sql_name(sql, 'string')}), {_SHOWN})"
+    if not column.same_type:
+        text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' is no {column.type}')})"
+        errors.append(f"CASE WHEN {source} IS NOT NULL AND {value} IS NULL THEN {text} END")
+        if column.lossy and not column.cast:
+            text = (
+                f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' would lose digits as {column.type}')})"
+            )
+            back = f"try_cast({value} AS {sql_name(sql, column.source_type)})"
+            errors.append(f"CASE WHEN {value} IS NOT NULL AND {back} IS DISTINCT FROM {source} THEN {text} END")
+    if not column.nullable:
+        text = sql.literal(f"column {name}: it is NULL, which the table does not allow")
+        errors.append(f"CASE WHEN {source} IS NULL THEN {text} END")
+    return errors

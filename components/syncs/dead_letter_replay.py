@@ -1,0 +1,91 @@
+"""Replay of a sync's dead letters: those that fit now are written, each once.
+
+In the modes insert and cdc rows are not read again. A replay claims them in one commit, which sets `replayed_at`; writes
+those that fit in one commit to the destination; and removes them. A claim that was interrupted is finished by the next
+replay: the destination takes the rows of a claim once (Delta's `txn`), and events that were applied change nothing. In other
+modes every run reads all rows, so that a replay is a run.
+"""
+
+import datetime as dt
+from dataclasses import dataclass, replace
+
+from components.syncs.accepted_rows import RowConversion
+from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
+from components.syncs.prepared_changes import PreparedChanges, compare
+from components.syncs.source_rows import SourceRows
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration
+from components.syncs.sync_destination import find_destination
+from components.syncs.sync_pass import SyncPass, write_changes
+from components.syncs.sync_position import SyncPosition
+from resources.delta.computed_inputs import InputVersion
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import identifier, literal
+
+_HASH = "ratify_row_hash"
+
+
+@dataclass(frozen=True)
+class ReplayedLetters:
+    """What a replay did.
+
+    Attributes:
+        replayed: Rows that are no more among the dead letters.
+        waiting: Rows that still are.
+    """
+
+    replayed: int
+    waiting: int
+
+
+def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> ReplayedLetters:
+    """Write the dead letters of a sync that fit now.
+
+    Raises:
+        As `SyncPass.run`; rows that do not fit stay.
+    """
+    before = dead_letters(spark, sync)
+    if before and not accumulate(sync):
+        SyncPass(spark, duckdb, sync).run()
+    elif before:
+        for claim in _claims(spark, sync):
+            _finish(spark, duckdb, sync, claim)
+    after = dead_letters(spark, sync)
+    return ReplayedLetters(before - after, after)
+
+
+def _claims(spark: Spark, sync: SyncDeclaration) -> list[int]:
+    """Claim what is not claimed yet, and return all claims, in microseconds, in their order."""
+    name, of_sync = spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
+    claim = int(dt.datetime.now(dt.UTC).timestamp() * 1_000_000)
+    update = f"UPDATE {name} SET replayed_at = timestamp_micros({claim}) WHERE {of_sync} AND replayed_at IS NULL"
+    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(update)))
+    found = f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {name} WHERE {of_sync} AND replayed_at IS NOT NULL"
+    return sorted(row["claim"] for row in spark.rows(spark.query(found)))
+
+
+def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> None:
+    skipping = replace(sync, row_errors=RowErrors.SKIP)
+    types = SyncPosition(spark, sync).read(duckdb).types
+    schema = ", ".join(f"{identifier(name)} {type_}" for name, type_ in types.items())
+    name = spark.sql_name(DEAD_LETTERS)
+    claimed = f"sync = {literal(sync.name)} AND replayed_at = timestamp_micros({claim})"
+    rows = spark.computed(
+        spark.query(
+            f"SELECT ratify_of.*, row_hash AS {_HASH} FROM "
+            f"(SELECT from_json(row, {literal(schema)}) AS ratify_of, row_hash, "
+            f"explode(sequence(1, CAST(rows AS INT))) AS n FROM {name} WHERE {claimed})"
+        )
+    )
+    source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
+    destination = find_destination(spark, skipping, types)
+    accepted = RowConversion(spark, skipping, source, destination).accepted()
+    counts, changes = compare(spark, skipping, source, destination, accepted)
+    record = SyncPosition(spark, sync).record(source, destination.version)
+    write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
+    frames = {"failed": accepted.failed} if accepted.failed is not None else {}
+    still = f" AND row_hash NOT IN (SELECT {_HASH} FROM {{failed}})" if frames else ""
+    full_name = spark.full_name(DEAD_LETTERS)
+    spark.commit(full_name, lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}{still}", **frames)))
+    release = f"UPDATE {name} SET replayed_at = NULL WHERE {claimed}"
+    spark.commit(full_name, lambda: spark.rows(spark.sql(release)))

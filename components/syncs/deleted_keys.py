@@ -1,0 +1,80 @@
+"""The deletions that the events of a sync of the mode `cdc` have made, which outlive the rows that they deleted.
+
+An event that comes late, of lower sequence than a deletion, must not bring the row back. The deletions are in a table of
+their own. They are written before the destination: a pass that is killed in between leaves deletions of which the rows are
+still there, and the next pass, which reads the same events again, deletes them.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from components.syncs.destination_changes import deletions, same
+from components.syncs.sync_declaration import ChangeEvents, SyncDeclaration
+from components.syncs.sync_destination import SyncDestination
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.errors import TableMissing
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import at_version, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class DeletedKeys:
+    """The deletions of a sync.
+
+    Attributes:
+        spark: The session.
+        sync: The sync.
+        destination: Its destination.
+        events: How its events are read; the sequence by its name in the destination.
+    """
+
+    spark: Spark
+    sync: SyncDeclaration
+    destination: SyncDestination
+    events: ChangeEvents
+
+    @property
+    def table(self) -> TableDeclaration:
+        """Their table."""
+        types = {column.name: column.type for column in self.destination.columns}
+        columns = [Column(name, types[name]) for name in (*self.destination.table.keys, self.events.sequence)]
+        return TableDeclaration(
+            layer="ops",
+            name=f"sync_{self.sync.name}_deleted",
+            columns=(*columns, Column("truncated", "boolean", "Whether all rows of lower sequence were deleted")),
+            comment=f"Keys that events of the sync {self.sync.name} have deleted, each with the sequence of the deletion",
+            writer=Engine.SPARK,
+            operations=frozenset({"MERGE"}),
+            keys=(*self.destination.table.keys, "truncated"),
+        )
+
+    def relation(self) -> str:
+        """Return what stands for the deletions of earlier passes in a query."""
+        table = self.table
+        try:
+            version = self.spark.catalog.version(self.spark.full_name(table))
+        except TableMissing:
+            columns = ", ".join(f"CAST(NULL AS {each.type}) AS {identifier(each.name)}" for each in table.columns)
+            return f"(SELECT {columns} WHERE false)"
+        return at_version(self.spark.sql_name(table), version)
+
+    def add(self, rows: "DataFrame") -> None:
+        """Write the deletions among events, those that are not there yet or of greater sequence."""
+        table, sequence = self.table, identifier(self.events.sequence)
+        found = self.spark.computed(
+            self.spark.query(deletions(self.destination.table.keys, self.events, "{rows}"), rows=rows)
+        )
+        if found.isEmpty():
+            return
+        self.spark.ensure_table(table)
+        columns = ", ".join(map(identifier, table.column_names))
+        values = ", ".join(f"s.{identifier(name)}" for name in table.column_names)
+        merge = (
+            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{found}} AS s ON {same(table.keys, 't', 's')}\n"
+            f"WHEN MATCHED AND s.{sequence} > t.{sequence} THEN UPDATE SET {sequence} = s.{sequence}\n"
+            f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        )
+        self.spark.commit(self.spark.full_name(table), lambda: self.spark.rows(self.spark.sql(merge, found=found)))

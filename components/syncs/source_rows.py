@@ -1,0 +1,171 @@
+"""The rows of a sync's source, as Spark reads them, at versions that a commit can record."""
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components.strategies.query_inputs import QueryInputs
+from components.syncs.sync_declaration import SyncDeclaration
+from resources.delta.computed_inputs import InputVersion
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.errors import QueryMismatch, SyncRefused
+from resources.spark.spark_engine import Spark
+from resources.sql import duckdb_sql
+from resources.sql.table_query import TableName, TableQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MALFORMED = "ratify_malformed"
+"""Column with the text of a line of a file that has other fields than the file's columns."""
+_NULL = "\x00ratify\x00"
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of a source.
+
+    Attributes:
+        frame: The rows; not computed yet.
+        inputs: The versions of the tables, or the content of the files, that they are read from, by name.
+        types: Types of the columns by name, in Spark SQL's words, without `MALFORMED`.
+        malformed: `MALFORMED` if the frame has it, otherwise empty.
+        query_inputs: For a query by Spark: its tables.
+        lineage: Columns of tables that each column is computed from, as `schema.table.column`.
+        files_changed_at: When the newest of local files was last modified.
+        carried: A column of the frame that is no column of the source, and comes with each row.
+    """
+
+    frame: "DataFrame"
+    inputs: Mapping[str, InputVersion]
+    types: Mapping[str, str]
+    malformed: str = ""
+    query_inputs: QueryInputs | None = None
+    lineage: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    files_changed_at: dt.datetime | None = None
+    carried: str = ""
+
+    @property
+    def version(self) -> int:
+        """What grows with each version of the source; that of a file, which is known by its content, is 0."""
+        return sum(found.version for found in self.inputs.values())
+
+    @property
+    def versioned(self) -> bool:
+        """Whether equal `inputs` mean equal rows."""
+        return all(found.version >= 0 for found in self.inputs.values())
+
+
+def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapping[str, InputVersion]) -> SourceRows:
+    """Return the rows of a sync's source.
+
+    Args:
+        spark: The session.
+        duckdb: For a query in its SQL.
+        sync: The sync.
+        since: For a table as it is: only rows that it got after the version of this are read; empty: all rows.
+
+    Raises:
+        TableMissing: a table of the query does not exist.
+        SyncRefused: there is no such file.
+        HistoryNotContinued: rows since a version are asked for, and the table did not only get rows.
+    """
+    query = sync.source.query
+    if query is None:
+        return _files(spark, sync)
+    if query.dialect == "duckdb":
+        return _by_duckdb(spark, duckdb, query)
+    inputs = QueryInputs(spark, query)
+    columns = _columns(spark, query)
+
+    def relation(name: TableName) -> str:
+        if since:
+            inputs.relation(name, columns[name])
+            return inputs.added(name, columns[name], since.get(inputs.full_name(name)))
+        return inputs.relation(name, columns[name])
+
+    text = query.resolved(relation)
+    lineage = query.lineage({str(name): names for name, names in columns.items()})
+    return SourceRows(spark.query(text), inputs.versions, spark.types(text), query_inputs=inputs, lineage=lineage)
+
+
+def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
+    """Return the time of the newest version of a source's tables, or of its files; that of now where it is not known."""
+    times = [source.files_changed_at] if source.files_changed_at else []
+    for full_name, read in source.inputs.items():
+        if read.table_id and read.version >= 0 and not source.files_changed_at:
+            latest = spark.catalog.version(full_name)
+            found = spark.recent_commits(full_name, latest - read.version + 1)
+            times += [commit.timestamp for commit in found if commit.version == read.version]
+    return max(times, default=dt.datetime.now(dt.UTC))
+
+
+def _columns(spark: Spark, query: TableQuery) -> dict[TableName, Sequence[str]]:
+    catalog = spark.catalog.connection.name
+    found = {name: spark.catalog.table(name.full_name(catalog)).columns or [] for name in query.inputs}
+    return {name: [column.name or "" for column in columns] for name, columns in found.items()}
+
+
+def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
+    catalog = spark.catalog.connection.name
+    inputs = dict[str, InputVersion]()
+    for name in query.inputs:
+        if name.catalog not in ("", catalog):
+            raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
+        # Before it is read, so that a newer version is not taken for one that was read.
+        full_name = name.full_name(catalog)
+        table_id = spark.catalog.table(full_name).table_id or ""
+        inputs[full_name] = InputVersion(table_id, spark.catalog.version(full_name))
+    columns = _columns(spark, query)
+
+    def relation(name: TableName) -> str:
+        return f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}"
+
+    with duckdb.session() as session:
+        session.attach()
+        rows = session.con.sql(query.resolved(relation)).to_arrow_table()
+    frame = spark.session.createDataFrame(rows)
+    lineage = query.lineage({str(name): names for name, names in columns.items()})
+    return SourceRows(frame, inputs, dict(frame.dtypes), lineage=lineage)
+
+
+def _files(spark: Spark, sync: SyncDeclaration) -> SourceRows:
+    source, read = sync.source, spark.session.read
+    local = "://" not in source.files
+    if local:
+        pattern = Path(source.files).expanduser()
+        found = sorted(pattern.parent.glob(pattern.name))
+        if not found:
+            raise SyncRefused(f"No file is at {source.files}, the source of the sync {sync.name}.")
+        digest = hashlib.sha256()
+        for path in found:
+            digest.update(repr(path.name).encode())
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        paths, content = [str(path.resolve()) for path in found], InputVersion(digest.hexdigest(), 0)
+        newest = dt.datetime.fromtimestamp(max(path.stat().st_mtime for path in found), dt.UTC)
+    else:
+        # It is not known whether what is there was there before.
+        paths, content, newest = [source.files], InputVersion("", -1), None
+    if source.format == "csv":
+        columns = dict.fromkeys(read.csv(paths, header=True).columns, "string")
+        listed = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*columns, MALFORMED))
+        # A quoted empty text is no NULL; only what is equal to `nullValue` is one, and what is not quoted becomes that.
+        frame = read.csv(
+            paths,
+            schema=listed,
+            header=True,
+            columnNameOfCorruptRecord=MALFORMED,
+            multiLine=True,
+            escape='"',
+            nullValue=_NULL,
+            enforceSchema=False,
+        )
+        return SourceRows(frame, {f"file:{source.files}": content}, columns, MALFORMED, files_changed_at=newest)
+    frame = read.parquet(*paths) if source.format == "parquet" else read.json(paths, columnNameOfCorruptRecord=MALFORMED)
+    types = {name: type_ for name, type_ in frame.dtypes if name != MALFORMED}
+    malformed = MALFORMED if MALFORMED in frame.columns else ""
+    return SourceRows(frame, {f"file:{source.files}": content}, types, malformed, files_changed_at=newest)

@@ -1,0 +1,74 @@
+"""Whether a sync can run: what it needs of the catalog, the source and the destination, each tried. Nothing is written."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from components.syncs.source_rows import read_source
+from components.syncs.sync_declaration import SyncDeclaration
+from components.syncs.sync_destination import find_destination
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import RatifyError, TableMissing
+from resources.spark.spark_engine import Spark
+
+
+@dataclass(frozen=True)
+class ConnectionStep:
+    """Something that a sync needs.
+
+    Attributes:
+        name: What was tried.
+        found: What was found.
+        lacks: What is missing, and what to do; empty if nothing is.
+    """
+
+    name: str
+    found: str = ""
+    lacks: str = ""
+
+
+def connection_steps(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> Iterator[ConnectionStep]:
+    """Try what a sync needs, one after the other, up to the first that it lacks."""
+    steps: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("the catalog answers", lambda: _catalog(spark)),
+        ("the source can be read", lambda: _source(spark, duckdb, sync)),
+        ("the destination can be written", lambda: _destination(spark, sync)),
+        ("the columns fit", lambda: _columns(spark, duckdb, sync)),
+    )
+    for name, tried in steps:
+        try:
+            yield ConnectionStep(name, tried())
+        except RatifyError as error:
+            yield ConnectionStep(name, lacks=str(error))
+            return
+
+
+def _catalog(spark: Spark) -> str:
+    spark.catalog.default_schema()
+    return f"{spark.catalog.connection.host} as {spark.catalog.principal() or 'a principal that it does not name'}"
+
+
+def _source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> str:
+    catalog, query = spark.catalog, sync.source.query
+    for name in query.inputs if query else ():
+        catalog.table_credentials(name.full_name(catalog.connection.name), "READ")
+    rows = read_source(spark, duckdb, sync, {})
+    versions = ", ".join(f"{name} at version {read.version}" for name, read in rows.inputs.items() if read.table_id)
+    return f"{len(rows.types)} columns{f' of {versions}' if versions else ''}"
+
+
+def _destination(spark: Spark, sync: SyncDeclaration) -> str:
+    full_name = sync.destination.full_name(spark.catalog.connection.name)
+    try:
+        version = spark.catalog.version(full_name)
+    except TableMissing:
+        if sync.create_if_missing:
+            return f"{full_name} does not exist yet: the first run creates it"
+        raise
+    spark.catalog.table_credentials(full_name, "READ_WRITE")
+    return f"{full_name} at version {version}"
+
+
+def _columns(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> str:
+    found = find_destination(spark, sync, read_source(spark, duckdb, sync, {}).types)
+    others = f"; not written: {', '.join(found.others)}" if found.others else ""
+    return f"{', '.join(found.table.column_names)}{others}"

@@ -1,0 +1,173 @@
+"""The table that a sync writes to, as the catalog and Spark know it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from components.syncs.converted_rows import ConvertedColumn
+from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncMode
+from resources.column_types import sql_type
+from resources.declarations import Column, TableDeclaration
+from resources.errors import SyncRefused, TableMissing, UnsafeDeclaration
+from resources.spark.spark_engine import Spark
+from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO
+from resources.sql.spark_sql import table_name
+
+# Columns of the destination of a sync of the mode scd2, which its source does not give.
+_HISTORY_TYPES = {VALID_FROM: "timestamp", VALID_TO: "timestamp", CURRENT: "boolean"}
+
+
+@dataclass(frozen=True)
+class SyncDestination:
+    """The table that a sync writes to.
+
+    Attributes:
+        table: The table with those of its columns that the sync writes, and its keys.
+        columns: Those of them that come from the source.
+        others: Columns of the table that the sync does not write: they are NULL in the rows that it inserts.
+        version: The table's version; -1 where it does not exist yet.
+    """
+
+    table: TableDeclaration
+    columns: Sequence[ConvertedColumn]
+    others: Sequence[str]
+    version: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        return self.version >= 0
+
+    def column(self, name: str) -> str:
+        """Return the name of a column as the table has it; names ignore case."""
+        return next(column.name for column in self.columns if column.name.casefold() == name.casefold())
+
+
+def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, str]) -> SyncDestination:
+    """Return the table that a sync writes to; nothing is created.
+
+    Args:
+        spark: The session.
+        sync: The sync.
+        given: Types of the source's columns by name, in Spark SQL's words.
+
+    Raises:
+        SyncRefused: the table lacks columns, needs others, has column mapping, or its key is no column.
+        TableMissing: it does not exist, and is not to be created.
+        UnsafeDeclaration: it is to be created with a column that not every engine can read.
+    """
+    mapped, full_name = _mapped(sync, given), sync.destination.full_name(spark.catalog.connection.name)
+    try:
+        found = spark.catalog.table(full_name)
+    except TableMissing:
+        if not sync.create_if_missing:
+            raise TableMissing(
+                f"{full_name}, the destination of the sync {sync.name}, does not exist. Create it, or let the sync do so by "
+                "`create_if_missing: true`."
+            ) from None
+        return _new(sync, mapped, given)
+    if (mode := (found.properties or {}).get("delta.columnMapping.mode", "none")) != "none":
+        raise SyncRefused(
+            f"{full_name} has column mapping ({mode}), with which engines write columns that others read as NULL. Sync to a "
+            "table with delta.columnMapping.mode = none."
+        )
+    version = spark.catalog.version(full_name)
+    fields = spark.session.table(table_name(full_name)).schema.fields
+    own = _HISTORY_TYPES if sync.mode is SyncMode.SCD2 else {}
+    there = {field.name.casefold(): field for field in fields}
+    if missing := [column.name for column in mapped if column.name.casefold() not in there] + [
+        name for name in own if name not in there
+    ]:
+        raise SyncRefused(
+            f"{full_name} has no column {missing[0]}; it has {', '.join(field.name for field in fields)}. Add the column to "
+            "the table, or leave it out under `columns`."
+        )
+    columns = [
+        ConvertedColumn(
+            name=(field := there[column.name.casefold()]).name,
+            type=field.dataType.simpleString(),
+            source=column.source,
+            source_type=given[column.source],
+            nullable=field.nullable,
+            cast=bool(column.cast),
+            pii=column.pii,
+        )
+        for column in mapped
+    ]
+    written = {column.name for column in columns} | set(own)
+    others = [field for field in fields if field.name not in written]
+    if needed := [field.name for field in others if not field.nullable]:
+        raise SyncRefused(f"{full_name} needs {needed[0]}, which is NOT NULL, and the source has no column for it.")
+    return SyncDestination(_table(sync, columns), columns, [field.name for field in others], version)
+
+
+def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColumn]:
+    """The columns that the source gives, by the names that it has for them.
+
+    Raises:
+        SyncRefused: it lacks one, or two would be one column.
+    """
+    names = {name.casefold(): name for name in given}
+    if sync.events:
+        for wanted in (sync.events.operation, sync.events.sequence):
+            if wanted.casefold() not in names and wanted == sync.events.operation:
+                raise SyncRefused(f"The source of the sync {sync.name} has no column {wanted}, only {', '.join(given)}.")
+    for column in sync.columns:
+        if column.source.casefold() not in names:
+            raise SyncRefused(f"The source of the sync {sync.name} has no column {column.source}, only {', '.join(given)}.")
+    mapped = sync.mapped(given)
+    found = [column.name.casefold() for column in mapped]
+    if doubled := next((name for name in found if found.count(name) > 1), None):
+        raise SyncRefused(
+            f"Two columns of the source of the sync {sync.name} would be {doubled}: rename one under `columns`."
+        )
+    needed = [
+        *(("the key", name) for name in sync.keys),
+        *(("the column of dedupe_by", name) for name in sync.dedupe_by),
+        *(("the column of scope", name) for name in sync.guards.scope),
+        *([("the sequence", sync.events.sequence)] if sync.events else []),
+        *([("the column of changed_at", sync.history.changed_at)] if sync.history.changed_at else []),
+    ]
+    for what, name in needed:
+        if name.casefold() not in found:
+            raise SyncRefused(
+                f"{name}, {what} of the sync {sync.name}, is not written: the source gives {', '.join(found)}."
+            )
+    return [MappedColumn(column.name, names[column.source.casefold()], column.cast, column.pii) for column in mapped]
+
+
+def _new(sync: SyncDeclaration, mapped: Sequence[MappedColumn], given: Mapping[str, str]) -> SyncDestination:
+    columns = [
+        ConvertedColumn(
+            name=column.name,
+            type=sql_type(column.cast or given[column.source]).spark,
+            source=column.source,
+            source_type=given[column.source],
+            cast=bool(column.cast),
+            pii=column.pii,
+        )
+        for column in mapped
+    ]
+    return SyncDestination(_table(sync, columns), columns, [], -1)
+
+
+def _table(sync: SyncDeclaration, columns: Sequence[ConvertedColumn]) -> TableDeclaration:
+    own = _HISTORY_TYPES if sync.mode is SyncMode.SCD2 else {}
+    by_name = {column.name.casefold(): column.name for column in columns}
+    keys = [by_name[key.casefold()] for key in sync.keys] + ([VALID_FROM] if own else [])
+    try:
+        return replace(
+            sync.table,
+            columns=(
+                *(Column(column.name, column.type, nullable=column.nullable, pii=column.pii) for column in columns),
+                *(Column(name, type_text) for name, type_text in own.items()),
+            ),
+            keys=tuple(keys),
+            inferred=False,
+        )
+    except UnsafeDeclaration as error:
+        raise UnsafeDeclaration(
+            f"{error} Cast it to such a type under `columns` of the sync {sync.name}."
+            if "type" in str(error)
+            else str(error),
+            *error.field,
+        ) from None

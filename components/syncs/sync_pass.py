@@ -1,0 +1,177 @@
+"""One pass of a sync, by Spark: the one commit that changes the destination as the source wants it.
+
+The commit's user metadata names the sync and the versions of the source that it has read (`ComputedInputs`), so that rows
+and record are ratified together. A pass that is killed leaves the destination as it was before or as it is after.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from components.syncs.dead_letters import store_dead_letters
+from components.syncs.deleted_keys import DeletedKeys
+from components.syncs.prepared_changes import PreparedChanges, SyncCounts, events_of, prepare
+from components.syncs.sync_declaration import SyncDeclaration, SyncMode
+from components.syncs.sync_position import SyncPosition
+from components.syncs.written_keys import WrittenKeys
+from resources.delta.commit_history import Commit
+from resources.delta.computed_inputs import InputVersion
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import CommitConflict
+from resources.spark.merge_statements import insert_sql
+from resources.spark.spark_engine import Spark, WriteResult
+from resources.sql.spark_sql import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SAMPLE = 5
+
+
+@dataclass(frozen=True)
+class SyncResult:
+    """What a pass did.
+
+    Attributes:
+        counts: Its rows.
+        version: The destination's version now.
+        commit: The commit, None where nothing was to be changed.
+        created: Whether the pass created the destination.
+        rows: In the destination.
+        inputs: The versions of the source that it has read, by name.
+        seconds: How long it took.
+        sample: Some of the changes: what is done, and the columns.
+        lineage: By column of the destination, the columns of tables that it comes from, as `schema.table.column`.
+        types: Types of the columns that are written, by name.
+        unchanged: Whether source and destination were as the last pass left them, so that nothing was read.
+    """
+
+    counts: SyncCounts
+    version: int
+    commit: Commit | None
+    created: bool
+    rows: int
+    inputs: Mapping[str, InputVersion]
+    seconds: float
+    sample: Sequence[Mapping[str, Any]] = ()
+    lineage: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
+    unchanged: bool = False
+
+
+class SyncPass:
+    """A pass of a sync over Spark."""
+
+    def __init__(self, spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> None:
+        self._spark, self._duckdb, self._sync = spark, duckdb, sync
+
+    def run(self) -> SyncResult:
+        """Write what differs.
+
+        Raises:
+            RowsNotConverted: rows do not fit the destination, or several have the same keys.
+            SyncRefused: a guard of the declaration, or the destination, does not allow it.
+            TableMissing: the source or the destination does not exist.
+            HistoryNotContinued: the mode is insert or cdc, and the source did other than get rows.
+            CommitConflict: other writers won every attempt.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitConflict),
+            stop=stop_after_attempt(self._spark.attempts),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            reraise=True,
+        )
+        return retrying(self._once)
+
+    def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
+        """Return what a run would do: the rows, by what is done with them, and some of them. Nothing is written.
+
+        Raises:
+            As `run`.
+        """
+        prepared = prepare(self._spark, self._duckdb, self._sync)
+        return prepared.counts, self._sample(prepared)
+
+    def _once(self) -> SyncResult:
+        began = time.monotonic()
+        prepared = prepare(self._spark, self._duckdb, self._sync)
+        destination, created = prepared.destination, False
+        if accepted := prepared.accepted:
+            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source.inputs)
+        if not destination.exists:
+            # The version that the changes follow is that of an empty table.
+            if not self._spark.ensure_table(destination.table):
+                raise CommitConflict(f"Another writer created {destination.table.table_name} meanwhile.")
+            created = True
+        sample = self._sample(prepared)
+        wrote = write_changes(self._spark, self._sync, prepared)
+        return SyncResult(
+            counts=prepared.counts,
+            version=wrote.version,
+            commit=wrote.commit,
+            created=created,
+            rows=wrote.rows,
+            inputs=prepared.source.inputs,
+            seconds=time.monotonic() - began,
+            sample=sample,
+            lineage={column.name: prepared.source.lineage.get(column.source, ()) for column in destination.columns},
+            types={column.name: column.type for column in destination.table.columns},
+            unchanged=prepared.accepted is None,
+        )
+
+    def _sample(self, prepared: PreparedChanges) -> list[dict[str, Any]]:
+        """Some of the changes, without personal data."""
+        changes = prepared.changes
+        if changes is None:
+            return []
+        table = prepared.destination.table
+        shown = [column.name for column in table.columns if not column.pii]
+        return self._spark.rows(self._spark.query(self._sampled(shown, table.keys, changes), changes=changes))
+
+    def _sampled(self, shown: Sequence[str], keys: Sequence[str], changes: "DataFrame") -> str:
+        by_key = "ratify_present" in changes.columns
+        listed = ", ".join(
+            f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if by_key and name in keys else identifier(name)
+            for name in shown
+        )
+        if not by_key:
+            return f"SELECT 'insert' AS change, {listed} FROM {{changes}} LIMIT {_SAMPLE}"
+        change = "CASE WHEN NOT ratify_present THEN 'delete' WHEN ratify_found THEN 'update' ELSE 'insert' END AS change"
+        return (
+            f"SELECT change, {listed} FROM (SELECT *, {change}, "
+            "row_number() OVER (PARTITION BY ratify_present, ratify_found ORDER BY 1) AS place FROM {changes}) "
+            f"WHERE place <= {_SAMPLE} ORDER BY change, place"
+        )
+
+
+def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:
+    """Write what a pass has prepared, in one commit to the destination, which exists.
+
+    Raises:
+        CommitConflict: another writer of such changes committed first.
+    """
+    table, changes = prepared.destination.table, prepared.changes
+    if prepared.accepted and (events := events_of(sync, prepared.destination)):
+        DeletedKeys(spark, sync, prepared.destination, events).add(prepared.accepted.rows)
+    if changes is None:
+        return spark.write_result(table, None)
+    after = max(prepared.destination.version, 0)
+    record = prepared.record.to_json()
+    if sync.mode is SyncMode.INSERT:
+        insert = insert_sql(table, spark.full_name(table), "{rows}")
+        version = prepared.source.version if prepared.source.versioned else 0
+        app_id = SyncPosition(spark, sync).app_id(prepared.source.inputs)
+        return spark.merge_following(table, insert, changes, record, version, app_id=app_id)
+    if sync.mode is SyncMode.REPLACE:
+        overwrite = insert_sql(table, spark.full_name(table), "{rows}", overwrite=True)
+        return spark.merge_following(table, overwrite, changes, record, after)
+    if sync.guards.tracked:
+        written = WrittenKeys(spark, sync, table)
+        written.intend(changes, prepared.record)
+        wrote = spark.merge_changes(table, changes, record, after)
+        written.settle(prepared.record)
+        return wrote
+    return spark.merge_changes(table, changes, record, after)

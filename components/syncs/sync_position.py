@@ -1,0 +1,120 @@
+"""What a sync has read of its source before, from its destination alone: its commits record it."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from components.syncs.dead_letters import accumulate, dead_letters
+from components.syncs.source_rows import SourceRows, read_source
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+from resources.delta.commit_history import SAME_ROWS
+from resources.delta.computed_inputs import ComputedInputs, InputVersion
+from resources.delta.table_log import TableLog
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import HistoryNotContinued, TableMissing
+from resources.spark.spark_engine import Spark
+
+_COMMITS_READ = 200
+
+
+@dataclass(frozen=True)
+class SyncPosition:
+    """What a sync has read before."""
+
+    spark: Spark
+    sync: SyncDeclaration
+
+    @property
+    def full_name(self) -> str:
+        """The destination's name, with the catalog's."""
+        return self.sync.destination.full_name(self.spark.catalog.connection.name)
+
+    def record(self, source: SourceRows, after: int) -> ComputedInputs:
+        """Return the record for a commit.
+
+        Args:
+            source: What the pass has read.
+            after: The version of the destination that it is computed against.
+        """
+        return ComputedInputs(f"sync {self.sync.name} {self.sync.code_version}", after, source.inputs, uuid4().hex)
+
+    def read(self, duckdb: DuckDB) -> SourceRows:
+        """Return the source's rows; of a table as it is, in the modes insert and cdc, those that it got since the last pass.
+
+        Raises:
+            As `read_source`.
+        """
+        sync, spark, table = self.sync, self.spark, self.sync.source.table
+        if table is None or sync.mode not in (SyncMode.INSERT, SyncMode.CDC):
+            return read_source(spark, duckdb, sync, {})
+        if sync.mode is SyncMode.CDC:
+            last = self.last_record()
+            with suppress(HistoryNotContinued):
+                return read_source(spark, duckdb, sync, last.inputs if last else {})
+            # Events that were applied before change nothing.
+            return read_source(spark, duckdb, sync, {})
+        full_name = table.full_name(spark.catalog.connection.name)
+        table_id = spark.catalog.table(full_name).table_id or ""
+        until = self._inserted_until(self.app_id({full_name: InputVersion(table_id, 0)}))
+        return read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
+
+    def app_id(self, inputs: Mapping[str, InputVersion]) -> str:
+        """Return the Delta application whose `txn` says up to which version of a source its rows were inserted."""
+        ids = repr(sorted((name, found.table_id) for name, found in inputs.items()))
+        # Where a source has no versions, each run inserts.
+        ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
+        return f"ratify:sync:{self.sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
+
+    def is_current(self, source: SourceRows, record: ComputedInputs) -> bool:
+        """Return whether a pass would change nothing, because its source and the destination are as the last one left them.
+
+        Args:
+            source: The source as it is.
+            record: That the pass would make.
+        """
+        if self.sync.row_errors is RowErrors.SKIP and not accumulate(self.sync) and dead_letters(self.spark, self.sync):
+            # What did not fit may fit now.
+            return False
+        if self.sync.mode is SyncMode.INSERT:
+            until = self._inserted_until(self.app_id(source.inputs))
+            return until is not None and until >= source.version
+        last = self.last_record()
+        if not (source.versioned and last and last.query == record.query and last.inputs == source.inputs):
+            return False
+        for commit in self.spark.recent_commits(self.full_name, _COMMITS_READ):
+            if (found := ComputedInputs.of(commit)) and found.id == last.id:
+                return True
+            # Events that were applied before change nothing, whatever others have written.
+            if commit.operation not in SAME_ROWS and self.sync.mode is not SyncMode.CDC:
+                return False
+        return False
+
+    def last_record(self) -> ComputedInputs | None:
+        """Return the record of the last commit of this sync; None if none of the newest commits has one."""
+        try:
+            self.spark.catalog.table(self.full_name)
+        except TableMissing:
+            return None
+        name = f"sync {self.sync.name} "
+        for commit in self.spark.recent_commits(self.full_name, _COMMITS_READ):
+            if commit.operation == "RESTORE":
+                return None
+            if (found := ComputedInputs.of(commit)) and found.query.startswith(name):
+                return found
+        return None
+
+    def _inserted_until(self, app_id: str) -> int | None:
+        """The version of the source up to which its rows were inserted; None if none were."""
+        try:
+            log = TableLog.opened(self.spark.catalog, self.full_name)
+        except TableMissing:
+            return None
+        if log:
+            found = log.txn_version(app_id)
+            return None if found is None else found - 1
+        for commit in self.spark.history(self.full_name):
+            if (record := ComputedInputs.of(commit)) and self.app_id(record.inputs) == app_id:
+                return sum(version.version for version in record.inputs.values())
+        return None

@@ -1,0 +1,35 @@
+"""The run of `ratify sync run`, through Dagster."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from components.syncs.sync_assets import sync_key
+from orchestration import definitions
+from orchestration.cli.dagster_session import dagster_instance
+from orchestration.cli.job_run import failure_of, run_job
+from orchestration.jobs import events_job, medallion_job
+from orchestration.project_tables import declared_tables
+
+_SHOWN = ("rows read", "inserted", "updated", "deleted", "failed", "Delta version", "seconds")
+
+
+def run_chosen(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run syncs, each in a run of its own, so that one that fails stops no other; return what they did, and what failed."""
+    from_records, done, failed = set(declared_tables().from_records), list[dict[str, Any]](), list[str]()
+    with dagster_instance() as instance:
+        for name in names:
+            key = sync_key(name)
+            job = events_job if key in from_records else medallion_job
+            run = run_job(instance, definitions, job.name, [key])
+            if not run.success:
+                failed.append(f"{name}: {failure_of(run)}")
+                continue
+            made = [event for event in run.get_asset_materialization_events() if event.asset_key == key]
+            done += [_row(name, event.step_materialization_data.materialization) for event in made]
+    return done, failed
+
+
+def _row(name: str, made: dg.AssetMaterialization) -> dict[str, Any]:
+    return {"sync": name, **{each: made.metadata[each].value for each in _SHOWN}}

@@ -1,0 +1,204 @@
+"""What a sync has to do, in plain Python: the destination as a dictionary, and each pass as one function."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+
+Text = str | None
+SourceRow = Mapping[str, Text]
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+
+TYPES = {"k": "string", "n": "decimal(10,2)", "t": "timestamp", "v": "int", "w": "string"}
+"""Columns that the source gives, as text, and their types in the destination. It has `x`, too, which no sync writes."""
+
+
+class Misfit(ValueError):
+    """A value that is none of the column's type."""
+
+
+def converted(column: str, text: Text) -> Any:
+    """Return the value that a text has in the destination."""
+    if text is None:
+        return None
+    try:
+        match TYPES[column]:
+            case "int":
+                value = int(text)
+                if abs(value) > 2**31 - 1:
+                    raise Misfit
+                return value
+            case "decimal(10,2)":
+                found = Decimal(text)
+                if abs(found) >= 10**8:
+                    raise Misfit
+                return found.quantize(Decimal("0.01"))
+            case "timestamp":
+                return dt.datetime.fromisoformat(text)
+            case _:
+                return text
+    except (ValueError, InvalidOperation) as error:
+        raise Misfit from error
+
+
+@dataclass
+class ModelledPass:
+    """What a pass does: an error by its name, or how many rows it inserts, updates and deletes."""
+
+    error: str = ""
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.inserted + self.updated + self.deleted)
+
+
+@dataclass
+class SyncModel:
+    """A destination, and the syncs that write to it.
+
+    Attributes:
+        rows: By their number, which distinguishes rows without keys.
+        owned: By sync: the keys that it has written.
+        failed: By sync: the rows among its dead letters.
+    """
+
+    rows: list[Row] = field(default_factory=list[Row])
+    owned: dict[str, set[Key]] = field(default_factory=dict[str, set[Key]])
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+
+    def run(self, sync: SyncDeclaration, source: Sequence[SourceRow]) -> ModelledPass:
+        """A pass over a source that is read as a whole."""
+        good, lost, withheld, failed = list[Row](), False, set[Key](), 0
+        for given in source:
+            row, misfits = dict[str, Any](), set[str]()
+            for column, text in given.items():
+                try:
+                    row[column] = converted(column, text)
+                except Misfit:
+                    misfits.add(column)
+            if not misfits:
+                good.append(row)
+                continue
+            failed += 1
+            if misfits.intersection(sync.keys):
+                lost = True
+            else:
+                withheld.add(_key(sync, row))
+        if failed and sync.row_errors is RowErrors.FAIL:
+            return ModelledPass("RowsNotConverted")
+        if sync.mode.keyed:
+            chosen = _deduplicated(sync, good)
+            if chosen is None:
+                return ModelledPass("RowsNotConverted")
+            good = chosen
+        outcome = self._apply(sync, good, lost=lost, withheld=withheld, empty=not source)
+        if not outcome.error:
+            self.failed[sync.name] = failed + (self.failed.get(sync.name, 0) if sync.mode is SyncMode.INSERT else 0)
+        return outcome
+
+    def _apply(self, sync: SyncDeclaration, good: list[Row], *, lost: bool, withheld: set[Key], empty: bool) -> ModelledPass:
+        if sync.mode is SyncMode.INSERT:
+            self.rows += [_full(row) for row in good]
+            return ModelledPass(inserted=len(good))
+        if sync.mode is SyncMode.REPLACE:
+            wanted, before = [_full(row) for row in good], self.rows
+            if _counted(wanted) == _counted(before):
+                return ModelledPass()
+            self.rows = wanted
+            return ModelledPass(inserted=len(wanted), deleted=len(before))
+        stored = {_key(sync, row): row for row in self.rows}
+        wanted = {_key(sync, row): row for row in good}
+        inserted = {key: _full(row) for key, row in wanted.items() if key not in stored}
+        updated = {
+            key: {**stored[key], **row}
+            for key, row in wanted.items()
+            if key in stored and any(stored[key][name] != value for name, value in row.items())
+        }
+        deleted = set[Key]()
+        if sync.mode is SyncMode.MIRROR and not lost:
+            parents = {tuple(row[name] for name in sync.guards.scope) for row in good}
+            absent = {key: row for key, row in stored.items() if key not in wanted and key not in withheld}
+            deleted = {key for key, row in absent.items() if self._deletable(sync, key, row, parents)}
+            if deleted and empty and not sync.guards.empty_source:
+                return ModelledPass("SyncRefused")
+            if len(deleted) > sync.guards.max_fraction * len(stored):
+                return ModelledPass("SyncRefused")
+        result = {key: row for key, row in stored.items() if key not in deleted} | updated | inserted
+        self.rows = list(result.values())
+        if sync.guards.tracked:
+            self.owned[sync.name] = (self.owned.get(sync.name, set()) | set(inserted) | set(updated)) - deleted
+        return ModelledPass(inserted=len(inserted), updated=len(updated), deleted=len(deleted))
+
+    def _deletable(self, sync: SyncDeclaration, key: Key, row: Row, parents: set[Key]) -> bool:
+        guards = sync.guards
+        if guards.scope and tuple(row[name] for name in guards.scope) not in parents:
+            return False
+        return not guards.tracked or key in self.owned.get(sync.name, set())
+
+
+@dataclass
+class EventModel:
+    """The destination of a sync of the mode cdc: by key the sequence and the value of the newest event that counts."""
+
+    rows: dict[str, tuple[int, int | None]] = field(default_factory=dict[str, tuple[int, int | None]])
+    deleted: dict[str, int] = field(default_factory=dict[str, int])
+    truncated: int = -1
+
+    def apply(self, events: Sequence[tuple[str, str, int, int | None]]) -> bool:
+        """Apply events, in whatever order: operation, key, sequence, value; return whether the destination changes."""
+        before = dict(self.rows)
+        for operation, key, sequence, value in events:
+            if operation == "t":
+                self.truncated = max(self.truncated, sequence)
+            elif operation == "d":
+                self.deleted[key] = max(self.deleted.get(key, -1), sequence)
+            elif sequence > self.rows.get(key, (-1, None))[0]:
+                self.rows[key] = (sequence, value)
+        self.rows = {
+            key: (sequence, value)
+            for key, (sequence, value) in self.rows.items()
+            if sequence > max(self.truncated, self.deleted.get(key, -1))
+        }
+        return self.rows != before
+
+
+def _key(sync: SyncDeclaration, row: Row) -> Key:
+    return tuple(row[name] for name in sync.keys)
+
+
+def _full(row: Row) -> Row:
+    return {**{name: row.get(name) for name in TYPES}, "x": None}
+
+
+def _counted(rows: Sequence[Row]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in (*TYPES, "x")) for row in rows)
+
+
+def _deduplicated(sync: SyncDeclaration, rows: list[Row]) -> list[Row] | None:
+    """The row of each key; None if it is not known which it is."""
+    by_key = dict[Key, list[Row]]()
+    for row in rows:
+        by_key.setdefault(_key(sync, row), []).append(row)
+    chosen = list[Row]()
+    for same in by_key.values():
+        best = same
+        if sync.dedupe_by:
+            ranks = [tuple((row[name] is not None, _orderable(row[name])) for name in sync.dedupe_by) for row in same]
+            best = [row for row, rank in zip(same, ranks, strict=True) if rank == max(ranks)]
+            best = [row for number, row in enumerate(best) if row not in best[:number]]
+        if len(best) > 1:
+            return None
+        chosen += best
+    return chosen
+
+
+def _orderable(value: Any) -> Any:
+    return 0 if value is None else value

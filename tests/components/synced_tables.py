@@ -1,0 +1,256 @@
+"""A destination of syncs in the lakehouse, beside its model, under random sources, other writers and kills."""
+
+import datetime as dt
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import pytest
+
+from components.syncs import sync_pass
+from components.syncs.dead_letters import dead_letters
+from components.syncs.sync_declaration import DeletionGuards, RowErrors, SyncDeclaration, SyncMode, SyncSource
+from components.syncs.sync_pass import SyncPass
+from components.syncs.written_keys import WrittenKeys
+from resources.errors import RatifyError
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import literal
+from resources.sql.table_query import TableName
+from tests.components.incremental_tables import KilledPass
+from tests.components.sync_model import TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
+from tests.resources.lakehouse import Lakehouse
+
+_VALUES: dict[str, Sequence[Text]] = {
+    "k": ("a", "A", "ä", "a ", "", "it's", 'say "x"', "two\nlines", "名", None),
+    "n": ("1", "1.50", "-0.01", "99999999.99", None),
+    "t": ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00.000001+00:00", "2026-01-01T02:00:00+01:00", None),
+    "v": ("1", "2", "-3", None),
+    "w": ("x", "y", "", None),
+}
+_MISFITS = {"n": "1e9", "t": "yesterday", "v": "many"}
+_KEYS = (("k",), ("k", "n"), ("t", "k"), ("n",), ("k", "n", "t"))
+
+
+@dataclass
+class SyncedTable:
+    """A destination.
+
+    Attributes:
+        lake: The lakehouse.
+        folder: For the files of the sources.
+        seed: Of what happens.
+        done: How often what happened.
+    """
+
+    lake: Lakehouse
+    folder: Path
+    seed: str
+    model: SyncModel = field(default_factory=SyncModel)
+    done: Counter[str] = field(default_factory=Counter[str])
+    name: str = field(default_factory=lambda: f"sync_{uuid4().hex[:10]}")
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 changes, not keys
+        self.keys = self.chance.choice(_KEYS)
+        columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+        self.lake.catalog.ensure_schemas(("bronze", "ops"))
+        self.lake.run(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA")
+        self.syncs = [self._sync(number) for number in range(2)]
+
+    @property
+    def full_name(self) -> str:
+        return f"ratify.bronze.{self.name}"
+
+    def _sync(self, number: int) -> SyncDeclaration:
+        # The second one shares the keys, because no other would leave them unique.
+        keyed = (SyncMode.MERGE, SyncMode.MIRROR)
+        mode = self.chance.choice((*keyed, *keyed, SyncMode.REPLACE)) if number else self.chance.choice(keyed)
+        guards = DeletionGuards()
+        if mode is SyncMode.MIRROR:
+            guards = DeletionGuards(
+                empty_source=self.chance.random() < 0.5,
+                max_fraction=self.chance.choice((1.0, 0.5)),
+                scope=self.chance.choice(((), ("v",), ("w", "k"))),
+                tracked=self.chance.random() < 0.4,
+            )
+        name = f"{self.name}_{number}"
+        return SyncDeclaration(
+            name=name,
+            source=SyncSource(files=str(self.folder / f"{name}.csv"), format="csv"),
+            destination=TableName("bronze", self.name),
+            mode=mode,
+            keys=self.keys if mode.keyed else (),
+            row_errors=self.chance.choice(list(RowErrors)),
+            dedupe_by=self.chance.choice(((), ("v",), ("v", "w"))) if mode.keyed else (),
+            guards=guards,
+        )
+
+    def source(self, sync: SyncDeclaration) -> list[SourceRow]:
+        """Random rows, seldom with two of one key or with a value that does not fit."""
+        chance, rows = self.chance, list[SourceRow]()
+        # Two rows of one key in the destination would be refused by every other sync.
+        doubled = sync.mode.keyed and chance.random() < 0.15
+        seen = set[tuple[Text, ...]]()
+        for _ in range(chance.choice((0, 1, 3, 6, 10))):
+            row = {name: chance.choice(values) for name, values in _VALUES.items()}
+            # Two texts may be one value.
+            key = tuple(repr(_once(name, row[name])) for name in self.keys)
+            if key in seen and not doubled:
+                continue
+            seen.add(key)
+            if chance.random() < 0.06:
+                name = chance.choice(list(_MISFITS))
+                row[name] = _MISFITS[name]
+            rows.append(row)
+        return rows
+
+    def step(self, patch: pytest.MonkeyPatch) -> None:
+        """One thing that happens."""
+        what: Callable[..., None] = self.chance.choices(
+            (self.a_pass, self.a_killed_pass, self.the_same_again, self.another_writer), (6, 2, 1, 2)
+        )[0]
+        self.done[what.__name__] += 1
+        what(patch)
+
+    def a_pass(self, patch: pytest.MonkeyPatch) -> None:
+        """A pass over a new source."""
+        sync = self.chance.choice(self.syncs)
+        rows = self.source(sync)
+        write_csv(Path(sync.source.files), rows)
+        self._compare(sync, self.model.run(sync, rows))
+        self.last = sync, rows
+
+    def the_same_again(self, patch: pytest.MonkeyPatch) -> None:
+        """A pass over a source that may have been read before."""
+        if hasattr(self, "last"):
+            sync, rows = self.last
+            self._compare(sync, self.model.run(sync, rows))
+
+    def a_killed_pass(self, patch: pytest.MonkeyPatch) -> None:
+        """A pass that ends at some step: the table is as before or as after, and the next pass completes it."""
+        sync = self.chance.choice(self.syncs)
+        rows = self.source(sync)
+        write_csv(Path(sync.source.files), rows)
+        owner, step = self.chance.choice(
+            (
+                (Spark, "merge_changes"),
+                (Spark, "write_result"),
+                (sync_pass, "store_dead_letters"),
+                (WrittenKeys, "intend"),
+                (WrittenKeys, "settle"),
+            )
+        )
+        before, version = self.stored(), self.version
+        original = getattr(owner, step)
+        late = self.chance.random() < 0.5
+
+        def dying(*arguments: Any, **more: Any) -> None:
+            if late:
+                original(*arguments, **more)
+            raise KilledPass
+
+        with mock.patch.object(owner, step, dying):
+            try:
+                self._run(sync)
+            except KilledPass:
+                self.done[f"killed {'after' if late else 'in'} {step}"] += 1
+            except RatifyError:
+                pass
+        between = self.stored()
+        attempt = SyncModel(
+            [dict(row) for row in self.model.rows], {name: set(keys) for name, keys in self.model.owned.items()}
+        )
+        attempt.run(sync, rows)
+        assert between in (before, _listed(attempt.rows)), "neither before nor after"
+        assert self.version - version <= 1
+        # What a pass has written is its own, also if it was killed thereafter.
+        self._compare(sync, self.model.run(sync, rows), done_already=self.version > version)
+
+    def another_writer(self, patch: pytest.MonkeyPatch) -> None:
+        """Rows of others are inserted, changed or deleted."""
+        chance, rows = self.chance, self.model.rows
+        action = chance.choice(("insert", "update", "delete"))
+        if action == "insert":
+            row: dict[str, Any] = {"k": f"other {chance.randint(0, 3)}", "n": Decimal("7.00"), "t": None, "v": 1, "w": "x"}
+            if any(all(each[name] == row[name] for name in self.keys) for each in rows):
+                return
+            rows.append({**row, "x": 5})
+            self.lake.run(f"INSERT INTO {self.full_name} VALUES ({literal(row['k'])}, 7.00, NULL, 1, 'x', 5)")
+        elif rows:
+            row = chance.choice(rows)
+            same = " AND ".join(f"{name} <=> {_sql(row[name])}" for name in self.keys)
+            if action == "update":
+                row["v"] = 77
+                self.lake.run(f"UPDATE {self.full_name} SET v = 77 WHERE {same}")
+            else:
+                rows.remove(row)
+                self.lake.run(f"DELETE FROM {self.full_name} WHERE {same}")
+
+    def _run(self, sync: SyncDeclaration) -> Any:
+        return SyncPass(self.lake.spark, self.lake.duckdb, sync).run()
+
+    def _compare(self, sync: SyncDeclaration, wanted: ModelledPass, *, done_already: bool = False) -> None:
+        version, error, text, result = self.version, "", "", None
+        try:
+            result = self._run(sync)
+        except RatifyError as failure:
+            error, text = type(failure).__name__, str(failure)
+            self.done[error] += 1
+        source = Path(sync.source.files).read_text()
+        assert error == wanted.error, (text, sync, source)
+        stored, modelled = set(self.stored()), set(_listed(self.model.rows))
+        assert not (stored ^ modelled), ("only stored", stored - modelled, "only model", modelled - stored, sync, source)
+        assert self.stored() == _listed(self.model.rows), sync
+        assert self.version == version + (wanted.changed and not done_already), (wanted, result, sync)
+        if result and not done_already:
+            counts = result.counts
+            assert (counts.inserted, counts.updated, counts.deleted) == (wanted.inserted, wanted.updated, wanted.deleted)
+        if not error:
+            assert dead_letters(self.lake.spark, sync) == self.model.failed.get(sync.name, 0)
+
+    @property
+    def version(self) -> int:
+        return self.lake.catalog.version(self.full_name)
+
+    def stored(self) -> list[str]:
+        return _listed(self.lake.run(f"SELECT * FROM {self.full_name}"))
+
+
+def _once(name: str, text: Text) -> Any:
+    try:
+        return converted(name, text)
+    except Misfit:
+        return text
+
+
+def _listed(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return sorted(repr([_plain(row[name]) for name in (*TYPES, "x")]) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat()
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _sql(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP {literal(value.isoformat())}"
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+def write_csv(path: Path, rows: Sequence[SourceRow]) -> None:
+    """Write a CSV file in which NULL is nothing, and an empty text is quoted."""
+    lines = [",".join(TYPES)]
+    for row in rows:
+        cells = ("" if row[name] is None else '"' + str(row[name]).replace('"', '""') + '"' for name in TYPES)
+        lines.append(",".join(cells))
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,30 @@
+"""Syncs of random declarations, compared with a model in plain Python: equal rows, in one version or none."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.components.synced_tables import SyncedTable
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+def sequence(lake: Lakehouse, folder: Path, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
+    table = SyncedTable(lake, folder, seed)
+    for _ in range(steps):
+        table.step(patch)
+    print(f"{seed}: {[sync.mode for sync in table.syncs]} {dict(table.done)}")
+
+
+@pytest.mark.parametrize("seed", ["short 0", "short 1"])
+def test_the_table_is_as_the_model_says(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
+    sequence(lake, tmp_path, monkeypatch, seed, 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100))
+def test_the_table_is_as_the_model_says_at_length(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    sequence(lake, tmp_path, monkeypatch, str(seed), 10)

@@ -1,0 +1,141 @@
+"""Mistakes in declarations of syncs, named with their file, line and field; and syncs of another tool that are imported."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.syncs.sync_import import imported
+from resources.errors import InvalidDeclaration
+from tests.components.test_declaration_mistakes import BRONZE, Mistakes, load, mistakes
+
+__all__ = ["mistakes"]
+
+SYNC = """type: components.Sync
+attributes:
+  description: Orders
+  source: {table: bronze.orders}
+  destination: {table: crm.orders, create_if_missing: true}
+  mode: merge
+  upsert_key: [id]
+"""
+
+
+@pytest.mark.parametrize(
+    ("declaration", "place", "reason"),
+    [
+        (SYNC.replace("merge", "upsert"), "line 6, mode", "not 'upsert'"),
+        (SYNC.replace("mode", "modus"), "defs.yaml:6", "modus"),
+        (SYNC.replace("orders}", "order}"), "line 4, source", "Did you mean bronze.orders?"),
+        (SYNC.replace("{table: bronze.orders}", "{table: orders}"), "line 4, source.table", "names no table"),
+        (SYNC.replace("{table: bronze.orders}", "{}"), "line 4, source", "give one of table, sql and file"),
+        (SYNC.replace("{table: bronze.orders}", "{file: x.txt}"), "line 4, source.file", "does not tell its format"),
+        (SYNC.replace("{table: bronze.orders}", "{sql: x.sql}"), "line 4, source.sql", "x.sql does not exist"),
+        (SYNC.replace("crm.orders", "bronze.orders"), "line 5, destination.table", "made by an asset of the project"),
+        (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "legacy metastore"),
+        (SYNC.replace("  upsert_key: [id]\n", ""), "upsert_key", "name at least one column"),
+        (SYNC.replace("[id]", "[id, ID]"), "line 7, upsert_key", "named twice"),
+        (SYNC.replace("merge", "insert"), "line 7, upsert_key", "does not find rows by keys"),
+        (SYNC.replace("merge", "cdc"), "events", "needs to know how a row is an event"),
+        (SYNC + "  delete: {tracked: true}\n", "line 8, delete", "only the mode mirror"),
+        (SYNC + "  delete: {max_fraction: 2}\n", "defs.yaml:8", "max_fraction"),
+        (SYNC + "  history: {changed_at: at}\n", "line 8, history", "only the mode scd2"),
+        (SYNC.replace("merge", "scd2") + "  dedupe_by: [at]\n", "line 8, dedupe_by", "only the mode merge or mirror"),
+        (SYNC + "  columns: [{name: a, cast: money}]\n", "line 8, columns[0].cast", "type 'money'"),
+        (SYNC + "  columns: [{name: a b}]\n", "line 8, columns[0].name", "not a plain identifier"),
+        (SYNC + "  schedule: every day\n", "line 8, schedule", "no cron expression"),
+    ],
+)
+def test_in_a_sync(mistakes: Mistakes, declaration: str, place: str, reason: str) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("syncs/orders", declaration)
+    error = mistakes.error()
+    assert f"syncs/orders/defs.yaml, {place}" in error or (place in error and "syncs/orders" in error)
+    assert reason in error
+
+
+@pytest.mark.parametrize("mode", ["mirror", "replace"])
+def test_two_syncs_that_own_the_same_rows(mistakes: Mistakes, mode: str) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("syncs/orders", SYNC)
+    other = SYNC.replace("merge", mode).replace("  upsert_key: [id]\n", "" if mode == "replace" else "  upsert_key: [id]\n")
+    mistakes.write("syncs/returns", other)
+    error = mistakes.error()
+    assert "returns deletes all rows that its own source does not have" in error
+    assert "line 6, mode" in error
+
+
+def test_a_sync_has_a_folder_of_its_own(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("gold/orders", SYNC)
+    assert "move it there" in mistakes.error()
+
+
+DRT = """name: active users
+description: Users of the last month
+model: ref('active_users')
+destination:
+  type: databricks
+  host_env: DATABRICKS_HOST
+  http_path_env: DATABRICKS_HTTP_PATH
+  token_env: DATABRICKS_TOKEN
+  catalog: main
+  schema: analytics
+  table: active_users
+  mode: merge
+  upsert_key: [user_id, region]
+sync:
+  mode: mirror
+  batch_size: 500
+  on_error: skip
+"""
+
+
+def test_a_sync_of_another_tool_is_imported(tmp_path: Path, mistakes: Mistakes) -> None:
+    file = tmp_path / "users.yml"
+    file.write_text(DRT)
+    made = imported(file)
+    assert made.name == "active_users"
+    declaration = yaml.safe_load(made.files["defs.yaml"])
+    assert declaration["attributes"] == {
+        "description": "Users of the last month",
+        "source": {"table": "gold.active_users"},
+        "destination": {"table": "main.analytics.active_users"},
+        "mode": "mirror",
+        "upsert_key": ["user_id", "region"],
+        "on_error": "skip",
+    }
+    notes = "\n".join(made.notes)
+    for said in ("UNITY_HOST", "UNITY_TOKEN", "sync.batch_size was left out", "in one commit", "ref('active_users')"):
+        assert said in notes
+    mistakes.write("gold/active_users", BRONZE.replace("LandedFiles", "LandedFiles"))
+    mistakes.write("syncs/active_users", made.files["defs.yaml"])
+    load(mistakes.tables())
+
+
+def test_a_query_of_another_tool_becomes_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "scores.yml"
+    file.write_text(DRT.replace("ref('active_users')", "SELECT * FROM gold.scores").replace("  mode: mirror\n", ""))
+    made = imported(file, "scores")
+    assert made.files["scores.sql"] == "SELECT * FROM gold.scores\n"
+    assert "mode: merge" in made.files["defs.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (DRT.replace("type: databricks", "type: snowflake"), "destination.type: 'snowflake'"),
+        (DRT.replace("mode: merge", "mode: swap"), "destination.mode: 'swap'"),
+        (DRT.replace("  upsert_key: [user_id, region]\n", ""), "destination.upsert_key"),
+        (DRT.replace("  table: active_users\n", ""), "needs a schema and a table"),
+        (DRT + "  colour: red\n", "sync.colour"),
+        ("- 1\n", "no keys here"),
+        ("a: [\n", "no YAML"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "users.yml"
+    file.write_text(text)
+    with pytest.raises(InvalidDeclaration, match=r"users\.yml") as refused:
+        imported(file)
+    assert reason in str(refused.value)

@@ -1,0 +1,337 @@
+"""Syncs over the lakehouse: each mode, what they create and refuse, and what they do twice."""
+
+import datetime as dt
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.syncs import dead_letter_replay
+from components.syncs.dead_letter_replay import replay_dead_letters
+from components.syncs.dead_letters import dead_letters
+from components.syncs.sync_connection import connection_steps
+from components.syncs.sync_declaration import (
+    ChangeEvents,
+    DeletionGuards,
+    HistoryRules,
+    MappedColumn,
+    RowErrors,
+    SyncDeclaration,
+    SyncMode,
+    SyncSource,
+    whole_table,
+)
+from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
+from resources.sql.table_query import TableName, TableQuery
+from tests.components.incremental_tables import KilledPass
+from tests.components.sync_model import EventModel
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+def names() -> tuple[str, str]:
+    """Of a source and a destination that no other test has."""
+    unique = uuid4().hex[:10]
+    return f"from_{unique}", f"to_{unique}"
+
+
+def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+    name = more.pop("name", destination)
+    return SyncDeclaration(name, source, TableName("bronze", destination), mode, keys, create_if_missing=True, **more)
+
+
+def table(name: str) -> SyncSource:
+    return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
+
+
+def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
+    return SyncPass(lake.spark, lake.duckdb, sync).run()
+
+
+def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in lake.run(f"SELECT {columns} FROM ratify.bronze.{name}"))
+
+
+@pytest.fixture
+def bronze(lake: Lakehouse) -> Lakehouse:
+    lake.catalog.ensure_schemas(("bronze", "ops"))
+    return lake
+
+
+def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    assert (run(bronze, sync).counts.inserted, run(bronze, sync).counts.inserted) == (2, 0)
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
+    assert run(bronze, sync).counts.inserted == 1
+    assert stored(bronze, destination) == [(1, "a"), (1, "a"), (2, "b")]
+    # Another sync of the same rows is another one.
+    assert run(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    with pytest.raises(HistoryNotContinued, match="DELETE, version 2"):
+        run(bronze, sync)
+    assert len(stored(bronze, destination)) == 6
+
+
+def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
+    _, destination = names()
+    bronze.run(
+        f"CREATE TABLE ratify.bronze.{destination} (Id INT NOT NULL, price DECIMAL(6,2), day DATE, note STRING, extra INT)"
+    )
+    file = tmp_path / "orders.jsonl"
+    lines = [
+        {"id": "1", "cents{}": 1.25, "at": "2026-01-02", "note": "x"},
+        {"id": "2", "cents{}": None, "at": None, "note": None},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    columns = (MappedColumn("price", "cents{}", "decimal(6,2)"), MappedColumn("day", "at"))
+    sync = declared(destination, SyncMode.MERGE, SyncSource(files=str(file), format="json"), "id", columns=columns)
+    result = run(bronze, sync)
+    wanted = [(1, Decimal("1.25"), dt.date(2026, 1, 2), "x", None), (2, None, None, None, None)]
+    assert stored(bronze, destination) == wanted
+    assert (result.counts.inserted, result.version) == (2, 1)
+    assert run(bronze, sync).commit is None
+    assert [(step.name, step.lacks) for step in connection_steps(bronze.spark, bronze.duckdb, sync)][-1] == (
+        "the columns fit",
+        "",
+    )
+
+
+def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
+    _, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id INT NOT NULL, n INT)")
+    file = tmp_path / "rows.csv"
+    file.write_text("id,n\n1,1\n2,many\n,3\n4,4,4\n")
+    sync = declared(destination, SyncMode.MIRROR, SyncSource(files=str(file), format="csv"), "id")
+    with pytest.raises(RowsNotConverted, match="3 of 4 rows") as refused:
+        run(bronze, sync)
+    for reason in ("column n: many is no int", "column id: it is NULL", "the line has other fields"):
+        assert reason in str(refused.value)
+    assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
+    skipping = replace(sync, row_errors=RowErrors.SKIP)
+    result = run(bronze, skipping)
+    assert (result.counts.failed, stored(bronze, destination)) == (3, [(1, 1)])
+    assert dead_letters(bronze.spark, skipping) == 3
+    # Rows that the source has no more, or that fit now, leave the dead letters.
+    file.write_text("id,n\n1,1\n2,2\n")
+    run(bronze, skipping)
+    assert (dead_letters(bronze.spark, skipping), stored(bronze, destination)) == (0, [(1, 1), (2, 2)])
+
+
+def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.5D AS n")
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
+    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    with pytest.raises(RowsNotConverted, match=r"2\.5 would lose digits as int"):
+        run(bronze, sync)
+    run(bronze, replace(sync, columns=(MappedColumn("n", "n", "int"),)))
+    assert stored(bronze, destination) == [(1, 2)]
+
+
+def test_a_query_by_duckdb_is_a_source(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(
+        f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b' UNION ALL SELECT 2, 'c'"
+    )
+    text = f"SELECT id, string_agg(v, ',' ORDER BY v) AS v FROM bronze.{source} GROUP BY ALL"
+    sync = declared(destination, SyncMode.REPLACE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
+    result = run(bronze, sync)
+    assert stored(bronze, destination) == [(1, "a,b"), (2, "c")]
+    assert result.lineage["v"] == (f"bronze.{source}.v",)
+    assert run(bronze, sync).unchanged
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "text"),
+    [
+        ({"keys": ("nothing",)}, SyncRefused, "nothing, the key"),
+        ({"source": "missing"}, TableMissing, "missing"),
+        ({"create_if_missing": False}, TableMissing, "create_if_missing"),
+        ({"columns": (MappedColumn("v", "w"),)}, SyncRefused, "no column w"),
+        ({"columns": (MappedColumn("id", "v"),)}, SyncRefused, "Two columns"),
+        ({"doubled": True}, RowsNotConverted, "same id: id=1"),
+        ({"mapped": True}, SyncRefused, "column mapping"),
+        ({"lacking": True}, SyncRefused, "has no column v"),
+        ({"needing": True}, SyncRefused, "needs must"),
+        ({"unsafe": True}, UnsafeDeclaration, "TIMESTAMP_NTZ"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any], error: type[Exception], text: str) -> None:
+    source, destination = names()
+    given, into = dict(more), f"CREATE TABLE ratify.bronze.{destination} (id INT"
+    value = "TIMESTAMP_NTZ'2026-01-01'" if given.pop("unsafe", False) else "'a'"
+    rows = f"SELECT 1 AS id, {value} AS v" + (" UNION ALL SELECT 1, 'b'" if given.pop("doubled", False) else "")
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS {rows}")
+    if given.pop("mapped", False):
+        bronze.run(f"{into}, v STRING) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    if given.pop("lacking", False):
+        bronze.run(f"{into})")
+    if given.pop("needing", False):
+        bronze.run(f"{into}, v STRING, must INT NOT NULL)")
+    named = given.pop("source", source)
+    sync = replace(declared(destination, SyncMode.MERGE, table(named), "id"), **given)
+    with pytest.raises(error, match=text):
+        run(bronze, sync)
+    (*_, last) = connection_steps(bronze.spark, bronze.duckdb, sync)
+    assert bool(last.lacks) != (error is RowsNotConverted)
+    try:
+        assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
+    except TableMissing:
+        assert "mapped" not in more
+
+
+def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
+    source, destination = names()
+    rows = "VALUES (1, 'old', 1), (1, 'new', 2), (2, 'same', 1), (2, 'same', 1) AS t(id, v, at)"
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {rows}")
+    sync = declared(destination, SyncMode.MERGE, table(source), "id", dedupe_by=("at",))
+    run(bronze, sync)
+    assert stored(bronze, destination, "id, v") == [(1, "new"), (2, "same")]
+
+
+def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(3)")
+    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    run(bronze, sync)
+    bronze.run(f"INSERT INTO ratify.bronze.{destination} VALUES (9, 9)")
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    result = run(bronze, sync)
+    assert (result.counts.deleted, stored(bronze, destination)) == (1, [(0, 0), (2, 2), (9, 9)])
+    # The key that it has deleted is no longer its own.
+    bronze.run(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
+    assert run(bronze, sync).counts.deleted == 0
+    assert stored(bronze, destination)[1] == (1, 7)
+
+
+def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} (id INT, v STRING, at TIMESTAMP)")
+    sync = declared(
+        destination, SyncMode.SCD2, table(source), "id", history=HistoryRules(changed_at="at", close_deleted=False)
+    )
+
+    def pass_over(*rows: str) -> SyncResult:
+        bronze.run(f"INSERT OVERWRITE ratify.bronze.{source} VALUES {', '.join(rows)}")
+        return run(bronze, sync)
+
+    pass_over("(1, 'a', TIMESTAMP'2026-01-01 00:00:00Z')")
+    pass_over("(1, 'c', TIMESTAMP'2026-03-01 00:00:00Z')")
+    # It comes late, and belongs between the two.
+    pass_over("(1, 'b', TIMESTAMP'2026-02-01 00:00:00Z')")
+    result = pass_over("(1, 'b', TIMESTAMP'2026-02-01 00:00:00Z')")
+    assert result.commit is None
+    listed = "v, month(valid_from), month(valid_to), current"
+    assert sorted(stored(bronze, destination, listed)) == [("a", 1, 2, False), ("b", 2, 3, False), ("c", 3, None, True)]
+
+
+def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
+    sync = declared(destination, SyncMode.SCD2, table(source), "id")
+    run(bronze, sync)
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
+    assert run(bronze, sync).counts.updated == 1
+    assert stored(bronze, destination, "id, current, valid_to IS NULL") == [(0, False, False), (1, True, True)]
+    assert run(bronze, sync).commit is None
+
+
+def events_of(chance: random.Random, number: int) -> list[tuple[str, str, int, int | None]]:
+    """Events in random order, with sequences of their own, a few of them twice."""
+    made = list[tuple[str, str, int, int | None]]()
+    for sequence in range(number * 10, number * 10 + chance.randint(1, 8)):
+        operation = chance.choices("cudt", (4, 4, 3, 0.4))[0]
+        made.append((operation, chance.choice("abc"), sequence, chance.choice((1, 2, None))))
+    made += chance.sample(made, min(len(made), 2))
+    chance.shuffle(made)
+    return made
+
+
+def cdc_sequence(lake: Lakehouse, seed: str, passes: int) -> None:
+    source, destination = names()
+    chance, model = random.Random(seed), EventModel()  # noqa: S311 events, not keys
+    lake.run(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
+    sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq", ("d",), ("t",)))
+    batches = [events_of(chance, number) for number in range(passes)]
+    chance.shuffle(batches)
+    for batch in batches:
+        _append_events(lake, source, batch)
+        try:
+            before = lake.catalog.version(f"ratify.bronze.{destination}")
+        except TableMissing:
+            before = 0
+        changed = model.apply(batch)
+        result = run(lake, sync)
+        assert stored(lake, destination, "k, seq, v") == sorted((k, seq, v) for k, (seq, v) in model.rows.items()), batch
+        assert (result.version - before, result.commit is not None) == (changed, changed), batch
+        assert run(lake, sync).commit is None
+
+
+def _append_events(lake: Lakehouse, source: str, batch: Sequence[tuple[str, str, int, int | None]]) -> None:
+    values = ", ".join(f"('{op}', '{k}', {seq}, {'NULL' if v is None else v})" for op, k, seq, v in batch)
+    lake.run(f"INSERT INTO ratify.bronze.{source} VALUES {values}")
+
+
+def test_events_are_applied_in_their_order_whenever_they_come(bronze: Lakehouse) -> None:
+    cdc_sequence(bronze, "short", 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(30))
+def test_events_are_applied_in_their_order_at_length(bronze: Lakehouse, seed: int) -> None:
+    cdc_sequence(bronze, str(seed), 8)
+
+
+def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (n INT)")
+    sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
+    run(bronze, sync)
+    assert (stored(bronze, destination), dead_letters(bronze.spark, sync)) == ([(1,)], 3)
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
+    corrected = replace(sync, destination=TableName("bronze", f"{destination}_2"))
+    # Killed after the rows are in the destination: the claim is finished by the next replay, which does not write again.
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letter_replay, "write_changes", _killed_after(dead_letter_replay.write_changes))
+        with pytest.raises(KilledPass):
+            replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
+    found = replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
+    assert (found.replayed, found.waiting) == (3, 0)
+    assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",)]
+
+
+def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
+    def dying(*arguments: Any, **more: Any) -> None:
+        step(*arguments, **more)
+        raise KilledPass
+
+    return dying
+
+
+def test_keys_that_are_not_unique_in_the_destination(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b'")
+    with pytest.raises(SyncRefused, match="several rows with the same id"):
+        run(bronze, declared(destination, SyncMode.MERGE, table(source), "id"))
+    assert stored(bronze, destination) == [(1, "a"), (1, "b")]
+
+
+def test_two_events_of_one_sequence_are_an_error(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
+    _append_events(bronze, source, [("c", "a", 1, 1), ("u", "a", 1, 2)])
+    sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq"))
+    with pytest.raises(RowsNotConverted, match="k='a', seq=1"):
+        run(bronze, sync)
