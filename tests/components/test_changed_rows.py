@@ -177,7 +177,7 @@ def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("committed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     only(filled, "totals")
     filled.check()

@@ -80,7 +80,7 @@ def report(tables: list[IncrementalTable]) -> None:
 
 
 def test_they_equal_their_queries(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    report(sequence(lake, monkeypatch, "short", 5, 3))
+    report(sequence(lake, monkeypatch, "short", 3, 2))
 
 
 @pytest.mark.long

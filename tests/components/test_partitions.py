@@ -107,6 +107,7 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned: Partitioned) -> None:
     partitioned.only("days")
     assert partitioned.run().success

@@ -31,7 +31,7 @@ def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> No
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(
-        [RATIFY, "demo", "--days", "4", "--more", "1"],
+        [RATIFY, "demo", "--days", "2", "--more", "1"],
         env=environment(new_home),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
