@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import components
-from components.table_component import TableComponent
+from components.declared_component import DeclaredComponent
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference-kinds.md"
 
@@ -23,10 +23,10 @@ Generated from the schemas of the components by `python -m components.kinds_refe
 """
 
 
-def kinds() -> list[type[TableComponent]]:
+def kinds() -> list[type[DeclaredComponent]]:
     """Return the kinds that a `defs.yaml` can name, by their names."""
     found = (getattr(components, name) for name in sorted(components.__all__))
-    return [kind for kind in found if issubclass(kind, TableComponent)]
+    return [kind for kind in found if issubclass(kind, DeclaredComponent)]
 
 
 def reference() -> str:
@@ -34,7 +34,7 @@ def reference() -> str:
     return "\n".join([_HEAD, *(line for kind in kinds() for line in _kind(kind))])
 
 
-def _kind(kind: type[TableComponent]) -> Iterator[str]:
+def _kind(kind: type[DeclaredComponent]) -> Iterator[str]:
     yield f"## components.{kind.__name__}\n"
     yield f"{inspect.getdoc(kind)}\n"
     yield from _attributes(kind)

@@ -1,22 +1,16 @@
 """What the components of tables share: a table is a folder `<schema>/<table>` with its `defs.yaml`."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import Field
 
 from components.checks.check_definitions import files_check, freshness_check, history_checks
-from components.declaration_places import field_with, in_field, located
+from components.declaration_places import in_field
+from components.declared_component import DeclaredComponent
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
-from resources.errors import UnsafeDeclaration
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 
 class TableColumn(dg.Model, dg.Resolvable):
@@ -28,67 +22,22 @@ class TableColumn(dg.Model, dg.Resolvable):
     pii: bool = Field(default=False, description="Personal data: previews leave the column out")
 
 
-class TableComponent(dg.Component, dg.Model, dg.Resolvable):
+class TableComponent(DeclaredComponent):
     """A table of the catalog. Its folder's name is its own, and the folder around it is named after its schema."""
 
-    description: str = Field(description="What a row is, for the catalog and the UI")
-    owner: str = Field(default="data-platform", description="Team that is responsible for it")
-    tags: dict[str, str] = Field(default={}, description="Tags of the asset")
     daily: bool = Field(default=False, description="Whether it gets new rows every day: else data_is_fresh fails")
     change_data_feed: bool = Field(
         default=False,
         description="Whether a new table records its changed rows, as they were and as they are",
     )
 
-    _folder: Path = PrivateAttr()
-
-    @classmethod
-    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Load the component from its `defs.yaml`, and remember its folder, after which the table is named."""
-        declaration = Path(context.path) / "defs.yaml"
-        try:
-            component = super().load(attributes, context)
-        except Exception as error:
-            # Dagster names the place of all mistakes but those in the values of enumerations.
-            if (fault := _validation_error(error)) is None:
-                raise
-            name, value = str(fault["loc"][-1]), fault["input"]
-            with located(declaration):
-                raise UnsafeDeclaration(f"{fault['msg']}, not {value!r}.", *field_with(declaration, name, value)) from error
-        component.place(declaration.parent)
-        return component
-
-    def place(self, folder: Path) -> None:
-        """Give the component its folder, as `load` does."""
-        self._folder = folder
-
-    @classmethod
-    def get_code_references_for_yaml(
-        cls, yaml_path: Path, source_position: Any, context: dg.ComponentLoadContext
-    ) -> Sequence[dg.LocalFileCodeReference | dg.UrlCodeReference]:
-        """Return where the asset's page finds its code: `defs.yaml`, and the queries beside it."""
-        # The classes are in beta, and every command would begin with a warning of that.
-        with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
-            queries = [dg.LocalFileCodeReference(file_path=str(file)) for file in sorted(yaml_path.parent.glob("*.sql"))]
-        return [*super().get_code_references_for_yaml(yaml_path, source_position, context), *queries]
-
-    @property
-    def folder(self) -> Path:
-        """The folder with `defs.yaml` in it."""
-        return self._folder
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the assets of the table and their checks.
-
-        Raises:
-            InvalidDeclaration: the declaration is wrong; the error names the file, the line and the field.
-        """
-        with located(self.folder / "defs.yaml"):
-            found = self.table_defs()
-            if not self.daily:
-                return found
-            named = self.declared(columns=(), writer=Engine.SPARK, operations=frozenset(), inferred=True)
-            return dg.Definitions.merge(found, dg.Definitions(asset_checks=[freshness_check(named)]))
+    def declared_defs(self) -> dg.Definitions:
+        """Return the assets of the table and their checks, and the one that `daily` asks for."""
+        found = self.table_defs()
+        if not self.daily:
+            return found
+        named = self.declared(columns=(), writer=Engine.SPARK, operations=frozenset(), inferred=True)
+        return dg.Definitions.merge(found, dg.Definitions(asset_checks=[freshness_check(named)]))
 
     @property
     @abstractmethod
@@ -129,12 +78,6 @@ class TableComponent(dg.Component, dg.Model, dg.Resolvable):
             with in_field("columns", number):
                 self.declared(columns=(made[-1],), writer=Engine.SPARK, operations=frozenset(), inferred=True)
         return tuple(made)
-
-
-def _validation_error(error: BaseException | None) -> "ErrorDetails | None":
-    while error and not isinstance(error, ValidationError):
-        error = error.__cause__ or error.__context__
-    return error.errors()[0] if error else None
 
 
 def table_definitions(
