@@ -30,6 +30,9 @@ END_OF_PARTITION = "_PARTITION_EOF"
 FENCED = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 """Another producer has begun with the same transactional id, or Kafka has aborted a transaction that took too long."""
 
+PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""A record of a transaction that was aborted."""
+
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE"})
 """The client or the topic takes no message of that size."""
 

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from resources.errors import BrokerRejected, BrokerUnavailable
 from resources.kafka.kafka_client import Kafka
-from resources.kafka.kafka_errors import CHECK_BROKER, END_OF_PARTITION, TOO_LARGE
+from resources.kafka.kafka_errors import CHECK_BROKER, END_OF_PARTITION, PURGED, TOO_LARGE
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -65,7 +65,7 @@ class TransactionalProducer:
                 except KafkaException:
                     # Kafka does it, at the latest when a producer with the same id begins.
                     self.settled = False
-                if self._lost and isinstance(error, KafkaException):
+                if isinstance(error, KafkaException):
                     self._raise_lost()
                 raise
 
@@ -79,7 +79,8 @@ class TransactionalProducer:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                self._lost.append((error.args[0], len(value)))
+                if error.args[0].name() in TOO_LARGE:
+                    self._lost.append((error.args[0], len(value)))
                 raise
             else:
                 self._producer.poll(0)
@@ -95,7 +96,11 @@ class TransactionalProducer:
         retrying(self._producer.commit_transaction, self._kafka.timeout_seconds * 3)
 
     def _raise_lost(self) -> None:
-        error, size = self._lost[0]
+        """Raise the error of the first record that did not arrive, which is the cause of those that follow."""
+        lost = [(error, size) for error, size in self._lost if error.name() not in PURGED]
+        if not lost:
+            return
+        error, size = lost[0]
         cause = self._kafka.translated(error)
         if error.name() not in TOO_LARGE:
             raise cause

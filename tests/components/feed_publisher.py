@@ -1,4 +1,4 @@
-"""A pass that publishes a table's changes as a process of its own, and ends by kill -9 at a given moment, or when it is killed.
+"""A pass that publishes a table's changes as a process of its own, and dies by kill -9 at a given moment, or when killed.
 
 Processes are forked from one that has imported all of this, because a test needs many.
 """
