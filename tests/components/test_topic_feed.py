@@ -5,6 +5,7 @@ import signal
 import time
 from dataclasses import replace
 
+import dagster as dg
 import pytest
 
 from components.checks.history_findings import Finding
@@ -22,11 +23,14 @@ from resources.errors import (
 from resources.kafka.kafka_client import Kafka
 from resources.kafka.kafka_transactions import TransactionalProducer
 from tests.components.feed_publisher import MOMENTS, REFUSED, Death, started
-from tests.components.followed_table import FollowedTable, changes_in, consumed
+from tests.components.followed_table import NO_ROW, FollowedTable, changes_in, consumed
+from tests.components.test_yaml_tables import Project, project
 from tests.conftest import TestBroker
 from tests.resources.lakehouse import Lakehouse
 
 stack = pytest.mark.stack
+
+__all__ = ["project"]
 
 
 @pytest.fixture
@@ -44,19 +48,44 @@ def position(kafka: Kafka, followed: FollowedTable, published: PublishedTopic) -
 
 
 @stack
-def test_a_message_for_each_changed_row(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
-    lake, published = followed.lake, PublishedTopic(followed.table.table_name, ("id",), fresh_topic)
+def test_a_declared_topic_has_a_message_for_each_changed_row(
+    followed: FollowedTable, kafka: Kafka, fresh_topic: str, project: Project
+) -> None:
+    lake, key = followed.lake, dg.AssetKey(["kafka", fresh_topic])
     followed.insert({1: 'a"', 2: None})
     followed.update([2], "b")
     followed.delete([1])
+    attributes = (
+        f"description: D\n  table: {followed.table.table_name}\n  keys: [id]\n  external: true\n  topic: {fresh_topic}"
+    )
+    project.write("feeds", "changes", f"type: components.TopicFeed\nattributes:\n  {attributes}\n")
+    declared = project.tables.definitions
+    defs = dg.Definitions(
+        declared.assets, asset_checks=declared.asset_checks, resources={"spark": lake.spark, "kafka": kafka}
+    )
     table_id = lake.catalog.table(followed.name).table_id or ""
-    done = publish_changes(kafka, lake.spark, published)
-    assert done == Published(0, FeedPosition(table_id, 3), messages=4, transactions=1)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
+        (made,) = [event.step_materialization_data.materialization for event in done.get_asset_materialization_events()]
+        shown = {name: value.value for name, value in made.metadata.items()}
+        assert (made.asset_key, shown["messages"], shown["versions read"]) == (key, 4, "0 to 3")
+        assert shown["position"] == {"table_id": table_id, "version": 3}
+        assert [check.passed for check in done.get_asset_check_evaluations()] == [True]
+        claimed = {"position": dg.MetadataValue.json({"table_id": table_id, "version": 4})}
+        instance.report_runtime_asset_event(dg.AssetMaterialization(key, metadata=claimed))
+        checks = dg.define_asset_job("checks", dg.AssetSelection.checks_for_assets(key))
+        done = (
+            dg.Definitions.merge(defs, dg.Definitions(jobs=[checks]))
+            .resolve_job_def("checks")
+            .execute_in_process(instance=instance)
+        )
+        (check,) = done.get_asset_check_evaluations()
+        assert (check.check_name, check.passed) == ("position_as_reported", False)
     times = {commit.version: commit.timestamp for commit in lake.spark.history(followed.name)}
 
     def message(op: str, before: str | None, after: str | None, version: int) -> dict[str, object]:
         id_ = 1 if 'a"' in (before, after) else 2
-        images = [None if v == "no row" else {"id": id_, "v": v} for v in (before, after)]
+        images = [None if v == NO_ROW else {"id": id_, "v": v} for v in (before, after)]
         source: dict[str, object] = {"connector": "delta", "db": "ratify", "schema": "bronze", "table": followed.table.name}
         source |= {"table_id": table_id, "version": version}
         at = times[version]
@@ -64,11 +93,12 @@ def test_a_message_for_each_changed_row(followed: FollowedTable, kafka: Kafka, f
         return {"before": images[0], "after": images[1], "op": op, "source": source}
 
     assert consumed(kafka, fresh_topic) == [
-        ({"id": 1}, message("c", "no row", 'a"', 1)),
-        ({"id": 2}, message("c", "no row", None, 1)),
+        ({"id": 1}, message("c", NO_ROW, 'a"', 1)),
+        ({"id": 2}, message("c", NO_ROW, None, 1)),
         ({"id": 2}, message("u", None, "b", 2)),
-        ({"id": 1}, message("d", 'a"', "no row", 3)),
+        ({"id": 1}, message("d", 'a"', NO_ROW, 3)),
     ]
+    published = PublishedTopic(followed.table.table_name, ("id",), fresh_topic)
     assert publish_changes(kafka, lake.spark, published) == Published(4, FeedPosition(table_id, 3))
     assert kafka.topic_config(published.offsets_topic)["cleanup.policy"] == "compact"
 
@@ -251,7 +281,6 @@ def run_chaos(lake: Lakehouse, broker: TestBroker, topic: str, seed: int, rounds
             chaos.publish()
     chaos.publish()
     assert chaos.deaths
-    print(seed, chaos.deaths)
 
 
 @stack
