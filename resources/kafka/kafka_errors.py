@@ -27,8 +27,9 @@ EXISTS = "TOPIC_ALREADY_EXISTS"
 END_OF_PARTITION = "_PARTITION_EOF"
 """A consumer has read all records of a partition."""
 
-FENCED = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
-"""Another producer has begun with the same transactional id, or Kafka has aborted a transaction that took too long."""
+FENCED = frozenset({"_FATAL", "_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+"""Another producer has begun with the same transactional id, or Kafka has aborted a transaction that took too long. Later
+calls of the producer fail with `_FATAL`."""
 
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """A record of a transaction that was aborted."""

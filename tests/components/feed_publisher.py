@@ -24,8 +24,9 @@ from resources.spark.spark_engine import Spark
 REFUSED = 75
 """Exit code of a process whose transaction another one has fenced."""
 
-MOMENTS = ("begun", "sending", "sent", "committing", "committed")
-"""When a pass may die: before its first message; after some; before the commit, when all have arrived; in it; after it."""
+MOMENTS = ("sent", "committed", "begun", "sending", "committing")
+"""When a pass may die: before the commit, when all messages have arrived; after it; before the first message; after that; in
+the commit."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,14 @@ def _die() -> None:
 
 def _arrange(death: Death) -> None:
     """Make the producer of this process die."""
-    sent, transactions, chance = 0, 0, random.Random(death.seed)  # noqa: S311
+    transactions, chance = 0, random.Random(death.seed)  # noqa: S311
     send, commit = TransactionalProducer.send, TransactionalProducer._commit
 
     def sending(self: TransactionalProducer, *record: Any) -> None:
-        nonlocal sent
         time.sleep(death.slow)
         if transactions == death.number and death.moment == "begun":
             _die()
         send(self, *record)
-        sent += 1
         if transactions == death.number and death.moment == "sending":
             # What the process has sent has to have arrived: else there is nothing to abort.
             self._producer.flush(10)

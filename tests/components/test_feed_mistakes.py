@@ -13,6 +13,7 @@ __all__ = ["mistakes"]
 
 TRAIL = "type: components.AuditTrail\nattributes:\n  description: D\n  table: bronze.orders\n  keys: [id]\n"
 
+TENANTS = TRAIL.replace("AuditTrail", "TenantTables") + "  tenants:\n    - {name: north, where: region = 'north'}\n"
 TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
 
 
@@ -24,6 +25,17 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
         (TRAIL.replace("bronze.", ""), "line 4, table", "'orders' names no table: give it as schema.table"),
         (TRAIL.replace("[id]", "[]"), "defs.yaml:5", "keys"),
         (TRAIL + "  from_version: -1\n", "defs.yaml:6", "from_version"),
+        (TENANTS + "    - {name: North, where: x = 1}\n", "line 8, tenants[1].name", "North is there twice"),
+        (TENANTS + "    - {name: b-c, where: x = 1}\n", "line 8, tenants[1].name", "is not a plain identifier"),
+        (TENANTS + "    - {name: b, where: x = = 1}\n", "line 8, tenants[1].where", "'x = = 1' is no predicate"),
+        (
+            TENANTS + "    - {name: b, where: x IN (SELECT y FROM a.b)}\n",
+            "tenants[1].where",
+            "reads more than bronze.orders",
+        ),
+        (TENANTS + "    - {name: b, where: x < current_date()}\n", "tenants[1].where", "another value in each run"),
+        (TENANTS + "  daily: true\n", "line 8, daily", "a tenant need not have new rows every day"),
+        (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
         (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is no name of a topic"),
         (TOPIC + "  partitions: 0\n", "defs.yaml:7", "partitions"),
         (TOPIC + "  daily: true\n", "defs.yaml:7", "daily"),

@@ -231,9 +231,9 @@ class Chaos:
         self.check_visible()
         assert changes_in(self.kafka, self.published.topic) == dict(self.followed.expected)
 
-    def killed(self, moment: str) -> None:
-        """A process dies at a moment, or at some time."""
-        death = Death(moment, self.chance.randrange(2), self.chance.randrange(10**6))
+    def killed(self, moment: str, number: int) -> None:
+        """A process dies at a moment of its transaction of that number, or at some time."""
+        death = Death(moment, number, self.chance.randrange(10**6))
         process = started(self.published, death if moment else Death(), self.environment)
         if not moment:
             process.join(self.chance.uniform(0.5, 6))
@@ -273,9 +273,9 @@ def run_chaos(lake: Lakehouse, broker: TestBroker, topic: str, seed: int, rounds
     chaos.kafka.ensure_topic(topic, 2)
     chaos.kafka.ensure_topic(chaos.published.offsets_topic, 1, {"cleanup.policy": "compact"})
     moments = [*MOMENTS, "", "both"]
-    for number in range(rounds):
-        moment = moments[(seed + number) % len(moments)]
-        chaos.both() if moment == "both" else chaos.killed(moment)
+    for each in range(rounds):
+        moment = moments[(seed + each) % len(moments)]
+        chaos.both() if moment == "both" else chaos.killed(moment, seed // len(moments) % 2)
         chaos.change(chaos.chance.randint(1, 3))
         if chaos.chance.random() < 0.4:
             chaos.publish()
@@ -288,7 +288,7 @@ def test_each_change_is_visible_once_whatever_is_killed(
     lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str
 ) -> None:
     assert kafka.connection
-    run_chaos(lake, broker, fresh_topic, seed=2, rounds=2)
+    run_chaos(lake, broker, fresh_topic, seed=0, rounds=2)
 
 
 @stack

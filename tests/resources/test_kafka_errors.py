@@ -54,6 +54,7 @@ def test_a_code_that_is_asked_again_is_transient_if_it_stays() -> None:
         ("UNKNOWN_TOPIC_OR_PART", TopicMissing),
         ("_TRANSPORT", BrokerUnavailable),
         ("_FENCED", StreamBusy),
+        ("_FATAL", StreamBusy),
         ("MSG_SIZE_TOO_LARGE", BrokerRejected),
         ("OFFSET_OUT_OF_RANGE", BrokerRejected),
     ],
