@@ -73,13 +73,13 @@ class Published:
 
     Attributes:
         first: The first version that it read; one after the position if there was nothing new.
-        position: The position after it.
+        position: The position after it; None if there is none yet.
         messages: How many changed rows.
         transactions: In how many transactions.
     """
 
     first: int
-    position: FeedPosition
+    position: FeedPosition | None
     messages: int = 0
     transactions: int = 0
 
@@ -121,7 +121,7 @@ def publish_changes(kafka: Kafka, spark: Spark, published: PublishedTopic) -> Pu
         from_version = published.from_version if same or position is None else 0
         first = next_version(log, full_name, f"Topic {published.topic}", last, from_version)
         if first > log.version:
-            return Published(first, FeedPosition(table_id, first - 1))
+            return Published(first, position)
         rows = spark.computed(_messages(spark, published, full_name, table_id, first, log.version))
         chunks = _chunks(spark, published, rows, first, log.version)
         for chunk in chunks:
@@ -148,12 +148,14 @@ def _position_key(full_name: str) -> bytes:
 
 
 def _ensure_topics(kafka: Kafka, published: PublishedTopic) -> None:
+    created = False
     for topic, partitions, config in ((published.topic, published.partitions, {}), (published.offsets_topic, 1, _COMPACTED)):
         try:
-            kafka.ensure_topic(topic, partitions, config)
+            created = kafka.ensure_topic(topic, partitions, config)
         except BrokerRejected as error:
             raise BrokerRejected(f"The topic {topic} cannot be created. {error}") from error
-    policy = kafka.topic_config(published.offsets_topic)["cleanup.policy"]
+    # Not every broker knows a new topic at once.
+    policy = "compact" if created else kafka.topic_config(published.offsets_topic)["cleanup.policy"]
     if policy != "compact":
         raise PositionUnsafe(
             f"The topic {published.offsets_topic}, which has the position of {published.topic}, has the cleanup policy "

@@ -98,16 +98,16 @@ class TopicFeed(FeedComponent):
 def _publish(kafka: Kafka, spark: Spark, published: PublishedTopic) -> dg.MaterializeResult[Any]:
     began = time.monotonic()
     done = publish_changes(kafka, spark, published)
-    position = done.position
+    position = asdict(done.position) if done.position else {}
     return dg.MaterializeResult(
         metadata={
             "messages": done.messages,
-            "versions read": f"{done.first} to {position.version}" if done.transactions else "none",
+            "versions read": f"{done.first} to {position['version']}" if done.transactions else "none",
             "transactions": done.transactions,
-            _POSITION: dg.MetadataValue.json(asdict(position)),
             "seconds": round(time.monotonic() - began, 3),
+            **({_POSITION: dg.MetadataValue.json(position)} if position else {}),
         },
-        data_version=dg.DataVersion(f"{position.table_id}.{position.version}"),
+        data_version=dg.DataVersion(".".join(map(str, position.values()))),
     )
 
 
