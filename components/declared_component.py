@@ -1,4 +1,4 @@
-"""What all components share: each is declared in a `defs.yaml`, whose folder names what it makes."""
+"""What all components share: each is declared by a `defs.yaml` in a folder of its own."""
 
 import warnings
 from abc import abstractmethod
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A component that is declared in the `defs.yaml` of a folder of its own."""
+    """Assets that a folder with a `defs.yaml` declares."""
 
-    description: str = Field(description="What it is, for the UI")
+    description: str = Field(description="What a row is, for the catalog and the UI")
     owner: str = Field(default="data-platform", description="Team that is responsible for it")
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
 
@@ -27,7 +27,7 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Load the component from its `defs.yaml`, and remember its folder, after which the table is named."""
+        """Load the component from its `defs.yaml`, and remember its folder, which names it."""
         declaration = Path(context.path) / "defs.yaml"
         try:
             component = super().load(attributes, context)
@@ -67,11 +67,15 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
             InvalidDeclaration: the declaration is wrong; the error names the file, the line and the field.
         """
         with located(self.folder / "defs.yaml"):
-            return self.component_defs()
+            return self.declared_defs()
 
     @abstractmethod
-    def component_defs(self) -> dg.Definitions:
-        """Return the assets and their checks."""
+    def declared_defs(self) -> dg.Definitions:
+        """Return the assets and their checks.
+
+        Raises:
+            UnsafeDeclaration: the declaration is wrong.
+        """
 
 
 def _validation_error(error: BaseException | None) -> "ErrorDetails | None":

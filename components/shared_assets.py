@@ -1,6 +1,6 @@
 """Assets that several tables share: the topics that they read, and the ledgers that they write beside their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import dagster as dg
 
@@ -14,10 +14,20 @@ from ingest.ledger.file_ledger import LANDED_FILES
 
 
 def shared_definitions(
-    sources: Sequence[Source], records: Sequence[RecordTable], streams: Sequence[EventStream]
+    sources: Sequence[Source],
+    records: Sequence[RecordTable],
+    streams: Sequence[EventStream],
+    published: Collection[str] = (),
 ) -> dg.Definitions:
-    """Return the topics and the ledgers of these tables as assets that others write, and the ledgers' checks."""
-    topics = dict.fromkeys(topic for table in records for topic in table.source.topics)
+    """Return the topics and the ledgers of these tables as assets that others write, and the ledgers' checks.
+
+    Args:
+        sources: Kinds of landed files.
+        records: Tables of records.
+        streams: Streams from tables of records.
+        published: Topics that are assets of their own.
+    """
+    topics = dict.fromkeys(topic for table in records for topic in table.source.topics if topic not in published)
     writers = [
         (LANDED_FILES, [asset_key(source.table) for source in sources]),
         (STREAM_BATCHES, [asset_key(stream.table) for stream in streams]),

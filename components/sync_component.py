@@ -209,7 +209,7 @@ class Sync(DeclaredComponent):
         self._check(declared)
         return declared
 
-    def component_defs(self) -> dg.Definitions:
+    def declared_defs(self) -> dg.Definitions:
         """See `DeclaredComponent`."""
         return sync_definitions(self.sync, tags=self.tags, schedule=self.schedule)
 

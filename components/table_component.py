@@ -25,15 +25,14 @@ class TableColumn(dg.Model, dg.Resolvable):
 class TableComponent(DeclaredComponent):
     """A table of the catalog. Its folder's name is its own, and the folder around it is named after its schema."""
 
-    description: str = Field(description="What a row is, for the catalog and the UI")
     daily: bool = Field(default=False, description="Whether it gets new rows every day: else data_is_fresh fails")
     change_data_feed: bool = Field(
         default=False,
         description="Whether a new table records its changed rows, as they were and as they are",
     )
 
-    def component_defs(self) -> dg.Definitions:
-        """See `DeclaredComponent`."""
+    def declared_defs(self) -> dg.Definitions:
+        """Return the assets of the table and their checks, and the one that `daily` asks for."""
         found = self.table_defs()
         if not self.daily:
             return found

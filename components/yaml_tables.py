@@ -13,7 +13,9 @@ from typing import TypeVar
 import dagster as dg
 
 from components.declaration_places import located
+from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
+from components.feeds.topic_feed_component import TopicFeed
 from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
 from components.query_component import QueryComponent
@@ -59,7 +61,7 @@ class DeclaredTables:
                 declares.
             ComponentTreeException: a declaration is wrong; its cause has the file, the line and the field.
         """
-        for table in self._all(TableComponent):
+        for table in self._all(DeclaredComponent):
             if table.folder.parent.parent != self._folder:
                 place = table.folder.relative_to(self._folder.parent)
                 wanted = f"{self._folder.name}/<schema>/<table>/defs.yaml"
@@ -75,7 +77,9 @@ class DeclaredTables:
             # Dagster warns of what its own loader uses, for each definition.
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
-        merged = dg.Definitions.merge(*built, shared_definitions(self.sources, self.record_tables, self.streams))
+        merged = dg.Definitions.merge(
+            *built, shared_definitions(self.sources, self.record_tables, self.streams, self.topics)
+        )
         if not self.partitioned:
             return merged
         # What is in preview warns in the name of who calls it.
@@ -134,6 +138,22 @@ class DeclaredTables:
     def syncs(self) -> Mapping[str, Sync]:
         """The syncs, by their names."""
         return {sync.folder.name: sync for sync in self._all(Sync)}
+
+    @cached_property
+    def topics(self) -> Collection[str]:
+        """The topics that changes of tables, and the positions of these, are published to.
+
+        Raises:
+            InvalidDeclaration: two declarations name one topic.
+        """
+        found = dict[str, TopicFeed]()
+        for each in self._all(TopicFeed):
+            for topic in (each.topic, each.published.offsets_topic):
+                if other := found.get(topic):
+                    with located(each.folder / "defs.yaml"):
+                        raise UnsafeDeclaration(f"{other.folder.name} publishes to {topic}: choose another topic.", "topic")
+                found[topic] = each
+        return found
 
     @cached_property
     def sources(self) -> Sequence[Source]:

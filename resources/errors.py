@@ -227,6 +227,10 @@ class TopicMissing(StreamError, TerminalError):
     """Kafka has no topic of that name, and reading does not create one."""
 
 
+class PositionUnsafe(StreamError, TerminalError):
+    """The topic with the position of a feed would lose it, because it is not compacted; nothing was published."""
+
+
 class CheckpointUnreachable(StreamError, TerminalError):
     """The store that RATIFY_CHECKPOINTS names cannot be opened from this machine."""
 

@@ -54,6 +54,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "ingest/test_kafka_records_chaos.py",
         "ingest/test_file_records.py",
         "resources/test_kafka_client.py",
+        "components/test_topic_feed.py",
     ),
     "a Spark of their own, which takes memory beside that of the run": (
         "sample/test_ui.py",

@@ -16,24 +16,22 @@ from uuid import uuid4
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from components.feeds.paired_changes import next_version, opened_log, paired_changes
 from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.computed_inputs import COMMITS_READ, ComputedInputs, FullRecompute, InputVersion, last_computed
 from resources.delta.table_log import TableLog
-from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch, UnsafeTable
-from resources.spark.change_feed import read_changes
+from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
 from resources.spark.spark_engine import Spark, WriteResult
-from resources.sql.spark_sql import identifier, literal
+from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PAIRED = Path(__file__).with_name("audit_trail.sql")
-_JSON = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
+_ROWS = Path(__file__).with_name("audit_trail.sql")
 _COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
-_DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
 _MATERIALIZATIONS = 200
 
 Runs = Callable[[], Mapping[int, str]]
@@ -91,9 +89,7 @@ def reported_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> Mapping[int
 def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.MaterializeResult[Any]:
     began = time.monotonic()
     trail, full_name = audited.trail, f"{spark.catalog.connection.name}.{audited.table}"
-    log = TableLog.opened(spark.catalog, full_name)
-    if log is None:
-        raise ChangesNotRecorded(f"The log of {full_name} cannot be read here, so that it is not known who changed it.")
+    log = opened_log(spark, full_name)
     table_id = spark.catalog.table(full_name).table_id or ""
     created = spark.ensure_table(trail)
     after = spark.catalog.version(spark.full_name(trail))
@@ -116,19 +112,9 @@ def _merge(spark: Spark, trail: TableDeclaration, rows: "DataFrame", record: Com
 
 def _next_version(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, after: int) -> int:
     """The first version of the table that the trail does not have."""
-    full_name, since = f"{spark.catalog.connection.name}.{audited.table}", log.feed_since()
-    if since is None:
-        # Its message says what to do.
-        return log.recorded_range(None, None)[0]
+    full_name = f"{spark.catalog.connection.name}.{audited.table}"
     last = _last_read(spark, audited, full_name, table_id) if after else None
-    if last is None:
-        return max(since, audited.from_version)
-    if last + 1 < since and audited.from_version < since:
-        raise ChangesNotRecorded(
-            f"{audited.trail.table_name} has the changes of {full_name} up to version {last}, and the feed has them since "
-            f"version {since} only. To go on without those between, set `from_version: {since}` in its defs.yaml."
-        )
-    return max(last + 1, since)
+    return next_version(log, full_name, audited.trail.table_name, last, audited.from_version)
 
 
 def _last_read(spark: Spark, audited: AuditedTable, full_name: str, table_id: str) -> int | None:
@@ -147,17 +133,9 @@ def _last_read(spark: Spark, audited: AuditedTable, full_name: str, table_id: st
 def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, first: int, runs: Runs) -> "DataFrame":
     """The rows for the trail, of the versions from `first` on."""
     full_name = f"{spark.catalog.connection.name}.{audited.table}"
-    changes = read_changes(spark, full_name, first, log.version)
-    columns = [name for name in changes.columns if name not in _DELTA]
-    if missing := [key for key in audited.keys if key not in columns]:
-        raise QueryMismatch(f"{full_name} has no column {missing[0]}, which is a key of it by its audit trail.")
-    text = Template(_PAIRED.read_text()).substitute(
-        keys=", ".join(map(identifier, audited.keys)),
-        columns=", ".join(map(identifier, columns)),
-        options=_JSON,
-        table_id=literal(table_id),
-    )
-    return spark.sql(text, changes=changes, commits=_commits(spark, log, first, runs))
+    paired = paired_changes(spark, full_name, audited.keys, first, log.version, audited.trail.table_name)
+    text = Template(_ROWS.read_text()).substitute(table_id=literal(table_id))
+    return spark.sql(text, paired=paired, commits=_commits(spark, log, first, runs))
 
 
 def _commits(spark: Spark, log: TableLog, first: int, runs: Runs) -> "DataFrame":

@@ -1,31 +1,9 @@
-WITH changed AS (
-  SELECT
-    _commit_version AS version,
-    _commit_timestamp AS committed_at,
-    _change_type IN ('insert', 'update_postimage') AS is_after,
-    to_json(struct($keys), $options) AS key,
-    to_json(struct($columns), $options) AS row
-  FROM {changes}
-),
--- The images of an update say nothing of each other but the keys, which several rows may have.
-numbered AS (
-  SELECT *, row_number() OVER (PARTITION BY version, key, is_after ORDER BY row) AS number FROM changed
-),
-paired AS (
-  SELECT
-    version, key, number,
-    min(committed_at) AS committed_at,
-    max(row) FILTER (WHERE NOT is_after) AS before,
-    max(row) FILTER (WHERE is_after) AS after
-  FROM numbered
-  GROUP BY version, key, number
-)
 SELECT
   $table_id AS table_id,
   p.version,
-  CAST(p.number AS INT) AS number,
+  p.number,
   p.committed_at,
-  CASE WHEN p.before IS NULL THEN 'insert' WHEN p.after IS NULL THEN 'delete' ELSE 'update' END AS change,
+  p.change,
   p.key,
   p.before,
   p.after,
@@ -34,4 +12,4 @@ SELECT
   c.engine_info,
   c.principal,
   c.run_id
-FROM paired AS p LEFT JOIN {commits} AS c ON p.version = c.version
+FROM {paired} AS p LEFT JOIN {commits} AS c ON p.version = c.version

@@ -10,7 +10,7 @@ from pydantic import Field
 from components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.table_asset import SIDE_BY_SIDE, step_name, table_spec
-from components.table_component import table_definitions
+from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_policies
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.settings import catalog_name
@@ -50,7 +50,7 @@ class AuditTrailScaffolder(dg.Scaffolder[FeedParameters]):
 
 
 @dg.scaffold_with(AuditTrailScaffolder)
-class AuditTrail(FeedComponent):
+class AuditTrail(FeedComponent, TableComponent):
     """An append-only table of all changes of another table: who made them, when, and the row before and after."""
 
     from_version: int = Field(

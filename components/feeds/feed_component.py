@@ -7,6 +7,7 @@ from functools import cached_property
 from pydantic import BaseModel, Field
 
 from components.declaration_places import located
+from components.declared_component import DeclaredComponent
 from components.table_component import TableComponent
 from resources.declarations import IDENTIFIER
 from resources.errors import UnsafeDeclaration
@@ -21,8 +22,8 @@ class FeedParameters(BaseModel):
     description: str = Field(default="Made of the changes of the table", description="What a row is")
 
 
-class FeedComponent(TableComponent):
-    """Tables that are made of what changes in another one, which has `change_data_feed: true`."""
+class FeedComponent(DeclaredComponent):
+    """What is made of the changes of a table, which has `change_data_feed: true`."""
 
     table: str = Field(description="Table whose changes it follows, as schema.table; it needs a change data feed")
     keys: list[str] = Field(min_length=1, description="Columns that identify a row of that table")

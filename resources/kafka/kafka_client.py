@@ -16,7 +16,7 @@ from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from resources.errors import BrokerUnavailable, RatifyError, StreamError, TopicMissing
-from resources.kafka.kafka_errors import CHECK_BROKER, DENIED, is_unsettled, translated
+from resources.kafka.kafka_errors import CHECK_BROKER, DENIED, EXISTS, is_unsettled, translated
 from resources.redaction import redacted
 from resources.settings import KafkaConnection, Settings
 from resources.wording import counted
@@ -110,15 +110,35 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     def ensure_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
         """Create a topic if it is missing, with the broker's default replication; return whether it was created."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
         with self._admin() as (admin, ask):
             try:
                 self._partitions(admin, ask, [topic])
             except TopicMissing:
-                ask(partial(admin.create_topics, [NewTopic(topic, num_partitions=partitions, config=dict(config or {}))]))
+                new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}))
+                try:
+                    ask(partial(admin.create_topics, [new]))
+                except KafkaException as error:
+                    # Another process has created it meanwhile.
+                    if error.args[0].name() != EXISTS:
+                        raise
+                    return False
                 return True
         return False
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Return the configuration of a topic, by name.
+
+        Raises:
+            TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
+        """
+        from confluent_kafka.admin import ConfigResource, ResourceType  # pyright: ignore[reportPrivateImportUsage]
+
+        with self._admin() as (admin, ask), self.translating([], topic):
+            (found,) = ask(partial(admin.describe_configs, [ConfigResource(ResourceType.TOPIC, topic)])).values()
+        return {name: entry.value for name, entry in found.items()}
 
     @contextmanager
     def producer(self, **settings: Any) -> "Generator[Producer]":
@@ -130,7 +150,7 @@ class Kafka(dg.ConfigurableResource[Any]):
         from confluent_kafka import Producer
 
         client_errors, failed = list[Any](), list[Any]()
-        with self._translating(client_errors):
+        with self.translating(client_errors):
 
             def arrived(error: Any, _record: Any) -> None:
                 if error:
@@ -138,7 +158,7 @@ class Kafka(dg.ConfigurableResource[Any]):
 
             conf: dict[str, Any] = {
                 # An error of the client, such as a broker that is down for a while, is no failure: it keeps trying.
-                **self._client(client_errors),
+                **self.client_settings(client_errors),
                 "enable.idempotence": True,
                 "linger.ms": 20,
                 "compression.type": "lz4",
@@ -154,7 +174,7 @@ class Kafka(dg.ConfigurableResource[Any]):
             finally:
                 left = producer.flush(self.timeout_seconds * 3)
         if lost := failed or [error for error in client_errors if left and error.name() in DENIED]:
-            raise self._translated(lost[0])
+            raise self.translated(lost[0])
         if left:
             raise BrokerUnavailable(
                 f"{counted(left, 'record')} did not reach Kafka at {self.connection.bootstrap}. {CHECK_BROKER}"
@@ -177,8 +197,8 @@ class Kafka(dg.ConfigurableResource[Any]):
         with self._admin() as (admin, ask):
             partitions = self._partitions(admin, ask, topics)
         # An admin client that asks for them crashes the process if the group's coordinator has just moved.
-        with self._translating(failed):
-            consumer = Consumer({**self._client(failed), "group.id": group, "enable.auto.commit": False})
+        with self.translating(failed):
+            consumer = Consumer({**self.client_settings(failed), "group.id": group, "enable.auto.commit": False})
             try:
                 committed = self._settling()(consumer.committed, partitions, timeout=self.timeout_seconds)
             finally:
@@ -197,7 +217,7 @@ class Kafka(dg.ConfigurableResource[Any]):
 
         failed = list[Any]()
         # Closed here: if Python collects it within the client's own thread, the process crashes.
-        with self._translating(failed), AdminClient(self._client(failed)) as admin:
+        with self.translating(failed), AdminClient(self.client_settings(failed)) as admin:
 
             def answered(send: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
                 futures = send()
@@ -206,7 +226,7 @@ class Kafka(dg.ConfigurableResource[Any]):
                 while time.monotonic() < deadline and wait(futures.values(), timeout=0.05).not_done:
                     admin.poll(0)
                     if denied := [error for error in failed if error.name() in DENIED]:
-                        raise self._translated(denied[0])
+                        raise self.translated(denied[0])
                 answers = {key: future.result(timeout=1) for key, future in futures.items()}
                 # Answers about a group have an error for each partition.
                 for at in (at for answer in answers.values() for at in getattr(answer, "topic_partitions", ())):
@@ -233,13 +253,13 @@ class Kafka(dg.ConfigurableResource[Any]):
 
         described = dict[str, Any]()
         for topic in topics:
-            with self._translating([], topic):
+            with self.translating([], topic):
                 one = TopicCollection([topic])
                 described |= ask(partial(admin.describe_topics, one, request_timeout=self.timeout_seconds))
         return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
 
-    def _client(self, failed: list[Any]) -> dict[str, Any]:
-        """The settings of a client of librdkafka; errors of its own thread are added to `failed`."""
+    def client_settings(self, failed: list[Any]) -> dict[str, Any]:
+        """Return the settings of a client of librdkafka; errors of its own thread are added to `failed`."""
         to = self.connection
         settings: dict[str, Any] = {
             "bootstrap.servers": to.bootstrap,
@@ -257,7 +277,7 @@ class Kafka(dg.ConfigurableResource[Any]):
         return settings
 
     @contextmanager
-    def _translating(self, failed: list[Any], topic: str = "") -> Generator[None]:
+    def translating(self, failed: list[Any], topic: str = "") -> Generator[None]:
         """Translate librdkafka's errors into ours; an earlier refusal in `failed` is the cause of a later error."""
         from confluent_kafka import KafkaException
 
@@ -267,11 +287,12 @@ class Kafka(dg.ConfigurableResource[Any]):
             raise
         except KafkaException as error:
             causes = [*(cause for cause in failed if cause.name() in DENIED), error.args[0]]
-            raise self._translated(causes[0], topic) from error
+            raise self.translated(causes[0], topic) from error
         except TimeoutError as error:
             raise BrokerUnavailable(f"Kafka at {self.connection.bootstrap} did not answer. {CHECK_BROKER}") from error
 
-    def _translated(self, error: Any, topic: str = "") -> StreamError:
+    def translated(self, error: Any, topic: str = "") -> StreamError:
+        """Return our error for one of confluent_kafka's, without the password."""
         return translated(error, self.connection.bootstrap, self.redacted(error.str()), topic)
 
 

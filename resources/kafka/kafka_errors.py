@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from resources.errors import BrokerDenied, BrokerRejected, BrokerUnavailable, StreamError, TopicMissing
+from resources.errors import BrokerDenied, BrokerRejected, BrokerUnavailable, StreamBusy, StreamError, TopicMissing
 
 # All codes below are names, as `KafkaError.name` returns them; those of librdkafka itself begin with `_`.
 DENIED = frozenset(
@@ -13,12 +13,29 @@ DENIED = frozenset(
         "TOPIC_AUTHORIZATION_FAILED",
         "GROUP_AUTHORIZATION_FAILED",
         "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     }
 )
 """Kafka refuses the user: no repeat helps."""
 
 MISSING = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
 """Kafka has no such topic or partition."""
+
+EXISTS = "TOPIC_ALREADY_EXISTS"
+"""Kafka has the topic that was to be created."""
+
+END_OF_PARTITION = "_PARTITION_EOF"
+"""A consumer has read all records of a partition."""
+
+FENCED = frozenset({"_FATAL", "_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+"""Another producer has begun with the same transactional id, or Kafka has aborted a transaction that took too long. Later
+calls of the producer fail with `_FATAL`."""
+
+PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""A record of a transaction that was aborted."""
+
+TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE"})
+"""The client or the topic takes no message of that size."""
 
 UNSETTLED = frozenset(
     {
@@ -53,8 +70,8 @@ UNAVAILABLE = UNSETTLED | {
 """No broker can answer at the moment. A code of `UNSETTLED` that does not go away ends here, too."""
 
 CHECK_BROKER = (
-    "Check that it runs (`ratify status`), that KAFKA_BOOTSTRAP and KAFKA_SECURITY_PROTOCOL are right, and for SSL that "
-    "KAFKA_CA names the certificates."
+    "Check that it runs (`ratify status`; `ratify up --kafka` starts the embedded one), that KAFKA_BOOTSTRAP and "
+    "KAFKA_SECURITY_PROTOCOL are right, and for SSL that KAFKA_CA names the certificates."
 )
 
 
@@ -83,6 +100,11 @@ def translated(error: Any, bootstrap: str, message: str, topic: str = "") -> Str
         return TopicMissing(
             f"Kafka at {bootstrap} has no topic {topic or 'of that name'}: create it, or check the name in "
             "the table's declaration."
+        )
+    if error.name() in FENCED:
+        return StreamBusy(
+            f"Kafka at {bootstrap} refused the transaction: {message}. Another process has begun to publish the same, or it "
+            "took longer than Kafka permits (transaction.max.timeout.ms). Nothing of it is visible: run it again."
         )
     if error.name() in UNAVAILABLE:
         return BrokerUnavailable(f"Kafka at {bootstrap} did not answer: {message}. {CHECK_BROKER}")

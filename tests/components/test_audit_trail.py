@@ -161,11 +161,18 @@ class Followers:
         attributes = f"  description: D\n  table: {self.table.table_name}\n  keys: [id]\n  external: true\n{more}"
         self.project.write("gold", name, f"type: components.{kind}\nattributes:\n{attributes}")
 
-    def run(self) -> dg.ExecuteInProcessResult:
-        resources = {"spark": self.lake.spark, "duckdb": self.lake.duckdb}
+    @property
+    def resources(self) -> dict[str, Any]:
+        return {"spark": self.lake.spark, "duckdb": self.lake.duckdb}
+
+    def attempted(self) -> dg.ExecuteInProcessResult:
+        """A run that may fail."""
         assets = self.project.tables.definitions.assets
-        job = dg.Definitions(assets=assets, resources=resources).resolve_implicit_global_asset_job_def()
-        done = job.execute_in_process(instance=self.instance, raise_on_error=False)
+        job = dg.Definitions(assets=assets, resources=self.resources).resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def run(self) -> dg.ExecuteInProcessResult:
+        done = self.attempted()
         assert done.success, causes(done)
         return done
 

@@ -1,12 +1,20 @@
 """Mistakes in declarations of tables that follow a change data feed, named with their file, line and field."""
 
+import importlib
+
+import dagster as dg
 import pytest
 
-from tests.components.test_declaration_mistakes import BRONZE, Mistakes, mistakes
+from components.yaml_tables import DeclaredTables
+from orchestration.project_resources import RESOURCES
+from tests.components.test_declaration_mistakes import BRONZE, Mistakes, load, mistakes
 
 __all__ = ["mistakes"]
 
 TRAIL = "type: components.AuditTrail\nattributes:\n  description: D\n  table: bronze.orders\n  keys: [id]\n"
+
+TENANTS = TRAIL.replace("AuditTrail", "TenantTables") + "  tenants:\n    - {name: north, where: region = 'north'}\n"
+TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
 
 
 @pytest.mark.parametrize(
@@ -17,6 +25,20 @@ TRAIL = "type: components.AuditTrail\nattributes:\n  description: D\n  table: br
         (TRAIL.replace("bronze.", ""), "line 4, table", "'orders' names no table: give it as schema.table"),
         (TRAIL.replace("[id]", "[]"), "defs.yaml:5", "keys"),
         (TRAIL + "  from_version: -1\n", "defs.yaml:6", "from_version"),
+        (TENANTS + "    - {name: North, where: x = 1}\n", "line 8, tenants[1].name", "North is there twice"),
+        (TENANTS + "    - {name: b-c, where: x = 1}\n", "line 8, tenants[1].name", "is not a plain identifier"),
+        (TENANTS + "    - {name: b, where: x = = 1}\n", "line 8, tenants[1].where", "'x = = 1' is no predicate"),
+        (
+            TENANTS + "    - {name: b, where: x IN (SELECT y FROM a.b)}\n",
+            "tenants[1].where",
+            "reads more than bronze.orders",
+        ),
+        (TENANTS + "    - {name: b, where: x < current_date()}\n", "tenants[1].where", "another value in each run"),
+        (TENANTS + "  daily: true\n", "line 8, daily", "a tenant need not have new rows every day"),
+        (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
+        (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is no name of a topic"),
+        (TOPIC + "  partitions: 0\n", "defs.yaml:7", "partitions"),
+        (TOPIC + "  daily: true\n", "defs.yaml:7", "daily"),
     ],
 )
 def test_in_a_table_that_follows_a_feed(mistakes: Mistakes, declaration: str, place: str, reason: str) -> None:
@@ -26,3 +48,23 @@ def test_in_a_table_that_follows_a_feed(mistakes: Mistakes, declaration: str, pl
     error = mistakes.error()
     assert f"gold/followed/defs.yaml, {place}" in error or place in error
     assert reason in error
+
+
+@pytest.mark.parametrize("other", ["orders.changes", "orders.changes.offsets"])
+def test_two_that_publish_to_one_topic(mistakes: Mistakes, other: str) -> None:
+    mistakes.write("bronze/orders", BRONZE + "  change_data_feed: true\n")
+    mistakes.write("feeds/first", TOPIC)
+    mistakes.write("feeds/second", TOPIC.replace("topic: orders.changes", f"topic: {other}"))
+    assert f"feeds/second/defs.yaml, line 6, topic: first publishes to {other}: choose another topic" in mistakes.error()
+
+
+def test_a_topic_that_tables_read_is_one_asset(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE + "  change_data_feed: true\n")
+    mistakes.write("feeds/changes", TOPIC)
+    read = "type: components.KafkaEvents\nattributes:\n  description: D\n  topics: [orders.changes]\n"
+    mistakes.write("bronze/changes", read)
+    tables = DeclaredTables(importlib.import_module(mistakes.root.name))
+    load(tables)
+    defs = dg.Definitions.merge(tables.definitions, dg.Definitions(resources=RESOURCES))
+    (topic,) = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] == "kafka"]
+    assert [dep.asset_key.path for dep in topic.deps] == [["ratify", "bronze", "orders"]]

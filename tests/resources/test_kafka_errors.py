@@ -3,15 +3,36 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from resources.errors import BrokerDenied, BrokerRejected, BrokerUnavailable, StreamError, TopicMissing, TransientError
-from resources.kafka.kafka_errors import DENIED, MISSING, UNAVAILABLE, UNSETTLED, translated
+from resources.errors import (
+    BrokerDenied,
+    BrokerRejected,
+    BrokerUnavailable,
+    StreamBusy,
+    StreamError,
+    TopicMissing,
+    TransientError,
+)
+from resources.kafka.kafka_errors import (
+    DENIED,
+    END_OF_PARTITION,
+    EXISTS,
+    FENCED,
+    MISSING,
+    PURGED,
+    TOO_LARGE,
+    UNAVAILABLE,
+    UNSETTLED,
+    translated,
+)
+
+_CODES = DENIED | MISSING | UNAVAILABLE | FENCED | PURGED | TOO_LARGE | {EXISTS, END_OF_PARTITION}
 
 
 def named(name: str) -> KafkaError:
     return KafkaError(getattr(KafkaError, name))
 
 
-@pytest.mark.parametrize("name", sorted(DENIED | MISSING | UNAVAILABLE))
+@pytest.mark.parametrize("name", sorted(_CODES))
 def test_every_code_is_one_that_kafka_has(name: str) -> None:
     assert named(name).name() == name
 
@@ -32,6 +53,8 @@ def test_a_code_that_is_asked_again_is_transient_if_it_stays() -> None:
         ("TOPIC_AUTHORIZATION_FAILED", BrokerDenied),
         ("UNKNOWN_TOPIC_OR_PART", TopicMissing),
         ("_TRANSPORT", BrokerUnavailable),
+        ("_FENCED", StreamBusy),
+        ("_FATAL", StreamBusy),
         ("MSG_SIZE_TOO_LARGE", BrokerRejected),
         ("OFFSET_OUT_OF_RANGE", BrokerRejected),
     ],

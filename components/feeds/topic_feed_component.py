@@ -1,0 +1,148 @@
+"""The component `TopicFeed`: a Kafka topic with the changes of a table, declared in YAML."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from components.checks.check_definitions import check_result, check_spec
+from components.checks.history_findings import Finding
+from components.feeds.feed_component import FeedComponent, FeedParameters
+from components.feeds.topic_feed import FeedPosition, PublishedTopic, publish_changes, read_position
+from components.stream.record_table import topic_key, topic_spec
+from components.table_asset import SIDE_BY_SIDE
+from components.table_policies import with_policies
+from resources.errors import TopicMissing, UnsafeDeclaration
+from resources.kafka.kafka_client import Kafka
+from resources.settings import catalog_name
+from resources.spark.spark_engine import Spark
+
+_POSITION = "position"
+# The topic with the position has a longer name, and Kafka permits 249 characters.
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,241}")
+
+
+class TopicFeedParameters(FeedParameters):
+    """Options of `dg scaffold defs components.TopicFeed`."""
+
+    topic: str = Field(description="Kafka's topic, such as orders.changes")
+
+
+class TopicFeedScaffolder(dg.Scaffolder[TopicFeedParameters]):
+    """Writes the `defs.yaml` of a topic with the changes of a table."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[TopicFeedParameters]:
+        """Return the command's options."""
+        return TopicFeedParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[TopicFeedParameters]) -> None:
+        """Write it."""
+        given = request.params
+        attributes = {"description": given.description, "table": given.table, "keys": [given.key], "topic": given.topic}
+        dg.scaffold_component(request, attributes)
+
+
+@dg.scaffold_with(TopicFeedScaffolder)
+class TopicFeed(FeedComponent):
+    """A Kafka topic with a message for each changed row of a table: the row before and after, in Debezium's words.
+
+    Readers of committed records see each change exactly once, those of one key in order.
+    """
+
+    topic: str = Field(description="Kafka's topic; it is created if it is missing, and so is `<topic>.offsets`")
+    partitions: int = Field(default=1, ge=1, description="Partitions of the topic, if it is created")
+    from_version: int = Field(
+        default=0,
+        ge=0,
+        description="Version of the table to begin with, or to go on from where the feed of earlier ones is lost",
+    )
+
+    @cached_property
+    def published(self) -> PublishedTopic:
+        """The topic and its table.
+
+        Raises:
+            UnsafeDeclaration: the attributes are wrong.
+        """
+        if not _TOPIC.fullmatch(self.topic):
+            raise UnsafeDeclaration(
+                f"{self.topic!r} is no name of a topic: Kafka permits letters, digits, '.', '_' and '-', here up to 241.",
+                "topic",
+            )
+        return PublishedTopic(str(self.followed), tuple(self.keys), self.topic, self.partitions, self.from_version)
+
+    def declared_defs(self) -> dg.Definitions:
+        """Return the topic as an asset, and the check of its position."""
+        published, table = self.published, dg.AssetKey(self.followed.key_path(catalog_name()))
+        spec = topic_spec(self.topic).replace_attributes(
+            deps=[table], description=self.description, owners=[f"team:{self.owner}"], tags=self.tags
+        )
+
+        @dg.multi_asset(
+            name=f"{self.folder.parent.name}__{self.folder.name}",
+            op_tags={SIDE_BY_SIDE: "spark"},
+            specs=[with_policies(spec)],
+        )
+        def topic(kafka: Kafka, spark: Spark) -> dg.MaterializeResult[Any]:
+            return _publish(kafka, spark, published)
+
+        return dg.Definitions(assets=[topic], asset_checks=[_position_check(published)])
+
+
+def _publish(kafka: Kafka, spark: Spark, published: PublishedTopic) -> dg.MaterializeResult[Any]:
+    began = time.monotonic()
+    done = publish_changes(kafka, spark, published)
+    position = asdict(done.position) if done.position else {}
+    return dg.MaterializeResult(
+        metadata={
+            "messages": done.messages,
+            "versions read": f"{done.first} to {position['version']}" if done.transactions else "none",
+            "transactions": done.transactions,
+            "seconds": round(time.monotonic() - began, 3),
+            **({_POSITION: dg.MetadataValue.json(position)} if position else {}),
+        },
+        data_version=dg.DataVersion(".".join(map(str, position.values()))),
+    )
+
+
+def _position_check(published: PublishedTopic) -> dg.AssetChecksDefinition:
+    key = topic_key(published.topic)
+    name = "position_as_reported"
+    description = "The topic has the changes up to the version that was reported."
+
+    @dg.multi_asset_check(
+        name=f"{re.sub('[^A-Za-z0-9]', '_', published.topic)}_position",
+        specs=[check_spec(name, asset=key, description=description)],
+    )
+    def check(context: dg.AssetCheckExecutionContext, kafka: Kafka) -> Iterator[dg.AssetCheckResult]:
+        event = context.instance.get_latest_materialization_event(key)
+        metadata: Mapping[str, Any] = event.asset_materialization.metadata if event and event.asset_materialization else {}
+        reported = FeedPosition(**metadata[_POSITION].value) if _POSITION in metadata else None
+        try:
+            found = read_position(kafka, f"{catalog_name()}.{published.table}", published.offsets_topic)
+        except TopicMissing:
+            found = None
+        yield check_result(key, name, position_as_reported(reported, found))
+
+    return check
+
+
+def position_as_reported(reported: FeedPosition | None, found: FeedPosition | None) -> Finding:
+    """Check that the position of a topic is not before the one that the last materialization reported."""
+    numbers = {"version reported": reported.version if reported else -1, "version found": found.version if found else -1}
+    if reported is None:
+        return Finding(True, "Nothing was reported yet.", numbers)
+    if found is None:
+        text = "The position is gone, so that the next run would publish all changes again: restore the topic of it."
+        return Finding(False, text, numbers)
+    if found.table_id != reported.table_id:
+        return Finding(False, "The position is of another table of that name.", numbers)
+    if found.version < reported.version:
+        return Finding(False, "The position is before the one that was reported: what follows is published again.", numbers)
+    return Finding(True, "The topic has the changes up to the version that was reported.", numbers)
