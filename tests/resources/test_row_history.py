@@ -66,9 +66,14 @@ def some_rows(chance: random.Random, pass_number: int, *, dated: bool) -> list[S
     return rows or [SourceRow((0, "x"), 1, 1, pass_number if dated else None)]
 
 
-@pytest.mark.parametrize("close", [True, False])
-@pytest.mark.parametrize("dated", [True, False])
-@pytest.mark.parametrize("passes", [2, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("dated", "close", "passes"),
+    [
+        (True, True, 2),
+        (False, True, 2),
+        *(pytest.param(dated, close, 8, marks=pytest.mark.long) for dated in (True, False) for close in (True, False)),
+    ],
+)
 def test_versions_are_those_of_the_model(spark: SparkSession, dated: bool, close: bool, passes: int) -> None:
     chance = random.Random(f"{dated}{close}")  # noqa: S311 rows, not keys
     followed = RowHistory(("a", "b"), "changed" if dated else "", ("note",), close)
