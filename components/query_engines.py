@@ -113,18 +113,20 @@ class SparkQueries:
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
-        yield _SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
+        yield SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
 
 
 @dataclass(frozen=True)
-class _SparkRows:
+class SparkRows:
+    """Rows that Spark has computed."""
+
     spark: Spark
     frame: "DataFrame"
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.query(sql, rows=self.frame))
 
-    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
@@ -174,19 +176,25 @@ class DuckDBQueries:
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         self._session.rows(f"CREATE OR REPLACE TEMP TABLE {_VALIDATED} AS {text}")
-        yield _DuckDBRows(self._session, self._spark)
+        yield DuckDBRows(self._session, self._spark)
         self._session.rows(f"DROP TABLE {_VALIDATED}")
 
 
 @dataclass(frozen=True)
-class _DuckDBRows:
+class DuckDBRows:
+    """Rows that DuckDB has computed."""
+
     session: DuckDBSession
     spark: Spark
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        return self.session.records(_over_validated(sql))
+        return self.session.records(self.over(sql))
 
-    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> None:
+    def over(self, sql: str) -> str:
+        """Return a query over these rows, in which `{rows}` stands for them, as DuckDB gets it."""
+        return sql.replace("{rows}", _VALIDATED)
+
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         return None
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
@@ -196,7 +204,7 @@ class _DuckDBRows:
     def _write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
         began = time.monotonic()
         created = self.spark.ensure_table(declaration)
-        self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {_over_validated(sql)}")
+        self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {self.over(sql)}")
         wrote = overwrite_to_match(self.session, declaration, _WRITTEN)
         log = self.session.log(declaration)
         if wrote.commit:
@@ -213,7 +221,3 @@ class _DuckDBRows:
             more={"rows inserted": wrote.inserted, "rows deleted": wrote.deleted, **more},
         )
         return result(declaration, change)
-
-
-def _over_validated(sql: str) -> str:
-    return sql.replace("{rows}", _VALIDATED)

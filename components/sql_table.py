@@ -128,9 +128,14 @@ class ValidatedQuery:
             for name, type_text in types.items()
             if name not in omitted
         ]
+        columns += self.added_columns(types, lineage)
         # Where rows of landed files are passed on, a query may read the landing order of the table, which needs row ids.
         passed_on = _LOADED.issubset(column.name for column in columns)
         return _without_row_ids(replace(self.declaration, columns=tuple(columns), inferred=False), wanted=passed_on)
+
+    def added_columns(self, types: Mapping[str, str], lineage: Mapping[str, tuple[str, ...]]) -> Sequence[Column]:
+        """Return the columns that the table has beside those of the query; for the arguments see `stored`."""
+        return ()
 
     def stored_quarantine(self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]]) -> TableDeclaration | None:
         """Return the quarantine with the columns that it takes from the table, as `stored` gives that."""

@@ -1,30 +1,42 @@
 """The component `SqlTable`: a table whose rows are those of one query, which stands in a `.sql` file beside the YAML."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Literal
 
 import dagster as dg
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from components.checks.check_definitions import rows_reconciled_check
 from components.declaration_places import in_field
 from components.declared_append import AppendedInput, check_appended, driving_input
+from components.declared_history import (
+    FollowedHistory,
+    SnapshotPeriods,
+    check_taken_once,
+    followed_history,
+    snapshot_period,
+)
+from components.declared_incremental import check_deterministic
 from components.declared_partitions import DeclaredPartitions, check_rules
 from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
-from components.expectations.expectation_rules import Action, Expectations, Unique
+from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, resolve
+from components.sql_table_scaffolder import SqlTableScaffolder
 from components.strategies.appended_rows import RefreshConfig, materialize_appended, plan_appended
 from components.strategies.changed_rows import ChangedRows, materialize_changes
+from components.strategies.history_rows import HistoryPass, HistoryQuery, materialize_history
 from components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
 from components.strategies.partitioned_rows import PartitionedRows, materialize_partitions
 from components.strategies.pass_plan import PassPlan
 from components.strategies.pass_scope import DaysAgain
+from components.strategies.snapshot_periods import SnapshotQuery, materialize_periods
 from components.strategies.table_partitions import TablePartitions
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
@@ -34,7 +46,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
-from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
+from resources.sql.row_history import VALID_FROM, RowHistory
 from resources.sql.table_query import Dialect, TableName, check_columns
 
 TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
@@ -60,30 +72,6 @@ class UniqueRow(dg.Model, dg.Resolvable):
     )
 
 
-class SqlTableParameters(BaseModel):
-    """Options of `dg scaffold defs components.SqlTable`."""
-
-    source: str = Field(description="Table that the query reads, such as bronze.orders")
-    key: str = Field(description="Column that identifies a row; more of them are added to defs.yaml")
-    description: str = Field(default="Rows of the query beside it", description="What a row is")
-
-
-class SqlTableScaffolder(dg.Scaffolder[SqlTableParameters]):
-    """Writes the `defs.yaml` of a table and its query."""
-
-    @classmethod
-    def get_scaffold_params(cls) -> type[SqlTableParameters]:
-        """Return the command's options."""
-        return SqlTableParameters
-
-    def scaffold(self, request: dg.ScaffoldRequest[SqlTableParameters]) -> None:
-        """Write them."""
-        given = request.params
-        dg.scaffold_component(request, {"description": given.description, "keys": [given.key]})
-        query = request.target_path / f"{request.target_path.name}.sql"
-        query.write_text(f"SELECT *\nFROM {given.source}\n")
-
-
 @dg.scaffold_with(SqlTableScaffolder)
 class SqlTable(QueryComponent):
     """A table whose rows are those of a query, computed by Spark or DuckDB whenever one of its inputs has changed.
@@ -98,15 +86,24 @@ class SqlTable(QueryComponent):
     columns: list[QueriedColumn] = Field(
         default=[], description="What is to be said of the query's columns; others may be there"
     )
-    keys: list[str] = Field(default=[], description="Columns that identify a row; only the strategy append can do without")
-    strategy: Literal["full", "changes", "append", "partition"] = Field(
+    keys: list[str] = Field(
+        default=[], description="Columns that identify a row; only the strategies append and snapshot can do without"
+    )
+    strategy: Literal["full", "changes", "append", "snapshot", "scd2", "partition"] = Field(
         default="full",
         description="What is computed: full computes all rows, changes those that changed rows of the inputs may affect, "
-        "append those of rows that are new in an input, once, partition those of the partitions that a run is asked for, "
+        "append those of rows that are new in an input, once, snapshot those of periods that the table does not have, scd2 "
+        "all rows, of which the table has the history, partition those of the partitions that a run is asked for, "
         "or whose rows may have changed",
     )
     append: AppendedInput | None = Field(
         default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"
+    )
+    snapshot: SnapshotPeriods | None = Field(
+        default=None, description="Of the strategy snapshot: the column with the period of a row"
+    )
+    history: FollowedHistory | None = Field(
+        default=None, description="Of the strategy scd2: since when a row is as it is, and what makes no version or ends one"
     )
     partitions: DeclaredPartitions | None = Field(
         default=None, description="The partitions of a table of the strategy partition"
@@ -145,10 +142,12 @@ class SqlTable(QueryComponent):
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
-        if self.strategy != "full":
-            self._check_incremental()
-        if appends := self.driving is not None:
+        if self.strategy not in ("full", "snapshot"):
+            check_deterministic(self.query, rules)
+        if self.driving:
             check_appended(self.query, rules, [field for field in ("unique", "reconcile") if getattr(self, field)])
+        elif self.period:
+            check_taken_once(rules)
         elif not keys:
             raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
         self._check_days()
@@ -158,27 +157,46 @@ class SqlTable(QueryComponent):
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
                 check_columns(self.unique.latest, self.query)
-        return ValidatedQuery(
-            self.declared(
-                columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
-                writer=Engine.DUCKDB if by_duckdb else Engine.SPARK,
-                operations=frozenset({"WRITE"} if by_duckdb or appends else {"MERGE"}),
-                # A table without keys is one whose rows are never changed.
-                keys=() if appends else keys,
-                inferred=True,
-            ),
-            self.query,
-            Expectations(
-                rules=rules,
-                identity=rows.row_id if rows else keys,
-                example=dialect.all_json,
-                unique=Unique("one_row_for_each_key", keys, tuple(self.unique.latest)) if self.unique else None,
-                dialect=dialect,
-            ),
-            tuple(self.helpers),
-            rows,
-            keys=keys,
+        row_keys, stored_keys = self._keys
+        declaration = self.declared(
+            columns=self.declared_columns(self.columns, [each.type for each in self.columns]),
+            writer=Engine.DUCKDB if by_duckdb else Engine.SPARK,
+            operations=frozenset({"WRITE"} if by_duckdb or self.driving else {"MERGE"}),
+            keys=stored_keys,
+            inferred=True,
         )
+        expectations = Expectations(
+            rules=rules,
+            identity=rows.row_id if rows else row_keys,
+            example=dialect.all_json,
+            unique=Unique("one_row_for_each_key", row_keys, tuple(self.unique.latest)) if self.unique else None,
+            dialect=dialect,
+        )
+        given = declaration, self.query, expectations, tuple(self.helpers), rows, row_keys
+        if self.followed:
+            return HistoryQuery(*given, history=self.followed)
+        return SnapshotQuery(*given, period=self.period) if self.period else ValidatedQuery(*given)
+
+    @property
+    def _keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns that identify a row of the query, and those that identify one of the table."""
+        keys = tuple(self.keys)
+        if followed := self.followed:
+            return (*keys, *filter(None, [followed.changed_at])), (*keys, VALID_FROM)
+        if self.period:
+            keys = tuple(dict.fromkeys((self.period, *keys))) if keys else ()
+        # A table without keys is one whose rows are never changed.
+        return keys, () if self.driving or self.period else keys
+
+    @property
+    def period(self) -> str:
+        """The column with the period of a row, in a table of the strategy snapshot; empty for another strategy."""
+        return snapshot_period(self.strategy, self.snapshot, reconciled=bool(self.reconcile))
+
+    @property
+    def followed(self) -> RowHistory | None:
+        """What the history of a table of the strategy scd2 follows; None for another strategy."""
+        return followed_history(self.strategy, self.history, self.keys, reconciled=bool(self.reconcile))
 
     @cached_property
     def driving(self) -> TableName | None:
@@ -223,26 +241,6 @@ class SqlTable(QueryComponent):
         if self.day and "*" not in self.query.columns and self.day not in {*self.query.columns} - {*self.helpers}:
             raise UnsafeDeclaration(f"{self.day!r} is no column of the table.", "day")
 
-    def _check_incremental(self) -> None:
-        if self.engine == "duckdb":
-            raise UnsafeDeclaration(
-                "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
-            )
-        if names := nondeterministic(self.query):
-            raise UnsafeDeclaration(
-                f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the "
-                "order in which they are read), so that rows change whose inputs have not: take it out, give it an order, "
-                "such as sort_array(…) or ORDER BY, or use the strategy full.",
-                "strategy",
-            )
-        for number, rule in enumerate(self.expectations):
-            if rule.action is not Action.WARN and (names := nondeterministic_predicate(rule.expect, self.dialect)):
-                raise UnsafeDeclaration(
-                    f"{rule.name} has {names[0]}, so that it decides otherwise of rows whose inputs have not changed: take "
-                    "it out, let it warn only, or use the strategy full.",
-                    *("expectations", number, "expect"),
-                )
-
     @property
     def written(self) -> Sequence[TableDeclaration]:
         """The table, and its quarantine if it has one."""
@@ -258,6 +256,11 @@ class SqlTable(QueryComponent):
             return PassPlan("all rows", "its strategy is full")
         if self.driving:
             return plan_appended(spark, self.table, self.driving)
+        if self.period:
+            return PassPlan("new rows", "those of periods that the table does not have")
+        if isinstance(self.table, HistoryQuery):
+            rows = HistoryPass(spark, self.table)
+            return rows.plan(resolve(rows, self.table).declaration)
         partitions = self.partitioned
         rows = PartitionedRows(spark, self.table, partitions, None) if partitions else ChangedRows(spark, self.table)
         return rows.plan(resolve(rows, self.table).declaration)
@@ -331,6 +334,11 @@ class SqlTable(QueryComponent):
         """
         if self.partitioned:
             yield from materialize_partitions(spark, self.table, self.partitioned, chosen)
+        elif isinstance(self.table, HistoryQuery):
+            yield from materialize_history(spark, self.table)
+        elif isinstance(self.table, SnapshotQuery):
+            with duckdb.session() if self.engine == "duckdb" and duckdb else nullcontext() as session:
+                yield from materialize_periods(spark, session, self.table)
         elif self.driving:
             yield from materialize_appended(spark, self.table, self.driving, full_refresh=full_refresh)
         elif self.strategy == "changes":

@@ -172,7 +172,7 @@ def append_only_respected(
         commit
         for commit in history
         if commit.version > since
-        and (commit.operation in REWRITES or removed.get(commit.version))
+        and ((commit.operation in REWRITES and not commit.only_adds_rows) or removed.get(commit.version))
         and not _declared(declaration, commit, replaceable)
     ]
     shown = ", ".join(

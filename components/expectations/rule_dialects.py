@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from resources.sql import duckdb_sql, spark_sql
+from resources.sql.table_query import Dialect
 
 
 @dataclass(frozen=True)
@@ -11,6 +12,7 @@ class RuleDialect:
     """An engine's words for what the queries of expectations need.
 
     Attributes:
+        parsed_as: sqlglot's name of the SQL.
         literal: Returns a string literal.
         identifier: Returns a quoted identifier.
         array: Template of an array of given items.
@@ -31,6 +33,7 @@ class RuleDialect:
         sha256: Template of the hexadecimal SHA-256 of a text.
     """
 
+    parsed_as: Dialect
     literal: Callable[[str], str]
     identifier: Callable[[str], str]
     array: str
@@ -73,6 +76,7 @@ class RuleDialect:
 
 
 SPARK = RuleDialect(
+    parsed_as="databricks",
     literal=spark_sql.literal,
     identifier=spark_sql.identifier,
     array="array({})",
@@ -94,6 +98,7 @@ SPARK = RuleDialect(
 )
 
 DUCKDB = RuleDialect(
+    parsed_as="duckdb",
     literal=duckdb_sql.literal,
     identifier=duckdb_sql.identifier,
     array="[{}]",

@@ -17,13 +17,14 @@ import dagster as dg
 from pydantic import Field
 
 from components.expectations.expectation_rules import Expectations
-from components.query_engines import SparkQueries, ValidatedRows
+from components.query_engines import SparkQueries, SparkRows, ValidatedRows
 from components.sql_table import ValidatedQuery, resolve
 from components.strategies.changed_rows import materialize_passes
+from components.strategies.computed_rows import failing_stored
 from components.strategies.pass_metadata import pass_metadata
 from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
-from components.strategies.rows_of_keys import same_keys, stored_failures
+from components.strategies.rows_of_keys import same_keys
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
@@ -34,7 +35,7 @@ from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 _EVERY_COMMIT = 1_000_000
 _CHANGED_QUERY = (
@@ -156,23 +157,16 @@ class _PlannedRows(AppendedRows):
 
 
 @dataclass(frozen=True)
-class _NewRows:
+class _NewRows(SparkRows):
     """The rows that a pass has computed."""
 
-    spark: Spark
-    frame: "DataFrame"
     position: TablePosition
     record: ComputedInputs
     keys: Sequence[str]
     full_refresh: bool
 
-    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        return self.spark.rows(self.spark.sql(sql, rows=self.frame))
-
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
-        texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
-        found = self.spark.rows(self.spark.sql(" UNION ALL ".join(texts))) if texts else []
-        return {name: failing for row in found for name, failing in row["failing"].items()}
+        return failing_stored(self.spark, expectations, written)
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         ((declaration, sql),) = tables

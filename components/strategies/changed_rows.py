@@ -173,6 +173,8 @@ class ChangedRows(SparkQueries):
         return PassPlan.of(record, last)
 
     def _keys_queries(self, declaration: TableDeclaration) -> Sequence[KeysQuery]:
+        if self._table.quarantine:
+            check_key_types(declaration)
         return keys_queries(self._table.query, declaration.keys, self._inputs.columns, unknown=[LANDING])
 
     def _last(self, now: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
@@ -191,7 +193,6 @@ class ChangedRows(SparkQueries):
     def _with_quarantine(self, last: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:
         if not self._table.quarantine:
             return last
-        check_key_types(declaration)
         full_name = self._spark.full_name(self._table.quarantine)
         try:
             table_id, version = self.catalog.table(full_name).table_id or "", self.catalog.version(full_name)

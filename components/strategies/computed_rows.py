@@ -27,6 +27,13 @@ _ROWS_OF_A_FILE = 250_000
 """Of the first rows of a table."""
 
 
+def failing_stored(spark: Spark, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
+    """Return how many rows of written tables fail expectations that tell it, counted by Spark (see `stored_failures`)."""
+    texts = stored_failures(expectations, [(each, spark.sql_name(each)) for each in written])
+    found = spark.rows(spark.query(" UNION ALL ".join(texts))) if texts else []
+    return {name: failing for row in found for name, failing in row["failing"].items()}
+
+
 @dataclass(frozen=True)
 class _Quarantined:
     """What is to be merged into a quarantine; None where nothing differs."""
@@ -64,7 +71,7 @@ class ComputedRows:
             record = replace(record, after=0)
         began = time.monotonic()
         wrote = self._merge(declaration, sql, record)
-        yield materialize_by(self.spark, declaration, created, began, wrote, self._rows_of(sql), **shown)
+        yield materialize_by(self.spark, declaration, created, began, wrote, self._previewed(sql), **shown)
         if quarantined:
             began = time.monotonic()
             # The record that the table has now.
@@ -74,14 +81,14 @@ class ComputedRows:
             yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
-        if self.scope.why_full:
-            return None
-        texts = stored_failures(expectations, [(each, self.spark.sql_name(each)) for each in written])
-        found = self.spark.rows(self.spark.query(" UNION ALL ".join(texts))) if texts else []
-        return {name: failing for row in found for name, failing in row["failing"].items()}
+        return None if self.scope.why_full else failing_stored(self.spark, expectations, written)
 
     def _rows_of(self, sql: str) -> "DataFrame | None":
         return None if self.frame is None else self.spark.query(sql, rows=self.frame)
+
+    def _previewed(self, sql: str) -> "DataFrame | None":
+        """Computed rows that the table has now; None: the table's own are shown."""
+        return self._rows_of(sql)
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         wrote = self._merge_rows(declaration, sql, record)

@@ -11,7 +11,7 @@ class PassPlan:
     """What a pass would do.
 
     Attributes:
-        computes: "all rows", "changed rows", "new rows" (of the strategy append), or "nothing".
+        computes: "all rows", "changed rows", "new rows" (of the strategies append and snapshot), or "nothing".
         why: Why all rows are computed, or what else is to be known of the pass; otherwise empty.
         inputs: By name, from which version of it the pass reads to which; from None where that is not known.
     """

@@ -95,15 +95,15 @@ def stored_failures(expectations: Expectations, written: Sequence[tuple[TableDec
         expectations: The table's.
         written: The table, and its quarantine if it has one, with their names in SQL.
     """
-    found = dict[str, list[str]]()
+    sql, found = expectations.dialect, dict[str, dict[str, str]]()
     for rule in expectations.rules:
         table, name = written[-1 if rule.action is Action.QUARANTINE else 0]
         if rule.action is Action.QUARANTINE:
             rows = "rows" if "rows" in table.column_names else "1"
             failing = f"sum(CASE WHEN array_contains(split(rule, ', '), {literal(rule.name)}) THEN {rows} ELSE 0 END)"
-        elif rule.action is Action.WARN and set(predicate_columns(rule.predicate, "databricks")) <= set(table.column_names):
+        elif rule.action is Action.WARN and set(predicate_columns(rule.predicate, sql.parsed_as)) <= set(table.column_names):
             failing = f"count_if(NOT coalesce({rule.predicate}, false))"
         else:
             continue
-        found.setdefault(name, []).append(f"{literal(rule.name)}, CAST(coalesce({failing}, 0) AS BIGINT)")
-    return [f"SELECT map({', '.join(counts)}) AS failing FROM {name}" for name, counts in found.items()]
+        found.setdefault(name, {})[rule.name] = f"CAST(coalesce({failing}, 0) AS BIGINT)"
+    return [f"SELECT {sql.map_of(counts, 'bigint')} AS failing FROM {name}" for name, counts in found.items()]

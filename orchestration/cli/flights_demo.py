@@ -4,7 +4,6 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from assets.gold.carrier_daily_snapshot.carrier_daily_snapshot import CARRIER_DAILY_SNAPSHOT
 from components.table_asset import asset_key
 from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES
@@ -37,8 +36,7 @@ def _flights_raw() -> Source:
 def _tables() -> list[TableDeclaration]:
     """Every table from landed files, bronze to gold, and the ledger of the files."""
     keys = {*medallion_job.selection.resolve(defs.resolve_asset_graph()), *declared_tables().partitioned}
-    tables = (*declared_tables().declarations.values(), CARRIER_DAILY_SNAPSHOT)
-    found = [table for table in tables if asset_key(table) in keys]
+    found = [table for table in declared_tables().declarations.values() if asset_key(table) in keys]
     return [*sorted(found, key=lambda table: LAYERS.index(table.layer)), LANDED_FILES]
 
 

@@ -23,6 +23,14 @@ def fill_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
     return f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON {on} WHEN NOT MATCHED THEN INSERT *"
 
 
+def insert_missing_sql(full_name: str, rows: str, column: str) -> str:
+    """Return the MERGE that inserts the rows of a view whose value of a column no row of the table has."""
+    return (
+        f"MERGE INTO {table_name(full_name)} AS target USING {rows} AS source ON target.{column} <=> source.{column}\n"
+        "WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
 def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str, within: str) -> str:
     """Return the MERGE of `Spark.merge_changes`."""
     on = " AND ".join([*(f"target.{key} <=> source.ratify_key_{key}" for key in declaration.keys), within])

@@ -143,7 +143,7 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "  strategy: some\n",
             DAYS,
             "line 5, strategy",
-            "Input should be 'full', 'changes', 'append' or 'partition', not 'some'",
+            "Input should be 'full', 'changes', 'append', 'snapshot', 'scd2' or 'partition', not 'some'",
         ),
         ("  strategy: changes\n  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
         (

@@ -31,6 +31,7 @@ def test_each_table_comes_after_its_inputs() -> None:
         "gold.airport_daily",
         "gold.airport_hourly",
         "gold.carrier_daily",
+        "gold.carrier_daily_snapshot",
         "gold.route_delay",
     }
     for before, after in (

@@ -1,0 +1,38 @@
+"""What a query cannot be whose table is computed again only where its inputs have changed."""
+
+from collections.abc import Sequence
+
+from components.expectations.expectation_rules import Action, Expectation
+from resources.errors import UnsafeDeclaration
+from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
+from resources.sql.table_query import TableQuery
+
+
+def check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> None:
+    """Check that Spark computes a query, and that the same rows of its inputs always give the same rows of it.
+
+    Args:
+        query: The table's.
+        rules: Its expectations.
+
+    Raises:
+        UnsafeDeclaration: it does not.
+    """
+    if query.dialect == "duckdb":
+        raise UnsafeDeclaration(
+            "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"
+        )
+    if names := nondeterministic(query):
+        raise UnsafeDeclaration(
+            f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the "
+            "order in which they are read), so that rows change whose inputs have not: take it out, give it an order, "
+            "such as sort_array(…) or ORDER BY, or use the strategy full.",
+            "strategy",
+        )
+    for number, rule in enumerate(rules):
+        if rule.action is not Action.WARN and (names := nondeterministic_predicate(rule.predicate, query.dialect)):
+            raise UnsafeDeclaration(
+                f"{rule.name} has {names[0]}, so that it decides otherwise of rows whose inputs have not changed: take "
+                "it out, let it warn only, or use the strategy full.",
+                *("expectations", number, "expect"),
+            )

@@ -1,0 +1,28 @@
+"""`dg scaffold defs components.SqlTable`: writes the files of a table that a query makes."""
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+
+class SqlTableParameters(BaseModel):
+    """Options of `dg scaffold defs components.SqlTable`."""
+
+    source: str = Field(description="Table that the query reads, such as bronze.orders")
+    key: str = Field(description="Column that identifies a row; more of them are added to defs.yaml")
+    description: str = Field(default="Rows of the query beside it", description="What a row is")
+
+
+class SqlTableScaffolder(dg.Scaffolder[SqlTableParameters]):
+    """Writes the `defs.yaml` of a table and its query."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[SqlTableParameters]:
+        """Return the command's options."""
+        return SqlTableParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[SqlTableParameters]) -> None:
+        """Write them."""
+        given = request.params
+        dg.scaffold_component(request, {"description": given.description, "keys": [given.key]})
+        query = request.target_path / f"{request.target_path.name}.sql"
+        query.write_text(f"SELECT *\nFROM {given.source}\n")

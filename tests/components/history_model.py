@@ -1,0 +1,90 @@
+"""The history of rows in plain Python: what a table of the strategy `scd2` has to be after each pass."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+Key = Hashable
+Value = int | None
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of the query; `time` is in microseconds, and None where no column dates it."""
+
+    key: Key
+    value: Value
+    note: Value
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class RowVersion:
+    """A version of a row. Its note is of an ignored column; `read` is whether the last pass read a row for it."""
+
+    value: Value
+    note: Value
+    since: int
+    until: int | None = None
+    read: bool = False
+
+
+@dataclass
+class HistoryModel:
+    """The table.
+
+    Attributes:
+        close: Whether the version of a row that is not there any more ends.
+        versions: By key, in the order of time.
+    """
+
+    close: bool = True
+    versions: dict[Key, list[RowVersion]] = field(default_factory=dict[Key, list[RowVersion]])
+
+    def pass_over(self, rows: Iterable[SourceRow], at: int, failing: Iterable[Key] = ()) -> None:
+        """A pass over the rows at a time; of `failing` there are rows that an expectation takes out."""
+        given = defaultdict[Key, list[SourceRow]](list)
+        for row in rows:
+            given[row.key].append(row)
+        there = {*given, *failing}
+        for key in {*self.versions, *given}:
+            made = history(self.versions.get(key, []), given.get(key, []), at)
+            if self.close and key not in there and made[-1].until is None:
+                made[-1] = replace(made[-1], until=max(at, made[-1].since))
+            self.versions[key] = made
+
+    @property
+    def rows(self) -> list[tuple[Key, Value, Value, int, int | None]]:
+        return [(key, v.value, v.note, v.since, v.until) for key, made in self.versions.items() for v in made]
+
+
+def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) -> list[RowVersion]:
+    """The versions of one key, by going through all times at which something is known of it."""
+    begun: Mapping[int, RowVersion] = {version.since: version for version in stored}
+    ended = {version.until for version in stored if version.until is not None}
+    # An end at which the next version begins is none.
+    ended = {each for each in ended if each not in begun or begun[each].until == each}
+    after = max((*begun, *ended), default=-1) + 1
+    read = {max(at, after) if row.time is None else row.time: row for row in rows}
+    made, is_open = list[RowVersion](), False
+    for time in sorted({*begun, *ended, *read}):
+        row, version = read.get(time), begun.get(time)
+        if row:
+            if is_open and made[-1].value == row.value:
+                made[-1] = replace(made[-1], note=row.note, read=True)
+                continue
+            made, is_open = [*_ended(made, time, is_open=is_open), RowVersion(row.value, row.note, time, read=True)], True
+            continue
+        if version:
+            if is_open and made[-1].value == version.value:
+                made[-1] = made[-1] if made[-1].read else replace(made[-1], note=version.note)
+            else:
+                new = RowVersion(version.value, version.note, time)
+                made, is_open = [*_ended(made, time, is_open=is_open), new], True
+        if time in ended and is_open:
+            made, is_open = _ended(made, time, is_open=True), False
+    return [replace(version, read=False) for version in made]
+
+
+def _ended(made: list[RowVersion], time: int, *, is_open: bool) -> list[RowVersion]:
+    return [*made[:-1], replace(made[-1], until=time)] if is_open else made

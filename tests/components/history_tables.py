@@ -1,0 +1,236 @@
+"""A table of the strategy `scd2` in the lakehouse, beside the model of it in plain Python, under random changes."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from components.expectations.expectation_rules import Action, Expectation, Expectations
+from components.expectations.rule_dialects import SPARK
+from components.strategies.history_rows import HistoryQuery, materialize_history
+from resources.declarations import Engine, TableDeclaration
+from resources.errors import TableMissing
+from resources.spark.spark_engine import Spark
+from resources.sql.row_history import RowHistory
+from resources.sql.table_query import TableQuery
+from tests.components.history_model import HistoryModel, SourceRow
+from tests.components.incremental_tables import KilledPass, killed, moved
+from tests.resources.lakehouse import Lakehouse
+
+_FAILING = 3
+"""A value that an expectation takes out, where there is one."""
+_STEPS = ((Spark, "merge_changes"), (Spark, "merge_changes"), (Spark, "computed"), (Spark, "ensure_table"))
+"""Where a pass dies."""
+
+
+class HistoryTable:
+    """Every operation changes the table and the model, and compares them."""
+
+    def __init__(self, lake: Lakehouse, schema: str, seed: str, patch: pytest.MonkeyPatch) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 changes, not keys
+        self.lake, self.schema, self.patch = lake, schema, patch
+        self.dated, self.action = self.chance.random() < 0.6, self.chance.choice((None, Action.DROP, Action.QUARANTINE))
+        self.model = HistoryModel(close=self.chance.random() < 0.7)
+        self.source, self.versions = list[SourceRow](), list[HistoryModel]()
+        self.log, self.done = [f"{seed}: dated {self.dated}, {self.action}, close {self.model.close}"], Counter[str]()
+        lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
+        self.a, self.t = f"{schema}_in.a", f"{schema}.t"
+        lake.run(f"CREATE TABLE {self.a} (k INT, j STRING, value INT, note INT, changed TIMESTAMP) USING DELTA")
+        self.change(self.insert)
+
+    def step(self) -> None:
+        """Some operations on the input, and a pass."""
+        chosen = self.chance.choices(*self._operations(), k=self.chance.choice((1, 2, 3)))
+        if self.chance.random() < 0.85:
+            self.change(*chosen)
+        elif self.versions and self.chance.random() < 0.5:
+            self.restore()
+        what = self.chance.random()
+        if what < 0.25:
+            self.killed_pass()
+        elif what < 0.5:
+            self.passes_at_once()
+        else:
+            self.checked_pass()
+
+    def _operations(self) -> tuple[list[Callable[[], None]], list[int]]:
+        weighted: list[tuple[Callable[[], None], int]] = [
+            (self.insert, 4),
+            (self.update, 5),
+            (self.note, 2),
+            (self.delete, 3),
+            (lambda: None, 1),
+        ]
+        return [each for each, _ in weighted], [weight for _, weight in weighted]
+
+    def change(self, *operations: Callable[[], None]) -> None:
+        """Operations on the input, in one version of it."""
+        for operation in operations:
+            operation()
+        if not self.source:
+            return self._run_statement(f"DELETE FROM {self.a} WHERE true")
+        rows = (
+            f"({row.key[0]}, {row.key[1]}, {row.value or 'NULL'}, {row.note or 'NULL'}, timestamp_micros({row.time or 0}))"
+            for row in self.source
+            if isinstance(row.key, tuple)
+        )
+        return self._run_statement(f"INSERT OVERWRITE {self.a} VALUES {', '.join(rows)}".replace("None", "NULL"))
+
+    def insert(self) -> None:
+        """A row of a key that was there, or of another time, or of a new one."""
+        key = (self.chance.choice((1, 1, 2, 3, None)), self.chance.choice(("'x'", "'x'", None)))
+        row = SourceRow(key, self._value(), self._value(), self._time())
+        if not any(each.key == row.key and each.time == row.time for each in self.source):
+            self.source.append(row)
+
+    def update(self) -> None:
+        self._replace(lambda row: replace(row, value=self._value(), time=self._time()))
+
+    def note(self) -> None:
+        self._replace(lambda row: replace(row, note=self._value()))
+
+    def delete(self) -> None:
+        if self.source:
+            self.source.remove(self.chance.choice(self.source))
+
+    def _replace(self, by: Callable[[SourceRow], SourceRow]) -> None:
+        if self.source:
+            row = self.chance.choice(self.source)
+            others, made = [each for each in self.source if each is not row], by(row)
+            if not any(each.key == made.key and each.time == made.time for each in others):
+                self.source = [*others, made]
+
+    def _value(self) -> int | None:
+        return self.chance.choice((None, 1, 2, _FAILING if self.action else 4))
+
+    def _time(self) -> int | None:
+        return self.chance.randint(1, 9) if self.dated else None
+
+    def restore(self) -> None:
+        """Restore the table: the next pass goes on from the history that it has then."""
+        version = self.chance.randrange(len(self.versions))
+        before = self._version()
+        self._run_statement(f"RESTORE TABLE {self.t} TO VERSION AS OF {version}")
+        if self._version() != before:
+            self.model = deepcopy(self.versions[version])
+            self.versions.append(deepcopy(self.model))
+
+    def checked_pass(self) -> None:
+        """A pass: the history of the model, in one version, or none for none."""
+        self._note("pass")
+        self.run()
+        self.passed(*self.read())
+        self.compare()
+
+    def killed_pass(self) -> None:
+        """A pass that dies at one of its steps; the table has all of what it computed, or nothing."""
+        after = self.chance.random() < 0.5
+        owner, name = self.chance.choice(_STEPS)
+        self._note(f"pass killed {'after' if after else 'before'} {name}")
+        with killed(self.patch, owner, name, after=after, calls=1):
+            try:
+                self.run()
+            except KilledPass:
+                if self._version() == 0 and not self.versions:
+                    self.versions.append(deepcopy(self.model))
+                if name == "merge_changes" and after:
+                    self.passed(*self.read())
+            else:
+                self.passed(*self.read())
+        self.compare()
+
+    def passes_at_once(self) -> None:
+        """A pass comes to its commit after another one, before or after which the input changed."""
+        self._note("passes at once")
+        early, first = self.chance.random() < 0.5, self.read()
+        overtaken = list[bool]()
+
+        def another() -> None:
+            if early:
+                self.change(self.update)
+            self.run()
+            overtaken.append(self.passed(*self.read()))
+            if not early:
+                self.change(self.update)
+
+        with moved(self.patch, Spark, "merge_changes", another):
+            self.run()
+        # Where the other pass changed nothing, this one commits what it has computed.
+        self.passed(*(self.read() if overtaken == [True] else first))
+        self.compare()
+
+    def read(self) -> tuple[list[SourceRow], int, list[Any]]:
+        """What a pass reads now: the rows that pass, its time, and the keys of those that fail."""
+        (commit,) = self.lake.spark.recent_commits(f"ratify.{self.a}", 1)
+        failing = [row for row in self.source if self.action and row.value == _FAILING]
+        rows = [row for row in self.source if row not in failing]
+        return rows, round(commit.timestamp.timestamp() * 1_000_000), [row.key for row in failing]
+
+    def passed(self, rows: list[SourceRow], at: int, failing: list[Any]) -> bool:
+        """Take a pass into the model, and return whether it makes a version."""
+        if not self.versions:
+            self.versions.append(deepcopy(self.model))
+        before = deepcopy(self.model.rows)
+        self.model.pass_over(rows, at, failing)
+        if changed := Counter(before) != Counter(self.model.rows):
+            self.versions.append(deepcopy(self.model))
+        return changed
+
+    def run(self) -> dict[str, Any]:
+        made = [each for each in self.results() if isinstance(each, dg.MaterializeResult)]
+        return dict(made[0].metadata or {})
+
+    def results(self) -> Iterator[Any]:
+        yield from materialize_history(self.lake.spark, self.declared())
+
+    def declared(self) -> HistoryQuery:
+        changed = ["changed"] if self.dated else []
+        declaration = TableDeclaration(
+            layer=self.schema,
+            name="t",
+            columns=(),
+            comment="Of a test",
+            writer=Engine.SPARK,
+            operations=frozenset({"MERGE"}),
+            keys=("k", "j", "valid_from"),
+            inferred=True,
+        )
+        query = TableQuery.parsed(f"SELECT {', '.join(['k, j, value, note', *changed])} FROM {self.a}", "databricks", "t")
+        rules = [Expectation("passes", f"value IS NULL OR value <> {_FAILING}", self.action)] if self.action else []
+        keys = ("k", "j", *changed)
+        followed = RowHistory(("k", "j"), "".join(changed), ("note",), self.model.close)
+        expectations = Expectations(tuple(rules), identity=keys, example=SPARK.all_json)
+        return HistoryQuery(declaration, query, expectations, keys=keys, history=followed)
+
+    def compare(self) -> None:
+        version = self._version()
+        assert version == len(self.versions) - 1, (version, len(self.versions) - 1, self.reproduced())
+        if version >= 0:
+            ends = "unix_micros(valid_from) AS since, unix_micros(valid_to) AS until"
+            rows = self.lake.run(f'SELECT k, concat("\'", j, "\'") AS j, value, note, {ends}, current FROM {self.t}')
+            assert all(row["current"] == (row["until"] is None) for row in rows)
+            found = Counter(((row["k"], row["j"]), row["value"], row["note"], row["since"], row["until"]) for row in rows)
+            assert found == Counter(self.model.rows), (found, self.model.rows, self.reproduced())
+
+    def reproduced(self) -> str:
+        """How to see a failure again."""
+        return "\n".join(["", *self.log])
+
+    def _version(self) -> int:
+        try:
+            return self.lake.catalog.version(f"ratify.{self.t}")
+        except TableMissing:
+            return -1
+
+    def _run_statement(self, statement: str) -> None:
+        self._note(statement)
+        self.lake.run(statement)
+
+    def _note(self, text: str) -> None:
+        self.log.append(text)
+        self.done[" ".join(text.split()[:2])] += 1

@@ -1,0 +1,51 @@
+"""Strategy `scd2`: whatever happens to the input, to a pass and to the table, its history is that of a model."""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+
+from tests.components.history_tables import HistoryTable
+from tests.components.incremental_tables import without_pictures
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
+    without_pictures(patch)
+    table = HistoryTable(lake, f"h_{uuid4().hex[:10]}", seed, patch)
+    table.checked_pass()
+    for _ in range(steps):
+        table.step()
+    # Without a change of the input.
+    table.checked_pass()
+    print(f"{table.log[0]}: {dict(table.done)}")
+
+
+# Rows with a time and without; where failing rows are dropped, and where they go to quarantine.
+@pytest.mark.parametrize(
+    ("seed", "one_pass"),
+    [
+        ("m", HistoryTable.checked_pass),
+        ("o", HistoryTable.killed_pass),
+        ("k", HistoryTable.passes_at_once),
+    ],
+)
+def test_the_history_is_that_of_the_model(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: str, one_pass: Callable[[HistoryTable], None]
+) -> None:
+    without_pictures(monkeypatch)
+    table = HistoryTable(lake, f"h_{uuid4().hex[:10]}", seed, monkeypatch)
+    table.change(table.insert, table.insert)
+    table.checked_pass()
+    table.change(table.insert, table.update, table.delete)
+    one_pass(table)
+    # The input has not changed, or is read after a pass that died.
+    table.checked_pass()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_the_history_is_that_of_the_model_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    sequence(lake, monkeypatch, str(seed), 10)

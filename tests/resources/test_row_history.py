@@ -1,0 +1,128 @@
+"""The SQL of a table of history gives the versions that a model in plain Python gives."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from pyspark.sql import SparkSession
+
+from resources.sql.row_history import RowHistory, wanted_history
+from tests.components.history_model import HistoryModel, SourceRow
+
+pytestmark = pytest.mark.stack
+
+_KEYS = 150
+_STORED = "CAST({} AS INT) AS a, CAST({} AS STRING) AS b, CAST({} AS INT) AS value, CAST({} AS INT) AS note"
+_DATED = {True: ", timestamp_micros({}) AS changed", False: ""}
+
+
+def literal(value: object) -> str:
+    return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def rows_sql(rows: Sequence[SourceRow], *, dated: bool) -> str:
+    """The rows, as a relation."""
+    made = [
+        (*(row.key if isinstance(row.key, tuple) else ()), row.value, row.note, *([row.time] if dated else []))
+        for row in rows
+    ]
+    values = [f"({', '.join(map(literal, row))})" for row in made]
+    columns = "a, b, value, note" + (", at" if dated else "")
+    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("at")
+    return f"(SELECT {types} FROM VALUES {', '.join(values)} AS given({columns}))"
+
+
+def stored_sql(model: HistoryModel, *, dated: bool) -> str:
+    """The versions of a model, as a relation."""
+    made = [(*(key if isinstance(key, tuple) else ()), *rest) for key, *rest in model.rows]
+    values = [f"({', '.join(map(literal, row))})" for row in made] or ["(NULL, NULL, NULL, NULL, 0, 0)"]
+    ends = "timestamp_micros(since) AS valid_from, timestamp_micros(until) AS valid_to, until IS NULL AS current"
+    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("since")
+    where = "" if made else " WHERE false"
+    return f"(SELECT {types}, {ends} FROM VALUES {', '.join(values)} AS s(a, b, value, note, since, until){where})"
+
+
+def found(spark: SparkSession, text: str, *, dated: bool) -> list[str]:
+    changed = ", unix_micros(changed) AS changed" if dated else ""
+    rows = spark.sql(
+        f"SELECT a, b, value, note, unix_micros(valid_from) AS since, unix_micros(valid_to) AS until, current{changed} "
+        f"FROM (\n{text}\n)"
+    ).collect()
+    for row in rows:
+        assert row["current"] == (row["until"] is None)
+        assert not dated or row["changed"] == row["since"]
+    return sorted(str(((row["a"], row["b"]), *row[2:6])) for row in rows)
+
+
+def some_rows(chance: random.Random, pass_number: int, *, dated: bool) -> list[SourceRow]:
+    """For most keys one row, for others none; where rows are dated, at times several of a key."""
+    rows = list[SourceRow]()
+    for number in range(_KEYS):
+        key = (chance.choice((None, number)) if number == 0 else number, chance.choice((None, "x")) if number == 1 else "x")
+        times = [None] if not dated else chance.sample(range(12), chance.choice((1, 1, 1, 2, 3)))
+        if chance.random() < 0.25:
+            continue
+        rows += [SourceRow(key, chance.choice((None, 1, 2)), chance.choice((None, 5, 6)), time) for time in times]
+    return rows or [SourceRow((0, "x"), 1, 1, pass_number if dated else None)]
+
+
+@pytest.mark.parametrize(
+    ("dated", "close", "passes"),
+    [
+        (True, True, 2),
+        (False, True, 2),
+        *(pytest.param(dated, close, 8, marks=pytest.mark.long) for dated in (True, False) for close in (True, False)),
+    ],
+)
+def test_versions_are_those_of_the_model(spark: SparkSession, dated: bool, close: bool, passes: int) -> None:
+    chance = random.Random(f"{dated}{close}")  # noqa: S311 rows, not keys
+    followed = RowHistory(("a", "b"), "changed" if dated else "", ("note",), close)
+    columns = ("a", "b", "value", "note", *(["changed"] if dated else []))
+    model, given, at = HistoryModel(close), "", 0
+
+    def wanted(at: int) -> list[str]:
+        stored = stored_sql(model, dated=dated)
+        return found(spark, wanted_history(followed, columns, stored, given, f"timestamp_micros({at})"), dated=dated)
+
+    def expected() -> list[str]:
+        return sorted(str((key, *rest)) for key, *rest in model.rows)
+
+    for number in range(passes):
+        rows, at = some_rows(chance, number, dated=dated), chance.randrange(12)
+        given = rows_sql(rows, dated=dated)
+        versions = wanted(at)
+        model.pass_over(rows, at)
+        assert versions == expected()
+    # The same rows once more change nothing, whenever they are read.
+    assert wanted(at + 7) == expected()
+
+
+def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSession) -> None:
+    model = HistoryModel()
+    model.pass_over([SourceRow((1, "x"), 1, 1), SourceRow((2, "x"), 2, 2)], 5)
+    read, there = ([SourceRow((3, "x"), 3, 3)], [SourceRow((1, "x"), None, None), SourceRow((3, "x"), 3, 3)])
+    text = wanted_history(
+        RowHistory(("a", "b")),
+        ("a", "b", "value", "note"),
+        stored_sql(model, dated=False),
+        rows_sql(read, dated=False),
+        "timestamp_micros(9)",
+        rows_sql(there, dated=False),
+    )
+    model.pass_over(read, 9, failing=[(1, "x")])
+    assert found(spark, text, dated=False) == sorted(str((key, *rest)) for key, *rest in model.rows)
+
+
+def test_days_date_rows_too(spark: SparkSession) -> None:
+    """A row that is deleted on the day of its last change was valid on no day in its last form."""
+    stored = (
+        "(SELECT 1 AS k, DATE '2026-01-03' AS day, DATE '2026-01-03' AS valid_from, CAST(NULL AS DATE) AS valid_to, "
+        "true AS current)"
+    )
+    rows = "(SELECT 2 AS k, DATE '2026-01-02' AS day)"
+    text = wanted_history(RowHistory(("k",), "day"), ("k", "day"), stored, rows, "DATE '2026-01-03'")
+    found = [tuple(map(str, row)) for row in spark.sql(f"{text} ORDER BY k").collect()]
+    assert found == [
+        ("1", "2026-01-03", "2026-01-03", "2026-01-03", "False"),
+        ("2", "2026-01-02", "2026-01-02", "None", "True"),
+    ]
