@@ -140,6 +140,7 @@ def test_what_is_refused_publishes_nothing(
 
 
 @stack
+@pytest.mark.long
 def test_a_lost_feed_and_a_table_that_is_created_again(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
     lake, published = followed.lake, topic_of(followed, fresh_topic)
     with pytest.raises(QueryMismatch, match=f"has no column other, which is a key of it by topic {fresh_topic}"):
