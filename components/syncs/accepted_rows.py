@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from components.expectations.rule_dialects import SPARK
 from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, conversion_sql
 from components.syncs.destination_changes import OPERATION, operations_in
+from components.syncs.row_queries import RowQueries, Rows
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination
 from resources.errors import RowsNotConverted
-from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import identifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _SHOWN = 3
 _ROWS = "ratify_source_rows"
@@ -33,9 +29,9 @@ class AcceptedRows:
         lost: Of how many of these the keys cannot be known.
     """
 
-    rows: "DataFrame"
+    rows: Rows
     read: int
-    failed: "DataFrame | None"
+    failed: Rows | None
     failures: int
     lost: int
 
@@ -44,7 +40,7 @@ class AcceptedRows:
 class RowConversion:
     """Converts the rows of a source for a destination."""
 
-    spark: Spark
+    queries: RowQueries
     sync: SyncDeclaration
     source: SourceRows
     destination: SyncDestination
@@ -52,7 +48,7 @@ class RowConversion:
     @property
     def full_name(self) -> str:
         """The destination's name, with the catalog's."""
-        return self.spark.full_name(self.destination.table)
+        return self.queries.full_name(self.destination.table)
 
     def accepted(self) -> AcceptedRows:
         """Read and convert the rows.
@@ -60,15 +56,15 @@ class RowConversion:
         Raises:
             RowsNotConverted: rows do not fit, and the sync does not skip them, or several have the same keys.
         """
-        converted = self.spark.computed(self._converted())
+        converted = self.queries.computed(self._converted())
         read, failed, lost = self._counted(converted)
         if failed and self.sync.row_errors is RowErrors.FAIL:
             raise RowsNotConverted(self._explained(converted, failed, read))
         rows = self._deduplicated(self._accepted(converted, some_fail=failed > 0))
-        bad = self.spark.query(f"SELECT * FROM {{rows}} WHERE size({ERRORS}) > 0", rows=converted) if failed else None
+        bad = self.queries.query(f"SELECT * FROM {{rows}} WHERE size({ERRORS}) > 0", rows=converted) if failed else None
         return AcceptedRows(rows, read, bad, failed, lost)
 
-    def _converted(self) -> "DataFrame":
+    def _converted(self) -> Rows:
         columns, events = list(self.destination.columns), self.sync.events
         only_where = dict[str, str]()
         if self.sync.history.changed_at:
@@ -90,29 +86,29 @@ class RowConversion:
         )
         # The names of the source's columns may have braces, which would name a DataFrame.
         escaped = text.replace("{", "{{").replace("}", "}}").replace(_ROWS, "{rows}")
-        return self.spark.query(escaped, rows=self.source.frame)
+        return self.queries.query(escaped, rows=self.source.frame)
 
-    def _counted(self, converted: "DataFrame") -> tuple[int, int, int]:
+    def _counted(self, converted: Rows) -> tuple[int, int, int]:
         """How many rows there are, how many do not fit, and of how many the keys cannot be known."""
         text = f"SELECT count(*) AS n, count_if(size({ERRORS}) > 0) AS failed, count_if({KEY_FAILED}) AS lost FROM {{rows}}"
-        found = self.spark.rows(self.spark.query(text, rows=converted))[0]
+        found = self.queries.rows(self.queries.query(text, rows=converted))[0]
         return int(found["n"]), int(found["failed"]), int(found["lost"])
 
-    def _explained(self, converted: "DataFrame", failed: int, read: int) -> str:
+    def _explained(self, converted: Rows, failed: int, read: int) -> str:
         text = f"SELECT DISTINCT {ERRORS}[0] AS reason FROM {{rows}} WHERE size({ERRORS}) > 0 ORDER BY 1 LIMIT {_SHOWN}"
-        reasons = "; ".join(row["reason"] for row in self.spark.rows(self.spark.query(text, rows=converted)))
+        reasons = "; ".join(row["reason"] for row in self.queries.rows(self.queries.query(text, rows=converted)))
         return (
             f"{failed} of {read} rows of the source of the sync {self.sync.name} do not fit {self.full_name}: {reasons}. "
             "Nothing was written. Change the source, cast under `columns`, or set `on_error: skip`, which puts such rows "
             "among the dead letters."
         )
 
-    def _accepted(self, converted: "DataFrame", *, some_fail: bool) -> "DataFrame":
+    def _accepted(self, converted: Rows, *, some_fail: bool) -> Rows:
         names = [*(column.name for column in self.destination.columns), *([OPERATION] if self.sync.events else [])]
         where = f" WHERE size({ERRORS}) = 0" if some_fail else ""
-        return self.spark.query(f"SELECT {', '.join(map(identifier, names))} FROM {{rows}}{where}", rows=converted)
+        return self.queries.query(f"SELECT {', '.join(map(identifier, names))} FROM {{rows}}{where}", rows=converted)
 
-    def _deduplicated(self, rows: "DataFrame") -> "DataFrame":
+    def _deduplicated(self, rows: Rows) -> Rows:
         """One row for each key.
 
         Raises:
@@ -125,14 +121,14 @@ class RowConversion:
         if events:
             # The same event may come twice; two events with one sequence cannot be ordered.
             keys = [*keys, self.destination.column(events.sequence)]
-            rows = self.spark.query("SELECT DISTINCT * FROM {rows}", rows=rows)
+            rows = self.queries.query("SELECT DISTINCT * FROM {rows}", rows=rows)
         elif sync.mode is SyncMode.SCD2 and sync.history.changed_at:
             keys = [*keys, self.destination.column(sync.history.changed_at)]
-            rows = self.spark.query("SELECT DISTINCT * FROM {rows}", rows=rows)
+            rows = self.queries.query("SELECT DISTINCT * FROM {rows}", rows=rows)
         elif sync.dedupe_by:
             partition = ", ".join(map(identifier, keys))
             latest = ", ".join(f"{identifier(self.destination.column(name))} DESC NULLS LAST" for name in sync.dedupe_by)
-            rows = self.spark.query(
+            rows = self.queries.query(
                 "SELECT DISTINCT * EXCEPT (ratify_place) FROM (SELECT *, "
                 f"rank() OVER (PARTITION BY {partition} ORDER BY {latest}) AS ratify_place FROM {{rows}}) "
                 "WHERE ratify_place = 1",
@@ -141,10 +137,10 @@ class RowConversion:
         self._check_keys(rows, keys)
         return rows
 
-    def _check_keys(self, rows: "DataFrame", keys: Sequence[str]) -> None:
+    def _check_keys(self, rows: Rows, keys: Sequence[str]) -> None:
         listed = ", ".join(map(identifier, keys))
         text = f"SELECT {listed}, count(*) AS ratify_rows FROM {{rows}} GROUP BY {listed} HAVING count(*) > 1 LIMIT {_SHOWN}"
-        found = self.spark.rows(self.spark.query(text, rows=rows))
+        found = self.queries.rows(self.queries.query(text, rows=rows))
         if not found:
             return
         hidden = {column.name for column in self.destination.columns if column.pii}

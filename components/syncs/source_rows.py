@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from components.strategies.query_inputs import QueryInputs
 from components.syncs.sync_declaration import SyncDeclaration
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
 from resources.errors import QueryMismatch, SyncRefused
@@ -79,7 +80,7 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
     if query.dialect == "duckdb":
         return _by_duckdb(spark, duckdb, query)
     inputs = QueryInputs(spark, query)
-    columns = _columns(spark, query)
+    columns = _columns(spark.catalog, query)
 
     def relation(name: TableName) -> str:
         if since:
@@ -103,30 +104,38 @@ def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
     return max(times, default=dt.datetime.now(dt.UTC))
 
 
-def _columns(spark: Spark, query: TableQuery) -> dict[TableName, Sequence[str]]:
-    catalog = spark.catalog.connection.name
-    found = {name: spark.catalog.table(name.full_name(catalog)).columns or [] for name in query.inputs}
+def _columns(catalog: UnityCatalog, query: TableQuery) -> dict[TableName, Sequence[str]]:
+    found = {name: catalog.table(name.full_name(catalog.connection.name)).columns or [] for name in query.inputs}
     return {name: [column.name or "" for column in columns] for name, columns in found.items()}
 
 
-def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
-    catalog = spark.catalog.connection.name
+def duckdb_inputs(catalog: UnityCatalog, query: TableQuery) -> dict[str, InputVersion]:
+    """Return the versions that the tables of a query in DuckDB's SQL have.
+
+    Raises:
+        QueryMismatch: one is of another catalog.
+    """
     inputs = dict[str, InputVersion]()
     for name in query.inputs:
-        if name.catalog not in ("", catalog):
+        if name.catalog not in ("", catalog.connection.name):
             raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
-        # Before it is read, so that a newer version is not taken for one that was read.
-        full_name = name.full_name(catalog)
-        table_id = spark.catalog.table(full_name).table_id or ""
-        inputs[full_name] = InputVersion(table_id, spark.catalog.version(full_name))
-    columns = _columns(spark, query)
+        full_name = name.full_name(catalog.connection.name)
+        inputs[full_name] = InputVersion(catalog.table(full_name).table_id or "", catalog.version(full_name))
+    return inputs
 
-    def relation(name: TableName) -> str:
-        return f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}"
 
+def duckdb_text(query: TableQuery) -> str:
+    """Return the text of a query as a session of DuckDB runs it."""
+    return query.resolved(lambda name: f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}")
+
+
+def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
+    # Before they are read, so that a newer version is not taken for one that was read.
+    inputs = duckdb_inputs(spark.catalog, query)
+    columns = _columns(spark.catalog, query)
     with duckdb.session() as session:
         session.attach()
-        rows = session.con.sql(query.resolved(relation)).to_arrow_table()
+        rows = session.con.sql(duckdb_text(query)).to_arrow_table()
     frame = spark.session.createDataFrame(rows)
     lineage = query.lineage({str(name): names for name, names in columns.items()})
     return SourceRows(frame, inputs, dict(frame.dtypes), lineage=lineage)
@@ -136,16 +145,8 @@ def _files(spark: Spark, sync: SyncDeclaration) -> SourceRows:
     source, read = sync.source, spark.session.read
     local = "://" not in source.files
     if local:
-        pattern = Path(source.files).expanduser()
-        found = sorted(pattern.parent.glob(pattern.name))
-        if not found:
-            raise SyncRefused(f"No file is at {source.files}, the source of the sync {sync.name}.")
-        digest = hashlib.sha256()
-        for path in found:
-            digest.update(repr(path.name).encode())
-            with path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        paths, content = [str(path.resolve()) for path in found], InputVersion(digest.hexdigest(), 0)
+        found = local_files(sync)
+        paths, content = [str(path.resolve()) for path in found], content_of(found)
         newest = dt.datetime.fromtimestamp(max(path.stat().st_mtime for path in found), dt.UTC)
     else:
         # It is not known whether what is there was there before.
@@ -169,3 +170,26 @@ def _files(spark: Spark, sync: SyncDeclaration) -> SourceRows:
     types = {name: type_ for name, type_ in frame.dtypes if name != MALFORMED}
     malformed = MALFORMED if MALFORMED in frame.columns else ""
     return SourceRows(frame, {f"file:{source.files}": content}, types, malformed, files_changed_at=newest)
+
+
+def local_files(sync: SyncDeclaration) -> list[Path]:
+    """Return the local files of a sync's source.
+
+    Raises:
+        SyncRefused: there are none.
+    """
+    pattern = Path(sync.source.files).expanduser()
+    found = sorted(pattern.parent.glob(pattern.name))
+    if not found:
+        raise SyncRefused(f"No file is at {sync.source.files}, the source of the sync {sync.name}.")
+    return found
+
+
+def content_of(files: Sequence[Path]) -> InputVersion:
+    """Return what files are known by: their content."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(repr(path.name).encode())
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return InputVersion(digest.hexdigest(), 0)

@@ -25,6 +25,13 @@ class SyncMode(StrEnum):
         return self not in (SyncMode.INSERT, SyncMode.REPLACE)
 
 
+class SyncExecutor(StrEnum):
+    """What runs a sync."""
+
+    SPARK = "spark"
+    WAREHOUSE = "warehouse"
+
+
 class RowErrors(StrEnum):
     """What happens if rows of the source do not fit the destination."""
 
@@ -146,6 +153,7 @@ class SyncDeclaration:
         guards: Of a mirror.
         events: Of the mode `cdc`.
         history: Of the mode `scd2`.
+        executor: What runs it.
         batch: Rows of one statement, where rows are sent to a SQL warehouse.
     """
 
@@ -164,6 +172,7 @@ class SyncDeclaration:
     guards: DeletionGuards = field(default_factory=DeletionGuards)
     events: ChangeEvents | None = None
     history: HistoryRules = field(default_factory=HistoryRules)
+    executor: SyncExecutor = SyncExecutor.SPARK
     batch: int = 1000
 
     @property

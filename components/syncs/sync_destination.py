@@ -55,23 +55,56 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         TableMissing: it does not exist, and is not to be created.
         UnsafeDeclaration: it is to be created with a column that not every engine can read.
     """
-    mapped, full_name = _mapped(sync, given), sync.destination.full_name(spark.catalog.connection.name)
+    full_name = sync.destination.full_name(spark.catalog.connection.name)
     try:
         found = spark.catalog.table(full_name)
     except TableMissing:
         if not sync.create_if_missing:
-            raise TableMissing(
-                f"{full_name}, the destination of the sync {sync.name}, does not exist. Create it, or let the sync do so by "
-                "`create_if_missing: true`."
-            ) from None
-        return _new(sync, mapped, given)
-    if (mode := (found.properties or {}).get("delta.columnMapping.mode", "none")) != "none":
+            raise missing_destination(sync, full_name) from None
+        return new_destination(sync, given)
+    version = spark.catalog.version(full_name)
+    fields = [
+        Column(field.name, field.dataType.simpleString(), nullable=field.nullable)
+        for field in spark.session.table(table_name(full_name)).schema.fields
+    ]
+    return fitting_destination(sync, given, full_name, fields, found.properties or {}, version)
+
+
+def missing_destination(sync: SyncDeclaration, full_name: str) -> TableMissing:
+    """Return the error for a destination that does not exist, and is not to be created."""
+    return TableMissing(
+        f"{full_name}, the destination of the sync {sync.name}, does not exist. Create it, or let the sync do so by "
+        "`create_if_missing: true`."
+    )
+
+
+def fitting_destination(
+    sync: SyncDeclaration,
+    given: Mapping[str, str],
+    full_name: str,
+    fields: Sequence[Column],
+    properties: Mapping[str, str],
+    version: int,
+) -> SyncDestination:
+    """Return a table that exists as the destination of a sync.
+
+    Args:
+        sync: The sync.
+        given: Types of the source's columns by name.
+        full_name: Of the table.
+        fields: All of its columns.
+        properties: Its properties.
+        version: Its version.
+
+    Raises:
+        As `find_destination`.
+    """
+    mapped = _mapped(sync, given)
+    if (mode := properties.get("delta.columnMapping.mode", "none")) != "none":
         raise SyncRefused(
             f"{full_name} has column mapping ({mode}), with which engines write columns that others read as NULL. Sync to a "
             "table with delta.columnMapping.mode = none."
         )
-    version = spark.catalog.version(full_name)
-    fields = spark.session.table(table_name(full_name)).schema.fields
     own = _HISTORY_TYPES if sync.mode is SyncMode.SCD2 else {}
     there = {field.name.casefold(): field for field in fields}
     if missing := [column.name for column in mapped if column.name.casefold() not in there] + [
@@ -84,7 +117,7 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
     columns = [
         ConvertedColumn(
             name=(field := there[column.name.casefold()]).name,
-            type=field.dataType.simpleString(),
+            type=field.type,
             source=column.source,
             source_type=given[column.source],
             nullable=field.nullable,
@@ -135,7 +168,12 @@ def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColum
     return [MappedColumn(column.name, names[column.source.casefold()], column.cast, column.pii) for column in mapped]
 
 
-def _new(sync: SyncDeclaration, mapped: Sequence[MappedColumn], given: Mapping[str, str]) -> SyncDestination:
+def new_destination(sync: SyncDeclaration, given: Mapping[str, str]) -> SyncDestination:
+    """Return the destination of a sync that does not exist yet.
+
+    Raises:
+        As `find_destination`.
+    """
     columns = [
         ConvertedColumn(
             name=column.name,
@@ -145,7 +183,7 @@ def _new(sync: SyncDeclaration, mapped: Sequence[MappedColumn], given: Mapping[s
             cast=bool(column.cast),
             pii=column.pii,
         )
-        for column in mapped
+        for column in _mapped(sync, given)
     ]
     return SyncDestination(_table(sync, columns), columns, [], -1)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from components.syncs.compared_rows import SyncCounts
 from components.syncs.dead_letters import store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
-from components.syncs.prepared_changes import PreparedChanges, SyncCounts, events_of, prepare
+from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_position import SyncPosition
 from components.syncs.written_keys import WrittenKeys

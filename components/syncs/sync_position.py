@@ -62,10 +62,7 @@ class SyncPosition:
 
     def app_id(self, inputs: Mapping[str, InputVersion]) -> str:
         """Return the Delta application whose `txn` says up to which version of a source its rows were inserted."""
-        ids = repr(sorted((name, found.table_id) for name, found in inputs.items()))
-        # Where a source has no versions, each run inserts.
-        ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
-        return f"ratify:sync:{self.sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
+        return insert_app_id(self.sync, inputs)
 
     def is_current(self, source: SourceRows, record: ComputedInputs) -> bool:
         """Return whether a pass would change nothing, because its source and the destination are as the last one left them.
@@ -118,3 +115,11 @@ class SyncPosition:
             if (record := ComputedInputs.of(commit)) and self.app_id(record.inputs) == app_id:
                 return sum(version.version for version in record.inputs.values())
         return None
+
+
+def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> str:
+    """Return the name under which a destination has up to which version of a source the rows were inserted."""
+    ids = repr(sorted((name, found.table_id) for name, found in inputs.items()))
+    # Where a source has no versions, each run inserts.
+    ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
+    return f"ratify:sync:{sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"

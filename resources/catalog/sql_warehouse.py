@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
+from resources.catalog.statement_rows import value_of
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import CatalogError, NotConfigured, StatementFailed
 from resources.settings import Settings
@@ -41,16 +42,52 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
             NotConfigured: no warehouse is named.
             CatalogDenied, CatalogUnavailable, CatalogBusy: as for every call of the workspace.
         """
-        warehouse = self.warehouse_id or Settings().warehouse
-        if not warehouse:
-            raise NotConfigured("No SQL warehouse: set UNITY_WAREHOUSE_ID to the id of one in the workspace.")
+        warehouse = self._id()
         for number, statement in enumerate(statements, 1):
-            place = f"statement {number} of {len(statements)} ({statement.strip().splitlines()[0][:100]})"
-            self._run(warehouse, statement, place)
+            self._run(warehouse, statement, f"statement {number} of {len(statements)} ({_shown(statement)})", {})
 
-    def _run(self, warehouse: str, statement: str, place: str) -> None:
-        from databricks.sdk.service.sql import StatementState
+    def rows(self, statement: str, parameters: Mapping[str, str | None] | None = None) -> list[dict[str, Any]]:
+        """Run a statement as `run` does, and return its rows, of which there may be 25 MiB.
 
+        Numbers, booleans, times with a zone, arrays, maps and structs are those of Python; other values are texts.
+
+        Args:
+            statement: It has a parameter as `:name`.
+            parameters: Their values, which are of the type STRING.
+
+        Raises:
+            As `run`.
+        """
+        place = f"the statement {_shown(statement)}"
+        ended = self._run(self._id(), statement, place, parameters or {})
+        columns = (ended.manifest and ended.manifest.schema and ended.manifest.schema.columns) or []
+        api, chunk, rows = self.catalog.client.statement_execution, ended.result, list[dict[str, Any]]()
+        while chunk:
+            rows += [
+                {
+                    column.name or "": value_of(column.type_text or "", text)
+                    for column, text in zip(columns, row, strict=True)
+                }
+                for row in chunk.data_array or []
+            ]
+            following = chunk.next_chunk_index
+            if following is None:
+                break
+            chunk = self.catalog.ask(
+                f"read the rows of {place}",
+                lambda number=following: api.get_statement_result_chunk_n(ended.statement_id or "", number),
+            )
+        return rows
+
+    def _id(self) -> str:
+        if not (warehouse := self.warehouse_id or Settings().warehouse):
+            raise NotConfigured("No SQL warehouse: set UNITY_WAREHOUSE_ID to the id of one in the workspace.")
+        return warehouse
+
+    def _run(self, warehouse: str, statement: str, place: str, parameters: Mapping[str, str | None]) -> "StatementResponse":
+        from databricks.sdk.service.sql import StatementParameterListItem, StatementState
+
+        given = [StatementParameterListItem(name, "STRING", value) for name, value in parameters.items()]
         api = self.catalog.client.statement_execution
         # Without waiting for the end, because a statement can only be cancelled by its id; and in a thread, because Ctrl-C
         # must not lose the reply, which has the id.
@@ -58,7 +95,7 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
             reply = thread.submit(
                 self.catalog.ask,
                 f"begin {place}",
-                lambda: api.execute_statement(statement, warehouse, wait_timeout="0s"),
+                lambda: api.execute_statement(statement, warehouse, parameters=given or None, wait_timeout="0s"),
             )
             try:
                 ended = self._ended(reply.result(), place)
@@ -70,6 +107,7 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         # CLOSED is a success whose rows are no longer available.
         if _state(ended) not in {StatementState.SUCCEEDED, StatementState.CLOSED}:
             raise StatementFailed(f"The workspace could not run {place}: {_reason(ended)}")
+        return ended
 
     def _ended(self, response: "StatementResponse", place: str) -> "StatementResponse":
         from databricks.sdk.service.sql import StatementState
@@ -94,6 +132,10 @@ class SqlWarehouse(dg.ConfigurableResource[Any]):
         except CatalogError as error:
             # The error that ended the wait is raised; this one only means that the statement may continue.
             logger.warning("%s", error)
+
+
+def _shown(statement: str) -> str:
+    return statement.strip().splitlines()[0][:100]
 
 
 def _state(response: "StatementResponse") -> "StatementState | None":

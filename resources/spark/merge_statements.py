@@ -1,7 +1,7 @@
 """The statements by which Spark makes a table equal to rows, or adds rows to it."""
 
 from resources.declarations import TableDeclaration
-from resources.sql.spark_sql import table_name
+from resources.sql.spark_sql import literal, table_name
 
 
 def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
@@ -40,6 +40,27 @@ def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: st
         "WHEN MATCHED AND NOT source.ratify_present THEN DELETE\n"
         f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = source.{name}' for name in columns)}\n"
         f"WHEN NOT MATCHED AND source.ratify_present THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
+    )
+
+
+def marked_insert_sql(declaration: TableDeclaration, full_name: str, rows: str, mark: str, within: str) -> str:
+    """Return the MERGE that inserts the rows of a relation if a condition holds, with a mark in the table's history.
+
+    The history has the condition of each clause of a MERGE, and nothing of an INSERT.
+
+    Args:
+        declaration: The table.
+        full_name: Its name.
+        rows: The rows.
+        mark: A text that no other commit has.
+        within: The condition.
+    """
+    columns = declaration.column_names
+    return (
+        f"MERGE INTO {table_name(full_name)} AS target "
+        f"USING (SELECT *, {literal(mark)} AS ratify_mark FROM {rows} WHERE {within}) AS source ON false\n"
+        f"WHEN NOT MATCHED AND source.ratify_mark = {literal(mark)} THEN INSERT ({', '.join(columns)}) "
         f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
     )
 
