@@ -17,17 +17,18 @@ from components.syncs.sync_declaration import (
     MappedColumn,
     RowErrors,
     SyncDeclaration,
+    SyncExecutor,
     SyncMode,
     SyncSource,
     whole_table,
 )
+from components.syncs.sync_import import LEGACY
 from resources.declarations import IDENTIFIER, check_type
 from resources.errors import UnsafeDeclaration
 from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO
 from resources.sql.table_query import TableName, TableQuery
 
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-_LEGACY = "hive_metastore"
 
 
 class SyncFrom(dg.Model, dg.Resolvable):
@@ -165,6 +166,12 @@ class Sync(DeclaredComponent):
         description="Of several rows with the same keys the one is taken that is greatest in these columns of the "
         "destination; without it they are an error",
     )
+    executor: Literal["spark", "warehouse"] = Field(
+        default="spark",
+        description="What runs it: Spark, or the SQL warehouse that UNITY_WAREHOUSE_ID names, which also writes to "
+        "tables of hive_metastore",
+    )
+    batch: int = Field(default=1000, ge=1, description="Rows of one statement that sends rows to a warehouse")
     delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the mode mirror: which rows it may delete")
     events: SyncEvents | None = Field(default=None, description="Of the mode cdc: how a row is an event")
     history: SyncHistory = Field(default=SyncHistory(), description="Of the mode scd2: what makes and ends a version")
@@ -191,6 +198,8 @@ class Sync(DeclaredComponent):
             owner=self.owner,
             create_if_missing=self.destination.create_if_missing,
             row_errors=RowErrors(self.on_error),
+            executor=SyncExecutor(self.executor),
+            batch=self.batch,
             columns=self._columns(),
             only_mapped=self.only_columns,
             dedupe_by=tuple(self.dedupe_by),
@@ -220,6 +229,7 @@ class Sync(DeclaredComponent):
             )
         self._check_keys(sync)
         self._check_mode(sync.mode)
+        self._check_executor(sync)
         if sync.mode is SyncMode.SCD2:
             for number, column in enumerate(sync.columns):
                 if column.name.casefold() in (VALID_FROM, VALID_TO, CURRENT):
@@ -248,6 +258,36 @@ class Sync(DeclaredComponent):
             if given and mode not in modes:
                 raise UnsafeDeclaration(f"only the mode {' or '.join(sorted(modes))} has it: take it out.", field)
 
+    def _check_executor(self, sync: SyncDeclaration) -> None:
+        legacy = sync.destination.catalog.casefold() == LEGACY
+        if sync.executor is SyncExecutor.SPARK:
+            if legacy:
+                raise UnsafeDeclaration(
+                    f"{sync.destination} is a table of the legacy metastore, whose commits no catalog ratifies: set "
+                    "`executor: warehouse`, or upgrade it to Unity Catalog (SYNC TABLE).",
+                    *("destination", "table"),
+                )
+            if "batch" in self.model_fields_set:
+                raise UnsafeDeclaration("only the executor warehouse has it: take it out.", "batch")
+            return
+        for field, given, reason in (
+            (
+                "mode",
+                sync.mode in (SyncMode.SCD2, SyncMode.CDC),
+                f"the executor warehouse does not have the mode {sync.mode}",
+            ),
+            ("delete", sync.guards.tracked, "the executor warehouse has no `tracked`"),
+            ("on_error", sync.row_errors is RowErrors.SKIP, "the executor warehouse has no dead letters"),
+        ):
+            if given:
+                raise UnsafeDeclaration(f"{reason}: use `executor: spark`.", field)
+        if legacy and sync.create_if_missing:
+            raise UnsafeDeclaration(
+                f"{sync.destination} is a table of the legacy metastore, where a sync creates none: create it, and take "
+                "this out.",
+                *("destination", "create_if_missing"),
+            )
+
     def _source(self) -> SyncSource:
         given = self.source
         named = [field for field in ("table", "sql", "file") if getattr(given, field)]
@@ -273,14 +313,7 @@ class Sync(DeclaredComponent):
         return SyncSource(TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where))
 
     def _destination(self) -> TableName:
-        name = _named(self.destination.table, "destination", "table")
-        if name.catalog.casefold() == _LEGACY:
-            raise UnsafeDeclaration(
-                f"{name} is a table of the legacy metastore, whose commits no catalog ratifies: upgrade it to Unity Catalog "
-                "(SYNC TABLE), and name it as catalog.schema.table.",
-                *("destination", "table"),
-            )
-        return name
+        return _named(self.destination.table, "destination", "table")
 
     def _columns(self) -> tuple[MappedColumn, ...]:
         made = list[MappedColumn]()

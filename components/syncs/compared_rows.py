@@ -7,8 +7,11 @@ from components.syncs.destination_changes import COUNTED, merged, mirrored
 from components.syncs.row_queries import RowQueries, Rows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination
+from resources.declarations import TableDeclaration
 from resources.errors import SyncRefused
 from resources.sql.spark_sql import at_version, identifier
+
+_SAMPLE = 5
 
 
 @dataclass(frozen=True)
@@ -154,3 +157,25 @@ class RowComparison:
                 f"The sync {name} would delete {deleted} of {rows} rows of {full_name}, which is more than "
                 f"`delete: {{max_fraction: {guards.max_fraction:g}}}` allows. Nothing was written. If it is right, raise it."
             )
+
+
+def sample_sql(table: TableDeclaration, *, keyed: bool) -> str:
+    """Return the query for some of `{changes}`, without personal data.
+
+    Args:
+        table: The destination.
+        keyed: Whether they are changes by keys; otherwise they are rows to insert.
+    """
+    shown = [column.name for column in table.columns if not column.pii]
+    listed = ", ".join(
+        f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if keyed and name in table.keys else identifier(name)
+        for name in shown
+    )
+    if not keyed:
+        return f"SELECT 'insert' AS change, {listed} FROM {{changes}} LIMIT {_SAMPLE}"
+    change = "CASE WHEN NOT ratify_present THEN 'delete' WHEN ratify_found THEN 'update' ELSE 'insert' END AS change"
+    return (
+        f"SELECT change, {listed} FROM (SELECT *, {change}, "
+        "row_number() OVER (PARTITION BY ratify_present, ratify_found ORDER BY 1) AS place FROM {changes}) "
+        f"WHERE place <= {_SAMPLE} ORDER BY change, place"
+    )

@@ -5,9 +5,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from components.strategies.query_inputs import QueryInputs
+from components.syncs.row_queries import Rows
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import InputVersion
@@ -16,9 +16,6 @@ from resources.errors import QueryMismatch, SyncRefused
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
 from resources.sql.table_query import TableName, TableQuery
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 MALFORMED = "ratify_malformed"
 """Column with the text of a line of a file that has other fields than the file's columns."""
@@ -40,7 +37,7 @@ class SourceRows:
         carried: A column of the frame that is no column of the source, and comes with each row.
     """
 
-    frame: "DataFrame"
+    frame: Rows
     inputs: Mapping[str, InputVersion]
     types: Mapping[str, str]
     malformed: str = ""

@@ -8,8 +8,9 @@ import dagster as dg
 from components.checks.check_definitions import check_spec
 from components.lineage_graph import COLUMN_LINEAGE
 from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
-from components.syncs.sync_declaration import SyncDeclaration
-from components.syncs.sync_pass import SyncPass, SyncResult
+from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor
+from components.syncs.sync_executors import pass_of, warehouse_pass
+from components.syncs.sync_pass import SyncResult
 from components.table_asset import SIDE_BY_SIDE
 from components.table_policies import with_freshness, with_policies
 from resources.delta.commit_history import Commit
@@ -41,13 +42,14 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         schedule: Cron, in UTC; empty: it runs when its source has a new version.
     """
     query, catalog = sync.source.query, catalog_name()
+    by_warehouse = sync.executor is SyncExecutor.WAREHOUSE
     deps = [dg.AssetKey(name.key_path(catalog)) for name in query.inputs] if query else []
     spec = dg.AssetSpec(
         key=sync_key(sync.name),
         deps=deps,
         description=f"{sync.comment}: {sync.mode} into {sync.destination}",
         group_name=GROUP,
-        kinds={"spark", "delta"},
+        kinds={"databricks" if by_warehouse else "spark", "delta"},
         owners=[f"team:{sync.owner}"],
         tags=dict(tags),
         code_version=sync.code_version,
@@ -64,7 +66,7 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         specs=[with_policies(spec) if deps and not schedule else with_freshness(spec)],
     )
     def write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
-        return materialization(sync, SyncPass(spark, duckdb, sync).run())
+        return materialization(sync, pass_of(spark, duckdb, sync).run())
 
     if not schedule:
         return dg.Definitions(assets=[write], asset_checks=[_checks(sync)])
@@ -133,12 +135,16 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
             check_spec(NO_DEAD_LETTERS, asset=key, description="No row of the source waits among the dead letters."),
         ],
     )
-    def checks(context: dg.AssetCheckExecutionContext, spark: Spark) -> Any:
+    def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Any:
         event = context.instance.get_latest_materialization_event(key)
         found = event.asset_materialization if event else None
-        full_name = sync.destination.full_name(spark.catalog.connection.name)
-        yield rows_as_committed(key, found.metadata if found else {}, lambda: spark.history(full_name))
-        waiting = dead_letters(spark, sync)
+        reported, full_name = found.metadata if found else {}, sync.destination.full_name(spark.catalog.connection.name)
+        if sync.executor is SyncExecutor.WAREHOUSE:
+            yield rows_as_committed(key, reported, lambda: warehouse_pass(duckdb, sync).queries.history(full_name))
+            waiting = 0
+        else:
+            yield rows_as_committed(key, reported, lambda: spark.history(full_name))
+            waiting = dead_letters(spark, sync)
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=NO_DEAD_LETTERS,

@@ -1,11 +1,12 @@
 """Whether a sync can run: what it needs of the catalog, the source and the destination, each tried. Nothing is written."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from components.syncs.source_rows import read_source
-from components.syncs.sync_declaration import SyncDeclaration
+from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor
 from components.syncs.sync_destination import find_destination
+from components.syncs.sync_executors import warehouse_pass
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError, TableMissing
 from resources.spark.spark_engine import Spark
@@ -28,18 +29,30 @@ class ConnectionStep:
 
 def connection_steps(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> Iterator[ConnectionStep]:
     """Try what a sync needs, one after the other, up to the first that it lacks."""
-    steps: tuple[tuple[str, Callable[[], str]], ...] = (
+    if sync.executor is SyncExecutor.WAREHOUSE:
+        yield from _tried((("the warehouse, the source and the destination", lambda: _planned(duckdb, sync)),))
+        return
+    steps = (
         ("the catalog answers", lambda: _catalog(spark)),
         ("the source can be read", lambda: _source(spark, duckdb, sync)),
         ("the destination can be written", lambda: _destination(spark, sync)),
         ("the columns fit", lambda: _columns(spark, duckdb, sync)),
     )
+    yield from _tried(steps)
+
+
+def _tried(steps: Sequence[tuple[str, Callable[[], str]]]) -> Iterator[ConnectionStep]:
     for name, tried in steps:
         try:
             yield ConnectionStep(name, tried())
         except RatifyError as error:
             yield ConnectionStep(name, lacks=str(error))
             return
+
+
+def _planned(duckdb: DuckDB, sync: SyncDeclaration) -> str:
+    counts, _ = warehouse_pass(duckdb, sync).plan()
+    return f"{counts.read} rows fit, of which a run would write {counts.inserted + counts.updated}"
 
 
 def _catalog(spark: Spark) -> str:

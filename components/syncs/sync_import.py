@@ -13,7 +13,9 @@ import yaml
 
 from resources.errors import InvalidDeclaration
 
-_LEGACY = "hive_metastore"
+LEGACY = "hive_metastore"
+"""Catalog of the tables that Unity Catalog does not know."""
+
 _MODES = {"insert": "insert", "merge": "merge", "upsert": "merge"}
 _KNOWN = {"name", "description", "model", "destination", "sync", "tags", "schedule"}
 _DESTINATION = {
@@ -70,6 +72,8 @@ def imported(file: Path, name: str = "") -> ImportedSync:
     attributes: dict[str, Any] = {"description": given.get("description") or f"Imported from {file.name}"}
     attributes["source"] = _source(made, str(given.get("model") or ""))
     attributes["destination"] = {"table": _table(made, destination, file)}
+    if destination.get("catalog") == LEGACY:
+        attributes["executor"] = "warehouse"
     attributes |= _mode(made, destination, options, file)
     if (on_error := options.get("on_error", "fail")) != "fail":
         attributes["on_error"] = on_error
@@ -112,10 +116,10 @@ def _table(made: ImportedSync, destination: Mapping[str, Any], file: Path) -> st
     parts = [destination.get("catalog"), destination.get("schema") or destination.get("schema_"), destination.get("table")]
     if not parts[1] or not parts[2]:
         raise InvalidDeclaration(f"{file}, destination: it needs a schema and a table.")
-    if parts[0] == _LEGACY:
+    if parts[0] == LEGACY:
         made.notes.append(
-            f"catalog: {_LEGACY} is the legacy metastore, whose commits no catalog ratifies: upgrade the table to Unity "
-            "Catalog (SYNC TABLE), and change `destination`."
+            f"catalog: {LEGACY} is the legacy metastore, whose tables only a SQL warehouse writes to: `executor: warehouse` "
+            "was set. If the table is upgraded to Unity Catalog (SYNC TABLE), change `destination` and take it out."
         )
     return ".".join(str(part) for part in parts if part)
 

@@ -7,11 +7,11 @@ and record are ratified together. A pass that is killed leaves the destination a
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from components.syncs.compared_rows import SyncCounts
+from components.syncs.compared_rows import SyncCounts, sample_sql
 from components.syncs.dead_letters import store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
@@ -24,12 +24,6 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import Spark, WriteResult
-from resources.sql.spark_sql import identifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_SAMPLE = 5
 
 
 @dataclass(frozen=True)
@@ -128,24 +122,8 @@ class SyncPass:
         changes = prepared.changes
         if changes is None:
             return []
-        table = prepared.destination.table
-        shown = [column.name for column in table.columns if not column.pii]
-        return self._spark.rows(self._spark.query(self._sampled(shown, table.keys, changes), changes=changes))
-
-    def _sampled(self, shown: Sequence[str], keys: Sequence[str], changes: "DataFrame") -> str:
-        by_key = "ratify_present" in changes.columns
-        listed = ", ".join(
-            f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if by_key and name in keys else identifier(name)
-            for name in shown
-        )
-        if not by_key:
-            return f"SELECT 'insert' AS change, {listed} FROM {{changes}} LIMIT {_SAMPLE}"
-        change = "CASE WHEN NOT ratify_present THEN 'delete' WHEN ratify_found THEN 'update' ELSE 'insert' END AS change"
-        return (
-            f"SELECT change, {listed} FROM (SELECT *, {change}, "
-            "row_number() OVER (PARTITION BY ratify_present, ratify_found ORDER BY 1) AS place FROM {changes}) "
-            f"WHERE place <= {_SAMPLE} ORDER BY change, place"
-        )
+        sampled = sample_sql(prepared.destination.table, keyed=self._sync.mode.keyed)
+        return self._spark.rows(self._spark.query(sampled, changes=changes))
 
 
 def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:

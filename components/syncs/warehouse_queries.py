@@ -1,5 +1,7 @@
-"""Queries of a sync on a SQL warehouse, and what its statements say of a table. The catalog is not asked: it does not know the
-tables of the legacy metastore."""
+"""Queries of a sync on a SQL warehouse, and what its statements say of a table.
+
+The catalog is not asked, because it does not know the tables of the legacy metastore.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -54,13 +54,13 @@ def check_syncs(names: Names = None, as_json: Json = False) -> None:
 @sync_app.command("plan")
 def plan_syncs(names: Names = None, as_json: Json = False) -> None:
     """Show what a run of each sync would insert, update and delete, and some of these rows; nothing is written."""
-    from components.syncs.sync_pass import SyncPass
+    from components.syncs.sync_executors import pass_of
     from orchestration.cli.engine_session import engines
 
     counted, samples = list[dict[str, object]](), list[tuple[str, list[dict[str, object]]]]()
     with engines() as opened:
         for sync in _chosen(names):
-            counts, sample = SyncPass(opened.spark, opened.duckdb, sync).plan()
+            counts, sample = pass_of(opened.spark, opened.duckdb, sync).plan()
             row: dict[str, object] = {"sync": sync.name, "destination": str(sync.destination), **asdict(counts)}
             counted.append({**row, "sample": [dict(each) for each in sample]} if as_json else row)
             samples.append((sync.name, [dict(each) for each in sample]))

@@ -2,11 +2,18 @@
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-_INTEGERS = {"BIGINT", "INT", "SMALLINT", "TINYINT", "LONG", "INTEGER", "SHORT", "BYTE"}
-_NESTED = ("ARRAY", "MAP", "STRUCT")
+_PARSED: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), int),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), float),
+    **dict.fromkeys(("ARRAY", "MAP", "STRUCT"), json.loads),
+    "DECIMAL": Decimal,
+    "BOOLEAN": lambda text: text == "true",
+    "TIMESTAMP": dt.datetime.fromisoformat,
+}
 
 
 def value_of(type_text: str, text: str | None) -> Any:
@@ -17,16 +24,4 @@ def value_of(type_text: str, text: str | None) -> Any:
         text: The value as the result has it; None is NULL.
     """
     name = type_text.upper().partition("(")[0].partition("<")[0].strip()
-    if text is None:
-        return None
-    if name in _INTEGERS:
-        return int(text)
-    if name in ("DOUBLE", "FLOAT"):
-        return float(text)
-    if name == "DECIMAL":
-        return Decimal(text)
-    if name == "BOOLEAN":
-        return text == "true"
-    if name == "TIMESTAMP":
-        return dt.datetime.fromisoformat(text)
-    return json.loads(text) if name in _NESTED else text
+    return None if text is None else _PARSED.get(name, str)(text)

@@ -1,13 +1,13 @@
 """A local HTTP server that speaks the endpoints of a Databricks workspace that we use, in the shape of its API reference.
 
-It gives and checks OAuth tokens, and runs no SQL: the outcome of each statement is set beforehand.
+It gives and checks OAuth tokens. The outcome of a statement is set beforehand, or an engine of the test runs it.
 """
 
 import asyncio
 import base64
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 CLIENT_SECRET = "dose0123456789abcdef"
 ADMIN_TOKEN = "dapi0123456789abcdef"
 WAREHOUSE = "1234567890abcdef"
+MOST_PARAMETERS = 256
 SUCCEEDED = {
     "status": {"state": "SUCCEEDED"},
     "manifest": {
@@ -52,6 +53,9 @@ def state(name: str) -> dict[str, Any]:
     return {"status": {"state": name}}
 
 
+Engine = Callable[[str, dict[str, str | None]], dict[str, Any]]
+
+
 @dataclass
 class FakeWorkspace:
     """What it answers, and what it was asked.
@@ -60,6 +64,8 @@ class FakeWorkspace:
         life: Seconds for which it takes an access token.
         expires_in: What it says of that.
         catalogs: Those that there are.
+        engine: Runs a statement with its parameters, and returns the answer; none: each succeeds.
+        parameters: Those of the statements.
         courses: The answers that statements get, those with such words in them one after the other, the last for ever.
         statements: What was begun, oldest first; `cancelled` has the places in it of those that were cancelled.
         reply_delay: Seconds between the beginning of a statement and the reply, which has its id.
@@ -72,6 +78,8 @@ class FakeWorkspace:
     life: float = 3600
     expires_in: int = 3600
     catalogs: list[str] = field(default_factory=lambda: ["main", "samples"])
+    engine: Engine | None = None
+    parameters: list[dict[str, str | None]] = field(default_factory=list[dict[str, str | None]])
     courses: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     reply_delay: float = 0
@@ -127,9 +135,14 @@ class FakeWorkspace:
             return JSONResponse(refusal, 404)
         assert body["wait_timeout"] == "0s"
         statement, id_ = body["statement"], str(uuid4())
-        options = next((answers for words, answers in self.courses.items() if words in statement), [SUCCEEDED])
+        parameters = {each["name"]: each.get("value") for each in body.get("parameters", [])}
+        assert len(parameters) <= MOST_PARAMETERS
+        options = next((answers for words, answers in self.courses.items() if words in statement), None)
+        if options is None:
+            options = [await asyncio.to_thread(self.engine, statement, parameters)] if self.engine else [SUCCEEDED]
         self._asked[id_] = len(self.statements), list(options)
         self.statements.append(statement)
+        self.parameters.append(parameters)
         self.callers.append(caller)
         await asyncio.sleep(self.reply_delay)
         return JSONResponse({"statement_id": id_, **state("PENDING")})
@@ -140,6 +153,11 @@ class FakeWorkspace:
         place, options = self._asked[id_]
         self.followed.add(place)
         return JSONResponse({"statement_id": id_, **(options.pop(0) if len(options) > 1 else options[0])})
+
+    def chunk(self, request: Request) -> JSONResponse:
+        self._caller(request)
+        _, options = self._asked[request.path_params["id"]]
+        return JSONResponse(options[-1]["chunks"][request.path_params["number"]])
 
     def cancel(self, request: Request) -> JSONResponse:
         self._caller(request)
@@ -181,6 +199,7 @@ def fake_workspace() -> Generator[FakeWorkspace]:
         Route("/api/2.0/preview/scim/v2/Me", fake.me),
         Route(statements, fake.begin, methods=["POST"]),
         Route(f"{statements}/{{id}}", fake.follow),
+        Route(f"{statements}/{{id}}/result/chunks/{{number:int}}", fake.chunk),
         Route(f"{statements}/{{id}}/cancel", fake.cancel, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={Refused: _refuse})

@@ -1,0 +1,208 @@
+"""One pass of a sync, by a SQL warehouse: its checks are queries there, and one statement changes the destination.
+
+A warehouse takes neither user metadata nor a Delta `txn`. So a pass compares the rows each time, its statement may be sent
+twice, and up to which version of a source the rows were inserted is in the condition of the MERGE, which the destination's
+history has.
+"""
+
+import re
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from components.syncs.accepted_rows import RowConversion
+from components.syncs.compared_rows import Compared, RowComparison, SyncCounts, sample_sql
+from components.syncs.source_rows import SourceRows
+from components.syncs.sync_declaration import SyncDeclaration, SyncMode
+from components.syncs.sync_destination import (
+    SyncDestination,
+    fitting_destination,
+    missing_destination,
+    new_destination,
+)
+from components.syncs.sync_pass import SyncResult
+from components.syncs.sync_position import insert_app_id
+from components.syncs.warehouse_queries import WarehouseQueries
+from components.syncs.warehouse_source import source_on_warehouse
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.delta.commit_history import Commit
+from resources.delta.computed_inputs import InputVersion
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import CommitConflict, SyncRefused, TableMissing
+from resources.spark.merge_statements import changes_merge_sql, insert_sql, marked_insert_sql
+from resources.sql.spark_sql import at_version, literal, table_name
+
+_ATTEMPTS = 5
+_PREDICATES = "notMatchedPredicates"
+
+
+@dataclass(frozen=True)
+class ComparedSource:
+    """What a pass by the warehouse would do.
+
+    Attributes:
+        source: What it has read.
+        destination: Where its rows go.
+        compared: The counts, and the changes.
+        unchanged: Whether these rows were inserted before.
+    """
+
+    source: SourceRows
+    destination: SyncDestination
+    compared: Compared
+    unchanged: bool = False
+
+
+class WarehousePass:
+    """A pass of a sync over a SQL warehouse."""
+
+    def __init__(self, warehouse: SqlWarehouse, duckdb: DuckDB, sync: SyncDeclaration) -> None:
+        self.queries, self._duckdb, self._sync = WarehouseQueries(warehouse), duckdb, sync
+
+    @property
+    def full_name(self) -> str:
+        """The destination's name, with the catalog's."""
+        return self._sync.destination.full_name(self.queries.catalog_name)
+
+    def run(self) -> SyncResult:
+        """Write what differs.
+
+        Raises:
+            RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
+            StatementFailed: the warehouse could not run a statement.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitConflict),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            reraise=True,
+        )
+        return retrying(self._once)
+
+    def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
+        """Return what a run would do: the rows, by what is done with them, and some of them.
+
+        Raises:
+            As `run`.
+        """
+        with self._prepared() as prepared:
+            return prepared.compared[0], self._sample(prepared)
+
+    def _once(self) -> SyncResult:
+        began = time.monotonic()
+        with self._prepared() as prepared:
+            destination, (counts, changes) = prepared.destination, prepared.compared
+            sample, created = self._sample(prepared), not destination.exists
+            if created:
+                self.queries.warehouse.rows(destination.table.ddl(self.queries.catalog_name))
+            commit = None if changes is None else self._write(prepared, changes)
+            if commit:
+                counts = _committed(counts, commit)
+            version = commit.version if commit else self.queries.history(self.full_name, 1)[0].version
+            return SyncResult(
+                counts=counts,
+                version=version,
+                commit=commit,
+                created=created,
+                rows=self.queries.count(at_version(table_name(self.full_name), version)),
+                inputs=prepared.source.inputs,
+                seconds=time.monotonic() - began,
+                sample=sample,
+                lineage={column.name: prepared.source.lineage.get(column.source, ()) for column in destination.columns},
+                types={column.name: column.type for column in destination.table.columns},
+                unchanged=prepared.unchanged,
+            )
+
+    @contextmanager
+    def _prepared(self) -> Generator[ComparedSource]:
+        sync, insert = self._sync, self._sync.mode is SyncMode.INSERT
+        until = self._inserted_until if insert else lambda _: None
+        with source_on_warehouse(self.queries, self._duckdb, sync, until) as source:
+            destination = self._destination(source)
+            last = until(source.inputs)
+            if last is not None and last >= source.version:
+                yield ComparedSource(source, destination, (SyncCounts(), None), unchanged=True)
+                return
+            accepted = RowConversion(self.queries, sync, source, destination).accepted()
+            yield ComparedSource(source, destination, RowComparison(self.queries, sync, destination, accepted).compared())
+
+    def _destination(self, source: SourceRows) -> SyncDestination:
+        sync = self._sync
+        try:
+            found = self.queries.described(self.full_name)
+        except TableMissing:
+            if not sync.create_if_missing:
+                raise missing_destination(sync, self.full_name) from None
+            return new_destination(sync, source.types)
+        return fitting_destination(sync, source.types, self.full_name, found.columns, found.properties, found.version)
+
+    def _write(self, prepared: ComparedSource, changes: str) -> Commit:
+        """Change the destination by one statement, and return its commit.
+
+        Raises:
+            CommitConflict: another writer committed first, and nothing was changed.
+        """
+        sync, table, after = self._sync, prepared.destination.table, max(prepared.destination.version, 0)
+        mark, by_mark, rows = f"ratify:{uuid4().hex}", True, f"({changes})"
+        match sync.mode:
+            case SyncMode.INSERT:
+                mark = f"{insert_app_id(sync, prepared.source.inputs)}:{prepared.source.version}"
+                # A statement that is sent twice inserts once: after the first, the table has other rows than before.
+                name = table_name(self.full_name)
+                same = f"(SELECT count(*) FROM {name}) = (SELECT count(*) FROM {at_version(name, after)})"
+                statement = marked_insert_sql(table, self.full_name, rows, mark, same)
+            case SyncMode.REPLACE:
+                statement, by_mark = insert_sql(table, self.full_name, rows, overwrite=True), False
+            case _:
+                marked = f"(SELECT *, {literal(mark)} AS ratify_mark FROM {rows})"
+                statement = changes_merge_sql(table, self.full_name, marked, f"source.ratify_mark = {literal(mark)}")
+        self.queries.write(statement)
+        for commit in self.queries.history(self.full_name):
+            if commit.version <= after:
+                break
+            if (mark in str(commit.parameters)) if by_mark else commit.parameters.get("mode") == "Overwrite":
+                return commit
+        raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
+
+    def _inserted_until(self, inputs: Mapping[str, InputVersion]) -> int | None:
+        """The version of such a source up to which the destination has its rows; None if it has none.
+
+        Raises:
+            SyncRefused: the history does not say that any more.
+        """
+        try:
+            self.queries.described(self.full_name)
+        except TableMissing:
+            return None
+        history = self.queries.history(self.full_name)
+        marked = re.compile(re.escape(insert_app_id(self._sync, inputs)) + r":(\d+)")
+        for commit in history:
+            if found := marked.search(str(commit.parameters.get(_PREDICATES, ""))):
+                return int(found.group(1))
+        versioned = all(each.version >= 0 for each in inputs.values())
+        if versioned and history and history[-1].version > 0:
+            raise SyncRefused(
+                f"The history of {self.full_name} begins at version {history[-1].version}, so that it does not say which "
+                f"rows the sync {self._sync.name} has inserted before. Use the mode merge, or `executor: spark`."
+            )
+        return None
+
+    def _sample(self, prepared: ComparedSource) -> list[dict[str, Any]]:
+        changes = prepared.compared[1]
+        if changes is None:
+            return []
+        sampled = sample_sql(prepared.destination.table, keyed=self._sync.mode.keyed)
+        return self.queries.rows(self.queries.query(sampled, changes=changes))
+
+
+def _committed(counts: SyncCounts, commit: Commit) -> SyncCounts:
+    """The counts as the commit has them."""
+    if commit.operation != "MERGE":
+        return counts
+    inserted, updated, deleted = (commit.metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
+    return SyncCounts(counts.read, counts.failed, inserted, updated, deleted)

@@ -1,0 +1,378 @@
+"""Syncs by a SQL warehouse, through the real SDK, against a local server that runs its statements on Spark."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.syncs.sync_connection import connection_steps
+from components.syncs.sync_declaration import (
+    DeletionGuards,
+    MappedColumn,
+    SyncDeclaration,
+    SyncExecutor,
+    SyncMode,
+    SyncSource,
+    whole_table,
+)
+from components.syncs.sync_executors import pass_of
+from components.syncs.sync_pass import SyncResult
+from components.syncs.warehouse_pass import WarehousePass
+from resources.catalog import sql_warehouse
+from resources.catalog.sql_warehouse import SqlWarehouse
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
+from resources.sql.table_query import TableName, TableQuery
+from tests.resources.lakehouse import Lakehouse
+from tests.resources.spark_warehouse import spark_engine
+from tests.resources.workspace_server import (
+    ADMIN_TOKEN,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    WAREHOUSE,
+    FakeWorkspace,
+    failed,
+    fake_workspace,
+)
+
+pytestmark = pytest.mark.stack
+
+TEXTS = (
+    "ä名😀",
+    "it's",
+    'say "x"',
+    "",
+    None,
+    "%s",
+    ":name :rows",
+    "two\nlines",
+    "back\\slash \\n",
+    "{rows} {{}}",
+    "NULL",
+    "a,b",
+)
+
+
+@dataclass
+class Workspace:
+    """A workspace whose warehouse is the lakehouse's Spark."""
+
+    lake: Lakehouse
+    fake: FakeWorkspace
+    warehouse: SqlWarehouse
+
+    def run(self, sync: SyncDeclaration) -> SyncResult:
+        return WarehousePass(self.warehouse, self.lake.duckdb, sync).run()
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.lake.run(text)]
+
+    def stored(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        return sorted(self.sql(f"SELECT {columns} FROM ratify.bronze.{name}"), key=repr)
+
+    def version(self, name: str) -> int:
+        return self.sql(f"DESCRIBE HISTORY ratify.bronze.{name} LIMIT 1")[0][0]
+
+    def staging(self) -> list[Any]:
+        return self.sql("SHOW TABLES IN ratify.bronze LIKE 'ratify_staging*'")
+
+    def began(self, *words: str) -> list[str]:
+        return [text for text in self.fake.statements if text.startswith(words)]
+
+
+@pytest.fixture
+def workspace(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setattr(sql_warehouse, "_FIRST_POLL_S", 0.01)
+    lake.catalog.ensure_schemas(("bronze",))
+    with fake_workspace() as fake:
+        fake.engine = spark_engine(lake.spark.session)
+        catalog = UnityCatalog(host=fake.url, token=ADMIN_TOKEN, name="ratify")
+        yield Workspace(lake, fake, SqlWarehouse(catalog=catalog, warehouse_id=WAREHOUSE))
+
+
+def names() -> tuple[str, str]:
+    unique = uuid4().hex[:10]
+    return f"from_{unique}", f"to_{unique}"
+
+
+def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+    more = {"create_if_missing": True, "executor": SyncExecutor.WAREHOUSE, **more}
+    return SyncDeclaration(destination, source, TableName("bronze", destination), mode, keys, **more)
+
+
+def table(name: str) -> SyncSource:
+    return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
+
+
+def csv(path: Path, *rows: tuple[str | None, ...]) -> SyncSource:
+    """Each value is quoted, and NULL is empty."""
+    lines = [",".join("" if each is None else '"' + each.replace('"', '""') + '"' for each in row) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), newline="")
+    return SyncSource(files=str(path), format="csv")
+
+
+def test_a_table_is_merged(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(
+        f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('a', 1, 1.5D), ('a', NULL, 2D) AS t(k, n, v)"
+    )
+    sync = declared(destination, SyncMode.MERGE, table(source), "k", "n")
+    result = workspace.run(sync)
+    assert (result.counts.read, result.counts.inserted, result.created, result.version, result.rows) == (2, 2, True, 1, 2)
+    assert workspace.began("INSERT", "DROP") == []
+    workspace.sql(f"UPDATE ratify.bronze.{source} SET v = 3 WHERE n IS NULL")
+    workspace.sql(f"INSERT INTO ratify.bronze.{destination} VALUES ('other', 9, 9)")
+    result = workspace.run(sync)
+    assert (result.counts.inserted, result.counts.updated, result.counts.deleted, result.version) == (0, 1, 0, 3)
+    assert [row["change"] for row in result.sample] == ["update"]
+    assert workspace.stored(destination) == [("a", 1, 1.5), ("a", None, 3.0), ("other", 9, 9.0)]
+    # A run without changes sends no MERGE.
+    merges = len(workspace.began("MERGE"))
+    result = workspace.run(sync)
+    assert (result.commit, result.version, len(workspace.began("MERGE"))) == (None, 3, merges)
+
+
+def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    rows = [(str(number), text) for number, text in enumerate(TEXTS)]
+    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id", "text"), *rows), "id", batch=5)
+    sync = replace(sync, columns=(MappedColumn("id", "id", "int"),))
+    result = workspace.run(sync)
+    assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
+    assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 3)
+    assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1]
+    assert workspace.run(sync).commit is None
+    assert workspace.staging() == []
+
+
+def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    text = (
+        "SELECT id, 1.25::DECIMAL(6,2) AS d, TIMESTAMPTZ '2026-01-02 03:04:05.678901+02' AS t, DATE '2026-01-02' AS day, "
+        "'x'::BLOB AS b, [1, NULL] AS l, sum(id) OVER () AS h, 0.1::DOUBLE AS f, true AS ok "
+        f"FROM bronze.{source}"
+    )
+    sync = declared(destination, SyncMode.MERGE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")), "id")
+    workspace.run(sync)
+    shown = "id, CAST(d AS STRING), CAST(t AS STRING), CAST(day AS STRING), CAST(b AS STRING), to_json(l), CAST(h AS STRING), f, ok"
+    expected = [(1, "1.25", "2026-01-02 01:04:05.678901", "2026-01-02", "x", "[1,null]", "1", 0.1, True)]
+    assert workspace.stored(destination, shown) == expected
+    assert workspace.run(sync).commit is None
+    # Texts of JSON lines that look like times stay as they are; the columns are those of the destination.
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "at": "2026-01-02T00:00:00Z"}) + "\n")
+    lines = SyncSource(files=str(tmp_path / "a.jsonl"), format="json")
+    workspace.run(declared(f"{destination}_2", SyncMode.MERGE, lines, "id"))
+    assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
+
+
+def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    assert (workspace.run(sync).counts.inserted, workspace.run(sync).counts.inserted) == (2, 0)
+    workspace.sql(f"INSERT INTO ratify.bronze.{source} VALUES (1, 'a'), (2, 'b')")
+    assert workspace.run(sync).counts.inserted == 2
+    assert workspace.stored(destination) == [(1, "a"), (1, "a"), (1, "a"), (2, "b")]
+    # Another sync of the same rows is another one.
+    assert workspace.run(replace(sync, name=f"{destination}_2")).counts.inserted == 4
+    workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    with pytest.raises(HistoryNotContinued, match="DELETE, version 2"):
+        workspace.run(sync)
+    file = declared(destination, SyncMode.INSERT, csv(tmp_path / "a.csv", ("id", "v"), ("7", "x")), name=None)
+    assert [workspace.run(file).counts.inserted for _ in range(2)] == [1, 0]
+    assert len(workspace.stored(destination)) == 9
+
+
+def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    engine = workspace.fake.engine
+
+    def twice(statement: str, parameters: dict[str, str | None]) -> dict[str, Any]:
+        assert engine
+        if statement.startswith(("MERGE", "INSERT")):
+            engine(statement, parameters)
+        return engine(statement, parameters)
+
+    workspace.fake.engine = twice
+    assert workspace.run(declared(destination, SyncMode.INSERT, table(source))).counts.inserted == 1
+    assert workspace.stored(destination) == [(1,)]
+
+
+def test_uploads_that_are_sent_twice_count_once(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    engine = workspace.fake.engine
+
+    def twice(statement: str, parameters: dict[str, str | None]) -> dict[str, Any]:
+        assert engine
+        if statement.startswith("INSERT"):
+            engine(statement, parameters)
+        return engine(statement, parameters)
+
+    workspace.fake.engine = twice
+    sync = declared(destination, SyncMode.INSERT, csv(tmp_path / "a.csv", ("id",), ("1",), ("1",)))
+    assert workspace.run(sync).counts.inserted == 2
+    assert workspace.stored(destination) == [("1",), ("1",)]
+
+
+def test_a_mirror_and_its_guards(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id % 2 AS part FROM range(4)")
+    sync = declared(destination, SyncMode.MIRROR, table(source), "id")
+    workspace.run(sync)
+    workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
+    result = workspace.run(sync)
+    assert (result.counts.deleted, workspace.stored(destination, "id")) == (1, [(1,), (2,), (3,)])
+    workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE part = 0 OR id = 3")
+    # Of the other part the source has no rows.
+    scoped = replace(sync, guards=DeletionGuards(scope=("part",)))
+    assert workspace.run(scoped).counts.deleted == 1
+    version = workspace.version(destination)
+    with pytest.raises(SyncRefused, match="would delete 1 of 2 rows"):
+        workspace.run(replace(sync, guards=DeletionGuards(max_fraction=0.4)))
+    workspace.sql(f"DELETE FROM ratify.bronze.{source}")
+    with pytest.raises(SyncRefused, match="has no rows, so that all 2 rows"):
+        workspace.run(sync)
+    assert (workspace.version(destination), workspace.stored(destination, "id")) == (version, [(1,), (2,)])
+    assert workspace.run(replace(sync, guards=DeletionGuards(empty_source=True))).counts.deleted == 2
+
+
+def test_a_table_is_replaced_where_it_differs(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    file = tmp_path / "a.csv"
+    sync = declared(destination, SyncMode.REPLACE, csv(file, ("id", "v"), ("1", "a"), ("1", "a"), ("2", None)))
+    assert workspace.run(sync).counts.inserted == 3
+    assert workspace.run(sync).commit is None
+    csv(file, ("id", "v"), ("1", "a"), ("2", ""))
+    result = workspace.run(sync)
+    assert (result.counts.inserted, result.counts.deleted, result.version) == (2, 3, 2)
+    assert workspace.stored(destination) == [("1", "a"), ("2", "")]
+
+
+def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
+    file = tmp_path / "a.csv"
+    sync = declared(destination, SyncMode.MERGE, csv(file, ("id", "n"), ("1", "1"), ("2", "many")), "id")
+    with pytest.raises(RowsNotConverted, match="1 of 2 rows.*column n: many is no int"):
+        workspace.run(sync)
+    csv(file, ("id", "n"), ("1", "1"), ("1", "2"))
+    with pytest.raises(RowsNotConverted, match="have the same id: id=1"):
+        workspace.run(sync)
+    workspace.run(replace(sync, dedupe_by=("n",)))
+    assert workspace.stored(destination) == [(1, 2)]
+    csv(file, ("id", "n"), ("1", "1", "1"))
+    with pytest.raises(RowsNotConverted, match="cannot be read"):
+        workspace.run(sync)
+    with pytest.raises(TableMissing, match="does not exist. Create it"):
+        workspace.run(replace(sync, destination=TableName("bronze", "nowhere"), create_if_missing=False))
+    with pytest.raises(SyncRefused, match="has no column m"):
+        workspace.run(replace(sync, columns=(MappedColumn("m", "n"),)))
+    assert (workspace.version(destination), workspace.staging()) == (1, [])
+
+
+@pytest.mark.parametrize("words", ["INSERT INTO", "size(ratify_errors)", "MERGE", "DROP"])
+def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
+    _, destination = names()
+    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
+    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
+    workspace.fake.courses = {words: [failed("out of order")]}
+    with caplog.at_level(logging.WARNING):
+        if words == "DROP":
+            # The rows are in the destination, and the staging table is nobody's destination.
+            workspace.run(sync)
+            assert "was not dropped" in caplog.text
+            workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
+            return
+        with pytest.raises(StatementFailed, match="out of order"):
+            workspace.run(sync)
+    assert (workspace.version(destination), workspace.staging()) == (0, [])
+    workspace.fake.courses |= {"DROP": [failed("no drop either")]}
+    with caplog.at_level(logging.WARNING), pytest.raises(StatementFailed, match="out of order"):
+        workspace.run(sync)
+    assert "no drop either" in caplog.text
+    workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
+
+
+def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, destination = names()
+    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
+    original = SqlWarehouse.rows
+
+    def interrupted(self: SqlWarehouse, statement: str, *more: Any) -> list[dict[str, Any]]:
+        if "count_if" in statement:
+            raise KeyboardInterrupt
+        return original(self, statement, *more)
+
+    monkeypatch.setattr(SqlWarehouse, "rows", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workspace.run(sync)
+    assert (workspace.staging(), len(workspace.began("DROP"))) == ([], 1)
+
+
+def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
+    syncs = [declared(destination, SyncMode.MERGE, csv(tmp_path / f"{n}.csv", ("id",), (str(n),)), "id") for n in range(2)]
+    threads = [threading.Thread(target=workspace.run, args=(sync,)) for sync in syncs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = {text.split()[2] for text in workspace.began("CREATE TABLE ratify.bronze.ratify_staging")}
+    assert (len(made), workspace.staging()) == (2, [])
+    assert workspace.stored(destination) == [("0",), ("1",)]
+
+
+def test_a_table_of_the_legacy_metastore(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
+    workspace.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.legacy")
+    workspace.sql(f"CREATE TABLE spark_catalog.legacy.{destination} (id INT, v STRING) USING DELTA")
+    to = TableName("legacy", destination, "hive_metastore")
+    sync = declared(destination, SyncMode.MERGE, table(source), "id", destination=to, create_if_missing=False)
+    assert (workspace.run(sync).counts.inserted, workspace.run(sync).commit) == (1, None)
+    assert workspace.sql(f"SELECT * FROM spark_catalog.legacy.{destination}") == [(1, "new")]
+    workspace.sql(f"DROP TABLE spark_catalog.legacy.{destination}")
+
+
+def test_by_oauth(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    for name, value in (
+        ("UNITY_HOST", workspace.fake.url),
+        ("UNITY_CLIENT_ID", CLIENT_ID),
+        ("UNITY_CLIENT_SECRET", CLIENT_SECRET),
+        ("UNITY_WAREHOUSE_ID", WAREHOUSE),
+        ("UNITY_CATALOG", "ratify"),
+    ):
+        monkeypatch.setenv(name, value)
+    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    assert WarehousePass(SqlWarehouse(catalog=UnityCatalog()), workspace.lake.duckdb, sync).run().counts.inserted == 1
+    assert (set(workspace.fake.callers), len(workspace.fake.tokens)) == ({CLIENT_ID}, 1)
+    workspace.fake.callers.clear()
+    workspace.run(sync)
+    assert set(workspace.fake.callers) == {"admin@example.com"}
+
+
+def test_a_plan_and_a_check_write_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    duckdb = workspace.lake.duckdb.model_copy(update={"catalog": workspace.warehouse.catalog})
+    monkeypatch.setenv("UNITY_HOST", workspace.fake.url)
+    monkeypatch.setenv("UNITY_WAREHOUSE_ID", WAREHOUSE)
+    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    counts, sample = pass_of(workspace.lake.spark, duckdb, sync).plan()
+    assert (counts.inserted, sample) == (1, [{"change": "insert", "id": 1}])
+    (step,) = connection_steps(workspace.lake.spark, duckdb, sync)
+    assert (step.found, step.lacks) == ("1 rows fit, of which a run would write 1", "")
+    assert workspace.began("CREATE", "INSERT", "MERGE") == []
+    (step,) = connection_steps(workspace.lake.spark, duckdb, replace(sync, create_if_missing=False))
+    assert "does not exist" in step.lacks
