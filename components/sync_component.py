@@ -274,7 +274,7 @@ class Sync(DeclaredComponent):
             (
                 "mode",
                 sync.mode in (SyncMode.SCD2, SyncMode.CDC),
-                f"the executor warehouse does not have the mode {sync.mode}",
+                f"the executor warehouse has no mode {sync.mode}",
             ),
             ("delete", sync.guards.tracked, "the executor warehouse has no `tracked`"),
             ("on_error", sync.row_errors is RowErrors.SKIP, "the executor warehouse has no dead letters"),

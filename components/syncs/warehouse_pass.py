@@ -154,8 +154,9 @@ class WarehousePass:
                 mark = f"{insert_app_id(sync, prepared.source.inputs)}:{prepared.source.version}"
                 # A statement that is sent twice inserts once: after the first, the table has other rows than before.
                 name = table_name(self.full_name)
-                same = f"(SELECT count(*) FROM {name}) = (SELECT count(*) FROM {at_version(name, after)})"
-                statement = marked_insert_sql(table, self.full_name, rows, mark, same)
+                now, then = (f"(SELECT count(*) AS n FROM {each})" for each in (name, at_version(name, after)))
+                once = f"(SELECT r.* FROM {rows} AS r CROSS JOIN {now} AS a CROSS JOIN {then} AS b WHERE a.n = b.n)"
+                statement = marked_insert_sql(table, self.full_name, once, mark)
             case SyncMode.REPLACE:
                 statement, by_mark = insert_sql(table, self.full_name, rows, overwrite=True), False
             case _:

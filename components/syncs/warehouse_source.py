@@ -1,5 +1,6 @@
 """The source of a sync for a SQL warehouse: a table or a query there, as it is, or rows that DuckDB reads here and sends."""
 
+import csv
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,8 @@ from components.syncs.warehouse_queries import WarehouseQueries
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.duckdb_errors import translating
-from resources.errors import HistoryNotContinued, RowsNotConverted
-from resources.sql.duckdb_sql import identifier, literal
+from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused
+from resources.sql.duckdb_sql import literal
 from resources.sql.spark_sql import at_version, table_name
 from resources.sql.table_query import TableName, TableQuery
 
@@ -73,7 +74,9 @@ def _reading(sync: SyncDeclaration) -> Generator[None]:
         with translating(f"read the source of the sync {sync.name}"):
             yield
     except duckdb.Error as error:
-        raise RowsNotConverted(f"The source of the sync {sync.name} cannot be read: {error}") from error
+        # What follows is advice for those who write SQL of DuckDB.
+        text = " ".join(str(error).partition("Possible")[0].split())
+        raise RowsNotConverted(f"The source of the sync {sync.name} cannot be read: {text}") from error
 
 
 def _in_workspace(queries: WarehouseQueries, sync: SyncDeclaration, query: TableQuery, inserted: Inserted) -> SourceRows:
@@ -104,6 +107,21 @@ def _in_workspace(queries: WarehouseQueries, sync: SyncDeclaration, query: Table
     return SourceRows(text, inputs, types, lineage=lineage)
 
 
+def _header(sync: SyncDeclaration, files: Sequence[Path]) -> list[str]:
+    """The columns of CSV files. Guesses of DuckDB, which can be wrong about few lines, are not needed then.
+
+    Raises:
+        SyncRefused: the files have different ones.
+    """
+    found = list[list[str]]()
+    for path in files:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            found.append(next(csv.reader(stream), []))
+    if not found[0] or any(each != found[0] for each in found):
+        raise SyncRefused(f"The files of {sync.source.files}, the source of the sync {sync.name}, have no header in common.")
+    return found[0]
+
+
 def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence[Path]) -> str:
     """The query for the rows of files."""
     listed = [str(path.resolve()) for path in files] or [sync.source.files]
@@ -112,11 +130,15 @@ def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence
         return f"SELECT * FROM read_parquet({paths})"
     if sync.source.format == "csv":
         # A quoted empty text is no NULL.
-        quoting = "delim = ',', quote = '\"', escape = '\"', comment = '', nullstr = '', allow_quoted_nulls = false"
-        return f"SELECT * FROM read_csv({paths}, header = true, all_varchar = true, skip = 0, {quoting})"
+        quoting = "delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
+        read = f"read_csv({paths}, header = true, {quoting}"
+        if not files:
+            return f"SELECT * FROM {read}, all_varchar = true)"
+        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in _header(sync, files))
+        return f"SELECT * FROM {read}, auto_detect = false, columns = {{{columns}}})"
     read = f"read_json({paths}, format = 'newline_delimited'"
     with _reading(sync):
         relation = con.sql(f"SELECT * FROM {read}, sample_size = -1)")
     types = zip(relation.columns, map(str, relation.types), strict=True)
-    columns = ", ".join(f"{identifier(name)}: '{'VARCHAR' if type_ in _TEXTS else type_}'" for name, type_ in types)
+    columns = ", ".join(f"{literal(name)}: '{'VARCHAR' if type_ in _TEXTS else type_}'" for name, type_ in types)
     return f"SELECT * FROM {read}, columns = {{{columns}}})"

@@ -44,8 +44,8 @@ def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: st
     )
 
 
-def marked_insert_sql(declaration: TableDeclaration, full_name: str, rows: str, mark: str, within: str) -> str:
-    """Return the MERGE that inserts the rows of a relation if a condition holds, with a mark in the table's history.
+def marked_insert_sql(declaration: TableDeclaration, full_name: str, rows: str, mark: str) -> str:
+    """Return the MERGE that inserts the rows of a relation, with a mark in the table's history.
 
     The history has the condition of each clause of a MERGE, and nothing of an INSERT.
 
@@ -54,12 +54,11 @@ def marked_insert_sql(declaration: TableDeclaration, full_name: str, rows: str, 
         full_name: Its name.
         rows: The rows.
         mark: A text that no other commit has.
-        within: The condition.
     """
     columns = declaration.column_names
     return (
         f"MERGE INTO {table_name(full_name)} AS target "
-        f"USING (SELECT *, {literal(mark)} AS ratify_mark FROM {rows} WHERE {within}) AS source ON false\n"
+        f"USING (SELECT *, {literal(mark)} AS ratify_mark FROM {rows}) AS source ON false\n"
         f"WHEN NOT MATCHED AND source.ratify_mark = {literal(mark)} THEN INSERT ({', '.join(columns)}) "
         f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
     )

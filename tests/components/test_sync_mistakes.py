@@ -20,6 +20,9 @@ attributes:
   upsert_key: [id]
 """
 
+BY_WAREHOUSE = SYNC + "  executor: warehouse\n"
+LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
+
 
 @pytest.mark.parametrize(
     ("declaration", "place", "reason"),
@@ -32,7 +35,15 @@ attributes:
         (SYNC.replace("{table: bronze.orders}", "{file: x.txt}"), "line 4, source.file", "does not tell its format"),
         (SYNC.replace("{table: bronze.orders}", "{sql: x.sql}"), "line 4, source.sql", "x.sql does not exist"),
         (SYNC.replace("crm.orders", "bronze.orders"), "line 5, destination.table", "made by an asset of the project"),
-        (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "legacy metastore"),
+        (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `executor: warehouse`"),
+        (LEGACY, "line 5, destination.create_if_missing", "a sync creates none"),
+        (BY_WAREHOUSE.replace("warehouse", "duckdb"), "line 8, executor", "not 'duckdb'"),
+        (BY_WAREHOUSE.replace("merge", "scd2"), "line 6, mode", "has no mode scd2"),
+        (BY_WAREHOUSE.replace("merge", "cdc") + "  events: {operation: op, sequence: seq}\n", "line 6, mode", "no mode cdc"),
+        (BY_WAREHOUSE.replace("merge", "mirror") + "  delete: {tracked: true}\n", "line 9, delete", "has no `tracked`"),
+        (BY_WAREHOUSE + "  on_error: skip\n", "line 9, on_error", "has no dead letters"),
+        (BY_WAREHOUSE + "  batch: 0\n", "defs.yaml:9", "batch"),
+        (SYNC + "  batch: 10\n", "line 8, batch", "only the executor warehouse"),
         (SYNC.replace("  upsert_key: [id]\n", ""), "upsert_key", "name at least one column"),
         (SYNC.replace("[id]", "[id, ID]"), "line 7, upsert_key", "named twice"),
         (SYNC.replace("merge", "insert"), "line 7, upsert_key", "does not find rows by keys"),
@@ -109,6 +120,20 @@ def test_a_sync_of_another_tool_is_imported(tmp_path: Path, mistakes: Mistakes) 
     for said in ("UNITY_HOST", "UNITY_TOKEN", "sync.batch_size was left out", "in one commit", "ref('active_users')"):
         assert said in notes
     mistakes.write("gold/active_users", BRONZE.replace("LandedFiles", "LandedFiles"))
+    mistakes.write("syncs/active_users", made.files["defs.yaml"])
+    load(mistakes.tables())
+
+
+def test_a_sync_into_the_legacy_metastore_is_run_by_a_warehouse(tmp_path: Path, mistakes: Mistakes) -> None:
+    (file := tmp_path / "users.yml").write_text(
+        DRT.replace("catalog: main", "catalog: hive_metastore").replace("skip", "fail")
+    )
+    made = imported(file)
+    attributes = yaml.safe_load(made.files["defs.yaml"])["attributes"]
+    assert attributes["executor"] == "warehouse"
+    assert attributes["destination"] == {"table": "hive_metastore.analytics.active_users"}
+    assert "`executor: warehouse` was set" in "\n".join(made.notes)
+    mistakes.write("gold/active_users", BRONZE)
     mistakes.write("syncs/active_users", made.files["defs.yaml"])
     load(mistakes.tables())
 

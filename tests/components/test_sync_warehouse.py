@@ -135,12 +135,13 @@ def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Pat
     sync = replace(sync, columns=(MappedColumn("id", "id", "int"),))
     result = workspace.run(sync)
     assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
-    assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 3)
-    assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1]
+    assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 4)
+    assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1, 1]
     assert workspace.run(sync).commit is None
     assert workspace.staging() == []
 
 
+@pytest.mark.long
 def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
@@ -181,6 +182,7 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     assert len(workspace.stored(destination)) == 9
 
 
+@pytest.mark.long
 def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
@@ -197,6 +199,7 @@ def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> No
     assert workspace.stored(destination) == [(1,)]
 
 
+@pytest.mark.long
 def test_uploads_that_are_sent_twice_count_once(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     engine = workspace.fake.engine
@@ -213,26 +216,34 @@ def test_uploads_that_are_sent_twice_count_once(workspace: Workspace, tmp_path: 
     assert workspace.stored(destination) == [("1",), ("1",)]
 
 
-def test_a_mirror_and_its_guards(workspace: Workspace) -> None:
+def test_a_mirror_deletes(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(2)")
+    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} AS SELECT id FROM range(1, 3)")
+    sync = declared(destination, SyncMode.MIRROR, table(source), "id")
+    with pytest.raises(SyncRefused, match="would delete 1 of 2 rows"):
+        workspace.run(replace(sync, guards=DeletionGuards(max_fraction=0.4)))
+    assert workspace.version(destination) == 0
+    result = workspace.run(sync)
+    assert (result.counts.inserted, result.counts.deleted, result.version) == (1, 1, 1)
+    assert workspace.stored(destination) == [(0,), (1,)]
+
+
+@pytest.mark.long
+def test_what_a_mirror_may_not_delete(workspace: Workspace) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id % 2 AS part FROM range(4)")
     sync = declared(destination, SyncMode.MIRROR, table(source), "id")
     workspace.run(sync)
-    workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
-    result = workspace.run(sync)
-    assert (result.counts.deleted, workspace.stored(destination, "id")) == (1, [(1,), (2,), (3,)])
     workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE part = 0 OR id = 3")
     # Of the other part the source has no rows.
     scoped = replace(sync, guards=DeletionGuards(scope=("part",)))
     assert workspace.run(scoped).counts.deleted == 1
-    version = workspace.version(destination)
-    with pytest.raises(SyncRefused, match="would delete 1 of 2 rows"):
-        workspace.run(replace(sync, guards=DeletionGuards(max_fraction=0.4)))
     workspace.sql(f"DELETE FROM ratify.bronze.{source}")
-    with pytest.raises(SyncRefused, match="has no rows, so that all 2 rows"):
+    with pytest.raises(SyncRefused, match="has no rows, so that all 3 rows"):
         workspace.run(sync)
-    assert (workspace.version(destination), workspace.stored(destination, "id")) == (version, [(1,), (2,)])
-    assert workspace.run(replace(sync, guards=DeletionGuards(empty_source=True))).counts.deleted == 2
+    assert (workspace.version(destination), workspace.stored(destination, "id")) == (2, [(0,), (1,), (2,)])
+    assert workspace.run(replace(sync, guards=DeletionGuards(empty_source=True))).counts.deleted == 3
 
 
 def test_a_table_is_replaced_where_it_differs(workspace: Workspace, tmp_path: Path) -> None:
@@ -247,6 +258,7 @@ def test_a_table_is_replaced_where_it_differs(workspace: Workspace, tmp_path: Pa
     assert workspace.stored(destination) == [("1", "a"), ("2", "")]
 
 
+@pytest.mark.long
 def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
@@ -262,6 +274,7 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
     csv(file, ("id", "n"), ("1", "1", "1"))
     with pytest.raises(RowsNotConverted, match="cannot be read"):
         workspace.run(sync)
+    csv(file, ("id", "n"), ("1", "2"))
     with pytest.raises(TableMissing, match=r"does not exist\. Create it"):
         workspace.run(replace(sync, destination=TableName("bronze", "nowhere"), create_if_missing=False))
     with pytest.raises(SyncRefused, match="has no column m"):
@@ -269,7 +282,9 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
     assert (workspace.version(destination), workspace.staging()) == (1, [])
 
 
-@pytest.mark.parametrize("words", ["INSERT INTO", "size(ratify_errors)", "MERGE", "DROP"])
+@pytest.mark.parametrize(
+    "words", [pytest.param("INSERT INTO", marks=pytest.mark.long), "MERGE", pytest.param("DROP", marks=pytest.mark.long)]
+)
 def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
     _, destination = names()
     sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
@@ -308,6 +323,7 @@ def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, mo
     assert (workspace.staging(), len(workspace.began("DROP"))) == ([], 1)
 
 
+@pytest.mark.long
 def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
@@ -317,8 +333,10 @@ def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_p
         thread.start()
     for thread in threads:
         thread.join()
-    made = {text.split()[2] for text in workspace.began("CREATE TABLE ratify.bronze.ratify_staging")}
-    assert (len(made), workspace.staging()) == (2, [])
+    # One may have committed first, so that the other began again.
+    made = [text.split()[2] for text in workspace.began("CREATE TABLE ratify.bronze.ratify_staging")]
+    assert len(made) == len(set(made)) >= 2
+    assert workspace.staging() == []
     assert workspace.stored(destination) == [("0",), ("1",)]
 
 
@@ -353,6 +371,7 @@ def test_by_oauth(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None
     assert set(workspace.fake.callers) == {"admin@example.com"}
 
 
+@pytest.mark.long
 def test_a_plan_and_a_check_write_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")

@@ -1,11 +1,13 @@
 """Statements on a workspace, through the real SDK against a local server that speaks its endpoints."""
 
+import datetime as dt
 import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 
@@ -48,6 +50,24 @@ def test_statements_run_one_after_the_other_by_one_token(workspace: FakeWorkspac
     warehouse().run(["SELECT 'FIRST'", "SELECT 'SECOND'", "SELECT 'THIRD'"])
     assert workspace.statements == ["SELECT 'FIRST'", "SELECT 'SECOND'", "SELECT 'THIRD'"]
     assert (set(workspace.callers), len(workspace.tokens), workspace.cancelled) == ({CLIENT_ID}, 1, [])
+
+
+def test_rows_come_in_chunks_with_the_types_of_python(workspace: FakeWorkspace) -> None:
+    types = ("BIGINT", "DECIMAL(4,2)", "BOOLEAN", "TIMESTAMP", "MAP<STRING,STRING>", "STRING", "DOUBLE")
+    texts = ("1", "1.20", "true", "2026-01-02T03:04:05.000Z", '{"a":"b"}', "1", "0.5")
+    columns = [{"name": f"c{place}", "type_text": text, "position": place} for place, text in enumerate(types)]
+    chunks = [{"data_array": [texts], "next_chunk_index": 1}, {"data_array": [[None] * len(types)]}]
+    workspace.courses = {
+        "SELECT": [
+            state("RUNNING"),
+            {**state("SUCCEEDED"), "manifest": {"schema": {"columns": columns}}, "result": chunks[0], "chunks": chunks},
+        ]
+    }
+    first, second = warehouse().rows("SELECT :a, :b", {"a": "x", "b": None})
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    assert tuple(first.values()) == (1, Decimal("1.20"), True, at, {"a": "b"}, "1", 0.5)
+    assert set(second.values()) == {None}
+    assert workspace.parameters == [{"a": "x", "b": None}]
 
 
 def test_a_failure_names_the_statement_and_the_error_of_the_workspace(workspace: FakeWorkspace) -> None:
