@@ -33,7 +33,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict, SyncRefused, TableMissing
+from resources.errors import CommitConflict, StatementFailed, SyncRefused, TableMissing
 from resources.spark.merge_statements import changes_merge_sql, insert_sql, marked_insert_sql
 from resources.sql.spark_sql import at_version, literal, table_name
 
@@ -168,6 +168,14 @@ class WarehousePass:
                 break
             if (mark in str(commit.parameters)) if by_mark else commit.parameters.get("mode") == "Overwrite":
                 return commit
+        # Without its mark a commit of as many rows may be this one: a repetition would insert the rows again.
+        inserted = prepared.compared[0].inserted
+        newer = [commit for commit in self.queries.history(self.full_name) if commit.version > after]
+        if sync.mode is SyncMode.INSERT and any(commit.rows_added == inserted for commit in newer):
+            raise StatementFailed(
+                f"The history of {self.full_name} does not say whether the {inserted} rows of the sync {sync.name} were "
+                f"inserted after version {after}. Look for them before it runs again."
+            )
         raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
 
     def _inserted_until(self, inputs: Mapping[str, InputVersion]) -> int | None:

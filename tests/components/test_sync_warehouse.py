@@ -2,12 +2,11 @@
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,31 +14,24 @@ from components.syncs.sync_connection import connection_steps
 from components.syncs.sync_declaration import (
     DeletionGuards,
     MappedColumn,
-    SyncDeclaration,
-    SyncExecutor,
     SyncMode,
     SyncSource,
-    whole_table,
 )
 from components.syncs.sync_executors import pass_of
-from components.syncs.sync_pass import SyncResult
 from components.syncs.warehouse_pass import WarehousePass
-from resources.catalog import sql_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.spark_warehouse import spark_engine
+from tests.components.warehouse_workspace import Workspace, csv, declared, names, table, workspace
 from tests.resources.workspace_server import (
-    ADMIN_TOKEN,
     CLIENT_ID,
     CLIENT_SECRET,
     WAREHOUSE,
-    FakeWorkspace,
     failed,
-    fake_workspace,
 )
+
+__all__ = ["workspace"]
 
 pytestmark = pytest.mark.stack
 
@@ -47,65 +39,6 @@ TEXTS = (
     *("ä名😀", "it's", 'say "x"', "", None, "%s", ":name :rows", "two\nlines", "back\\slash \\n", "{rows} {{}}", "NULL"),
     *("a,b", " spaces ", "\ttab", "[1]", "0"),
 )
-
-
-@dataclass
-class Workspace:
-    """A workspace whose warehouse is the lakehouse's Spark."""
-
-    lake: Lakehouse
-    fake: FakeWorkspace
-    warehouse: SqlWarehouse
-
-    def run(self, sync: SyncDeclaration) -> SyncResult:
-        return WarehousePass(self.warehouse, self.lake.duckdb, sync).run()
-
-    def sql(self, text: str) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in self.lake.run(text)]
-
-    def stored(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(self.sql(f"SELECT {columns} FROM ratify.bronze.{name}"), key=repr)
-
-    def version(self, name: str) -> int:
-        return self.sql(f"DESCRIBE HISTORY ratify.bronze.{name} LIMIT 1")[0][0]
-
-    def staging(self) -> list[Any]:
-        return self.sql("SHOW TABLES IN ratify.bronze LIKE 'ratify_staging*'")
-
-    def began(self, *words: str) -> list[str]:
-        return [text for text in self.fake.statements if text.startswith(words)]
-
-
-@pytest.fixture
-def workspace(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setattr(sql_warehouse, "_FIRST_POLL_S", 0.01)
-    lake.catalog.ensure_schemas(("bronze",))
-    with fake_workspace() as fake:
-        fake.engine = spark_engine(lake.spark.session)
-        catalog = UnityCatalog(host=fake.url, token=ADMIN_TOKEN, name="ratify")
-        yield Workspace(lake, fake, SqlWarehouse(catalog=catalog, warehouse_id=WAREHOUSE))
-
-
-def names() -> tuple[str, str]:
-    unique = uuid4().hex[:10]
-    return f"from_{unique}", f"to_{unique}"
-
-
-def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
-    more = {"create_if_missing": True, "executor": SyncExecutor.WAREHOUSE, **more}
-    to = more.pop("to", TableName("bronze", destination))
-    return SyncDeclaration(destination, source, to, mode, keys, **more)
-
-
-def table(name: str) -> SyncSource:
-    return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
-
-
-def csv(path: Path, *rows: tuple[str | None, ...]) -> SyncSource:
-    """Each value is quoted, and NULL is empty."""
-    lines = [",".join("" if each is None else '"' + each.replace('"', '""') + '"' for each in row) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), newline="")
-    return SyncSource(files=str(path), format="csv")
 
 
 def test_a_table_is_merged(workspace: Workspace) -> None:
@@ -196,6 +129,22 @@ def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> No
 
     workspace.fake.engine = twice
     assert workspace.run(declared(destination, SyncMode.INSERT, table(source))).counts.inserted == 1
+    assert workspace.stored(destination) == [(1,)]
+
+
+@pytest.mark.long
+def test_rows_are_not_inserted_again_if_the_history_has_no_mark(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    engine = workspace.fake.engine
+
+    def unmarked(statement: str, parameters: dict[str, str | None]) -> dict[str, Any]:
+        assert engine
+        return engine(re.sub(r"(WHEN NOT MATCHED) AND source.ratify_mark = '[^']*'", r"\1", statement), parameters)
+
+    workspace.fake.engine = unmarked
+    with pytest.raises(StatementFailed, match="does not say whether the 1 rows"):
+        workspace.run(declared(destination, SyncMode.INSERT, table(source)))
     assert workspace.stored(destination) == [(1,)]
 
 
