@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser]
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
 STREAM = event_stream()
-TABLES = 13
+TABLES = 16
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
