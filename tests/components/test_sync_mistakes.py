@@ -71,6 +71,19 @@ def test_a_sync_has_a_folder_of_its_own(mistakes: Mistakes) -> None:
     assert "move it there" in mistakes.error()
 
 
+def test_a_sync_is_an_asset_downstream_of_its_source(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("syncs/orders", SYNC)
+    mistakes.write("syncs/nightly", SYNC.replace("crm.orders", "crm.nightly") + "  schedule: 0 6 * * *\n")
+    defs = mistakes.tables().definitions
+    specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+    for name, automated in (("orders", True), ("nightly", False)):
+        spec = specs[f"syncs/{name}"]
+        assert [dep.asset_key.path[1:] for dep in spec.deps] == [["bronze", "orders"]]
+        assert (spec.group_name, bool(spec.automation_condition)) == ("syncs", automated)
+    assert [(each.name, each.cron_schedule) for each in defs.schedules or ()] == [("sync_nightly", "0 6 * * *")]
+
+
 DRT = """name: active users
 description: Users of the last month
 model: ref('active_users')
