@@ -82,6 +82,25 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     assert len(stored(bronze, destination)) == 6
 
 
+def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(
+        f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
+        "AS SELECT id, 'a' AS v FROM range(50)"
+    )
+    sync = declared(destination, SyncMode.MERGE, table(source), "key", columns=(MappedColumn("key", "id"),))
+    assert run(bronze, sync).counts.read == 50
+    bronze.run(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 7")
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 8")
+    counts = run(bronze, sync).counts
+    assert (counts.read, counts.updated, counts.deleted) == (1, 1, 0)
+    # What somebody else has changed in the destination is put right, too.
+    bronze.run(f"UPDATE ratify.bronze.{destination} SET v = 'c' WHERE key = 9")
+    counts = run(bronze, sync).counts
+    assert (counts.read, counts.updated) == (49, 1)
+    assert stored(bronze, destination, "count_if(v = 'a'), count_if(v = 'b'), count(*)") == [(49, 1, 50)]
+
+
 def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
     _, destination = names()
     bronze.run(
