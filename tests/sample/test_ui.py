@@ -205,6 +205,18 @@ def test_checks_are_green(dev: Dev, page: Page) -> None:
         expect(page.get_by_text("Failed", exact=True)).to_have_count(0)
 
 
+def test_the_page_of_a_sync_shows_what_it_did(dev: Dev, page: Page) -> None:
+    page.goto(f"{dev.url}/assets/syncs/airports?view=checks")
+    expect(page.get_by_text("Checks (2)")).to_be_visible()
+    expect(page.get_by_text("Succeeded", exact=True)).to_have_count(2)
+    page.goto(f"{dev.url}/assets/syncs/airports?view=lineage")
+    for text in ("serving.airports", "bronze", "syncs"):
+        expect(page.get_by_text(text).first).to_be_visible()
+    page.goto(f"{dev.url}/assets/syncs/airports")
+    for text in ("rows read", "inserted", "failed"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
+
+
 def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
     page.goto(f"{dev.url}/assets/ratify/silver/flights")
     expect(page.get_by_text("Row count")).to_be_visible()
