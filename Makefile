@@ -81,7 +81,10 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.ingest --growth
 	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.discovery
+	$(BIN)/python -m bench.whole_ingest
 	$(BIN)/python -m bench.engines
+	$(BIN)/python -m bench.incremental --rows 1000000
+	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.kafka
 
 clean: ## Remove the environment and all state

@@ -10,7 +10,7 @@ from components.checks.check_state import Position
 from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
-from resources.spark.spark_engine import FULL_REFRESH
+from resources.spark.commit_conf import FULL_REFRESH
 from resources.sql.duckdb_sql import identifier
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})

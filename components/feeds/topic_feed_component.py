@@ -17,7 +17,7 @@ from components.feeds.topic_feed import FeedPosition, PublishedTopic, publish_ch
 from components.stream.record_table import topic_key, topic_spec
 from components.table_asset import SIDE_BY_SIDE
 from components.table_policies import with_policies
-from resources.errors import TopicMissing, UnsafeDeclaration
+from resources.errors import SourceNotConfigured, TopicMissing, UnsafeDeclaration
 from resources.kafka.kafka_client import Kafka
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
@@ -81,7 +81,12 @@ class TopicFeed(FeedComponent):
         """Return the topic as an asset, and the check of its position."""
         published, table = self.published, dg.AssetKey(self.followed.key_path(catalog_name()))
         spec = topic_spec(self.topic).replace_attributes(
-            deps=[table], description=self.description, owners=[f"team:{self.owner}"], tags=self.tags
+            deps=[table],
+            description=self.description,
+            owners=[f"team:{self.owner}"],
+            tags=self.tags,
+            # Kafka is optional, and "Materialize all" is for everybody.
+            skippable=True,
         )
 
         @dg.multi_asset(
@@ -89,8 +94,11 @@ class TopicFeed(FeedComponent):
             op_tags={SIDE_BY_SIDE: "spark"},
             specs=[with_policies(spec)],
         )
-        def topic(kafka: Kafka, spark: Spark) -> dg.MaterializeResult[Any]:
-            return _publish(kafka, spark, published)
+        def topic(context: dg.AssetExecutionContext, kafka: Kafka, spark: Spark) -> Iterator[dg.MaterializeResult[Any]]:
+            try:
+                yield _publish(kafka, spark, published)
+            except SourceNotConfigured as error:
+                context.log.warning("%s is skipped. %s", published.topic, error)
 
         return dg.Definitions(assets=[topic], asset_checks=[_position_check(published)])
 

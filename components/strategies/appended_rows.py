@@ -29,8 +29,9 @@ from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
+from resources.spark.commit_conf import FULL_REFRESH
 from resources.spark.merge_statements import insert_sql
-from resources.spark.spark_engine import FULL_REFRESH, Spark
+from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
 

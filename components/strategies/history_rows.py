@@ -166,6 +166,9 @@ class HistoryRows(ComputedRows):
                     f"{declaration.table_name}: {dating} is NULL in rows such as {shown}, so that it is not known since "
                     f"when they are so. Nothing was written: give them a time in the query, or drop them by an expectation."
                 )
+        if self.frame is not None:
+            # Raises its error before the table is created.
+            self._at(declaration)
         yield from super().write(tables, **more)
 
     def _previewed(self, sql: str) -> None:

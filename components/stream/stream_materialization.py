@@ -18,7 +18,8 @@ from components.table_asset import TableChange, asset_key, result, step_name, ta
 from components.table_preview import preview_by_spark
 from resources.declarations import TableDeclaration
 from resources.errors import ExpectationFailed, StreamBusy
-from resources.spark.spark_engine import COMMITTED, Spark
+from resources.spark.commit_conf import COMMITTED
+from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions
 
 

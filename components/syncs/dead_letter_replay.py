@@ -13,7 +13,7 @@ from components.syncs.accepted_rows import RowConversion
 from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
 from components.syncs.prepared_changes import PreparedChanges, compare
 from components.syncs.source_rows import SourceRows
-from components.syncs.sync_declaration import RowErrors, SyncDeclaration
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
 from components.syncs.sync_pass import SyncPass, write_changes
 from components.syncs.sync_position import SyncPosition
@@ -80,9 +80,12 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> 
     source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
     destination = find_destination(spark, skipping, types)
     accepted = RowConversion(spark, skipping, source, destination).accepted()
-    counts, changes = compare(spark, skipping, source, destination, accepted)
-    record = SyncPosition(spark, sync).record(source, destination.version)
-    write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
+    position = SyncPosition(spark, sync)
+    # The rows of an interrupted claim may be in the destination.
+    if sync.mode is not SyncMode.INSERT or not position.is_current(source):
+        counts, changes = compare(spark, skipping, source, destination, accepted)
+        record = position.record(source, destination.version)
+        write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
     frames = {"failed": accepted.failed} if accepted.failed is not None else {}
     still = f" AND row_hash NOT IN (SELECT {_HASH} FROM {{failed}})" if frames else ""
     full_name = spark.full_name(DEAD_LETTERS)

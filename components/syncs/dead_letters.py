@@ -55,15 +55,10 @@ def store_dead_letters(
         inputs: What they were read from.
     """
     accumulated, full_name = accumulate(sync), spark.full_name(DEAD_LETTERS)
-    if failed is None:
-        if accumulated:
-            return
-        try:
-            spark.catalog.table(full_name)
-        except TableMissing:
-            return
-    else:
+    if failed is not None:
         spark.ensure_table(DEAD_LETTERS)
+    elif accumulated or not dead_letters(spark, sync):
+        return
     read_from = json.dumps({name: asdict(found) for name, found in sorted(inputs.items())})
     salt = literal(read_from if accumulated else "")
     rows = (

@@ -54,7 +54,7 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChan
     source = position.read(duckdb)
     destination = find_destination(spark, sync, source.types)
     record = position.record(source, destination.version)
-    if position.is_current(source, record):
+    if position.is_current(source):
         return PreparedChanges(source, destination, record)
     accepted = RowConversion(spark, sync, source, destination).accepted()
     counts, changes = compare(spark, sync, source, destination, accepted)

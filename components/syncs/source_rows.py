@@ -8,13 +8,14 @@ from pathlib import Path
 
 from components.strategies.query_inputs import QueryInputs
 from components.syncs.row_queries import Rows
-from components.syncs.sync_declaration import SyncDeclaration
+from components.syncs.sync_declaration import SyncDeclaration, whole_table
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.computed_inputs import InputVersion
+from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
 from resources.errors import QueryMismatch, SyncRefused
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
+from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
 
 MALFORMED = "ratify_malformed"
@@ -86,6 +87,28 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
         return inputs.relation(name, columns[name])
 
     text = query.resolved(relation)
+    lineage = query.lineage({str(name): names for name, names in columns.items()})
+    return SourceRows(spark.query(text), inputs.versions, spark.types(text), query_inputs=inputs, lineage=lineage)
+
+
+def read_changed(spark: Spark, sync: SyncDeclaration, table: TableName, last: ComputedInputs) -> SourceRows:
+    """Return the rows of a table whose keys have rows that changed since the versions of a record.
+
+    Raises:
+        FullRecompute: what has changed since cannot be known.
+        TableMissing: the table does not exist.
+    """
+    query = sync.source.query or TableQuery.parsed(whole_table(table), "databricks", "source")
+    inputs, columns = QueryInputs(spark, query), _columns(spark.catalog, query)
+    every = inputs.relation(table, columns[table])
+    changed = inputs.create_views(last).get(table)
+    given = {name.casefold(): name for name in columns[table]}
+    mapped = {column.name.casefold(): column.source for column in sync.columns}
+    keys = [given[mapped.get(key.casefold(), key).casefold()] for key in sync.keys]
+    same = " AND ".join(f"s.{identifier(key)} <=> c.{identifier(key)}" for key in keys)
+    text = (
+        f"SELECT s.* FROM {every} AS s LEFT SEMI JOIN {changed} AS c ON {same}" if changed else f"{query.text} WHERE false"
+    )
     lineage = query.lineage({str(name): names for name, names in columns.items()})
     return SourceRows(spark.query(text), inputs.versions, spark.types(text), query_inputs=inputs, lineage=lineage)
 

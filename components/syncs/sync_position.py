@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from components.syncs.dead_letters import accumulate, dead_letters
-from components.syncs.source_rows import SourceRows, read_source
+from components.syncs.source_rows import SourceRows, read_changed, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from resources.delta.commit_history import SAME_ROWS
-from resources.delta.computed_inputs import ComputedInputs, InputVersion
+from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import HistoryNotContinued, TableMissing
@@ -31,6 +31,11 @@ class SyncPosition:
         """The destination's name, with the catalog's."""
         return self.sync.destination.full_name(self.spark.catalog.connection.name)
 
+    @property
+    def _query(self) -> str:
+        """What the records of the sync have as their query."""
+        return f"sync {self.sync.name} {self.sync.code_version}"
+
     def record(self, source: SourceRows, after: int) -> ComputedInputs:
         """Return the record for a commit.
 
@@ -38,15 +43,22 @@ class SyncPosition:
             source: What the pass has read.
             after: The version of the destination that it is computed against.
         """
-        return ComputedInputs(f"sync {self.sync.name} {self.sync.code_version}", after, source.inputs, uuid4().hex)
+        return ComputedInputs(self._query, after, source.inputs, uuid4().hex)
 
     def read(self, duckdb: DuckDB) -> SourceRows:
-        """Return the source's rows; of a table as it is, in the modes insert and cdc, those that it got since the last pass.
+        """Return the source's rows; of a table as it is only those that the destination may lack, where they are known.
+
+        In the modes insert and cdc these are the rows that it got since the last pass, in the mode merge those of the keys
+        of changed rows.
 
         Raises:
             As `read_source`.
         """
         sync, spark, table = self.sync, self.spark, self.sync.source.table
+        if table and sync.mode is SyncMode.MERGE and (last := self._undisturbed()):
+            # What changed may not be known; a key may be no column, which is an error of the whole source, too.
+            with suppress(FullRecompute, KeyError):
+                return read_changed(spark, sync, table, last)
         if table is None or sync.mode not in (SyncMode.INSERT, SyncMode.CDC):
             return read_source(spark, duckdb, sync, {})
         if sync.mode is SyncMode.CDC:
@@ -64,29 +76,29 @@ class SyncPosition:
         """Return the Delta application whose `txn` says up to which version of a source its rows were inserted."""
         return insert_app_id(self.sync, inputs)
 
-    def is_current(self, source: SourceRows, record: ComputedInputs) -> bool:
-        """Return whether a pass would change nothing, because its source and the destination are as the last one left them.
-
-        Args:
-            source: The source as it is.
-            record: That the pass would make.
-        """
-        if self.sync.row_errors is RowErrors.SKIP and not accumulate(self.sync) and dead_letters(self.spark, self.sync):
-            # What did not fit may fit now.
-            return False
+    def is_current(self, source: SourceRows) -> bool:
+        """Return whether a pass would change nothing: its source and the destination are as the last one left them."""
         if self.sync.mode is SyncMode.INSERT:
             until = self._inserted_until(self.app_id(source.inputs))
             return until is not None and until >= source.version
-        last = self.last_record()
-        if not (source.versioned and last and last.query == record.query and last.inputs == source.inputs):
-            return False
+        last = self._undisturbed()
+        return source.versioned and last is not None and last.inputs == source.inputs
+
+    def _undisturbed(self) -> ComputedInputs | None:
+        """The record of the last commit of this sync, if all that it read is in the destination, and nobody changed that."""
+        sync, last = self.sync, self.last_record()
+        if last is None or last.query != self._query:
+            return None
+        if sync.row_errors is RowErrors.SKIP and not accumulate(sync) and dead_letters(self.spark, sync):
+            # What did not fit may fit now.
+            return None
         for commit in self.spark.recent_commits(self.full_name, _COMMITS_READ):
             if (found := ComputedInputs.of(commit)) and found.id == last.id:
-                return True
+                return last
             # Events that were applied before change nothing, whatever others have written.
-            if commit.operation not in SAME_ROWS and self.sync.mode is not SyncMode.CDC:
-                return False
-        return False
+            if commit.operation not in SAME_ROWS and sync.mode is not SyncMode.CDC:
+                return None
+        return None
 
     def last_record(self) -> ComputedInputs | None:
         """Return the record of the last commit of this sync; None if none of the newest commits has one."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from orchestration.cli.terminal_output import Json, err, out, show
 
@@ -56,11 +57,17 @@ def plan_syncs(names: Names = None, as_json: Json = False) -> None:
     """Show what a run of each sync would insert, update and delete, and some of these rows; nothing is written."""
     from components.syncs.sync_executors import pass_of
     from orchestration.cli.engine_session import engines
+    from resources.errors import TerminalError
 
     counted, samples = list[dict[str, object]](), list[tuple[str, list[dict[str, object]]]]()
+    failed = list[str]()
     with engines() as opened:
         for sync in _chosen(names):
-            counts, sample = pass_of(opened.spark, opened.duckdb, sync).plan()
+            try:
+                counts, sample = pass_of(opened.spark, opened.duckdb, sync).plan()
+            except TerminalError as error:
+                failed.append(f"{sync.name}: {error}")
+                continue
             row: dict[str, object] = {"sync": sync.name, "destination": str(sync.destination), **asdict(counts)}
             counted.append({**row, "sample": [dict(each) for each in sample]} if as_json else row)
             samples.append((sync.name, [dict(each) for each in sample]))
@@ -68,6 +75,7 @@ def plan_syncs(names: Names = None, as_json: Json = False) -> None:
     for name, sample in samples:
         if sample and not as_json:
             show(f"{name}: some of the changes", sample, counts=())
+    _report_failed(failed)
 
 
 @sync_app.command("run")
@@ -77,10 +85,7 @@ def run_syncs(names: Names = None, as_json: Json = False) -> None:
 
     rows, failed = run_chosen([sync.name for sync in _chosen(names)])
     show("What the syncs did", rows, as_json=as_json)
-    for message in failed:
-        err.print(f"[red]failed:[/red] {message}", highlight=False)
-    if failed:
-        raise typer.Exit(1)
+    _report_failed(failed)
 
 
 @sync_app.command("import")
@@ -103,6 +108,13 @@ def import_sync(
         out.print(f"wrote {target}", highlight=False)
     for note in made.notes:
         out.print(f"- {note}", highlight=False)
+
+
+def _report_failed(messages: "Sequence[str]") -> None:
+    for message in messages:
+        err.print(f"[red]failed:[/red] {escape(message)}", highlight=False)
+    if messages:
+        raise typer.Exit(1)
 
 
 def _chosen(names: "Sequence[str] | None") -> "list[SyncDeclaration]":

@@ -121,6 +121,15 @@ class ComputedInputs:
             return None
 
 
+def computed_in(commits: Iterable[Commit]) -> bool:
+    """Return whether one of these commits was computed against a version of its table.
+
+    A write that was computed against an older version than that one must not follow it. Delta's `txn` alone would accept it
+    where a third commit lies between the versions that these two were computed against.
+    """
+    return any(ComputedInputs.of(commit) for commit in commits)
+
+
 def last_computed(history: Iterable[Commit]) -> ComputedInputs:
     """Return the newest record of a table.
 

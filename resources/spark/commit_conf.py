@@ -1,4 +1,4 @@
-"""The session configuration by which Delta puts a writer's mark and `txn` into a commit."""
+"""What identifies a commit of ours by Spark, and the session configuration by which Delta puts it there."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FULL_REFRESH = "ratify:full refresh"
+"""Beginning of the user metadata of a commit that truncated a table for a full refresh."""
+
+COMMITTED = "ratify:"
+"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
+COMPUTED = f"{COMMITTED}computed"
+"""App id of the `txn` of writes that are computed against a version of their table."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"

@@ -17,10 +17,11 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
+from resources.delta.computed_inputs import computed_in
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
-from resources.spark.commit_conf import commit_conf
+from resources.spark.commit_conf import COMPUTED, FULL_REFRESH, commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed
@@ -34,14 +35,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 _OPENING = threading.Lock()
-
-FULL_REFRESH = "ratify:full refresh"
-"""Beginning of the user metadata of a commit that truncated a table for a full refresh."""
-
-COMMITTED = "ratify:"
-"""Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
-COMPUTED = f"{COMMITTED}computed"
-"""App id of the `txn` of writes that are computed against a version of their table."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +246,9 @@ class Spark(dg.ConfigurableResource[Any]):
         `purpose`: see `FULL_REFRESH`. `app_id`: of the `txn`, with the version `after` + 1; those of one exclude each other.
         """
         full_name, txn = self.full_name(declaration), (app_id, after + 1)
+        newer = self.catalog.version(full_name) - after if app_id == COMPUTED else 0
+        if newer > 0 and computed_in(self.recent_commits(full_name, newer)):
+            raise CommitConflict(f"Another writer of {full_name} committed after version {after} first.")
         with self._translating():
             commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, txn)
         if commit is None:

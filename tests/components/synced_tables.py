@@ -15,13 +15,13 @@ import pytest
 
 from components.syncs import sync_pass
 from components.syncs.dead_letters import dead_letters
-from components.syncs.sync_declaration import DeletionGuards, RowErrors, SyncDeclaration, SyncMode, SyncSource
+from components.syncs.sync_declaration import DeletionGuards, RowErrors, SyncDeclaration, SyncMode, SyncSource, whole_table
 from components.syncs.sync_pass import SyncPass
 from components.syncs.written_keys import WrittenKeys
 from resources.errors import RatifyError
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
-from resources.sql.table_query import TableName
+from resources.sql.table_query import TableName, TableQuery
 from tests.components.incremental_tables import KilledPass
 from tests.components.sync_model import TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
 from tests.resources.lakehouse import Lakehouse
@@ -54,6 +54,7 @@ class SyncedTable:
     model: SyncModel = field(default_factory=SyncModel)
     done: Counter[str] = field(default_factory=Counter[str])
     name: str = field(default_factory=lambda: f"sync_{uuid4().hex[:10]}")
+    offered: dict[str, list[SourceRow]] = field(default_factory=dict[str, list[SourceRow]])
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311 changes, not keys
@@ -62,6 +63,12 @@ class SyncedTable:
         self.lake.catalog.ensure_schemas(("bronze", "ops"))
         self.lake.run(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA")
         self.syncs = [self._sync(number) for number in range(2)]
+        texts = ", ".join(f"{name} STRING" for name in TYPES)
+        for sync in self.syncs:
+            if sync.source.table:
+                feed = self.chance.choice(("true", "false"))
+                properties = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{feed}')"
+                self.lake.run(f"CREATE TABLE ratify.bronze.{sync.name} ({texts}) USING DELTA {properties}")
 
     @property
     def full_name(self) -> str:
@@ -80,9 +87,13 @@ class SyncedTable:
                 tracked=self.chance.random() < 0.4,
             )
         name = f"{self.name}_{number}"
+        text = whole_table(TableName("bronze", name))
+        from_table = self.chance.random() < 0.5
         return SyncDeclaration(
             name=name,
-            source=SyncSource(files=str(self.folder / f"{name}.csv"), format="csv"),
+            source=SyncSource(TableQuery.parsed(text, "databricks", "the test"))
+            if from_table
+            else SyncSource(files=str(self.folder / f"{name}.csv"), format="csv"),
             destination=TableName("bronze", self.name),
             mode=mode,
             keys=self.keys if mode.keyed else (),
@@ -110,6 +121,27 @@ class SyncedTable:
             rows.append(row)
         return rows
 
+    def offer(self, sync: SyncDeclaration, rows: Sequence[SourceRow]) -> None:
+        """Give a source these rows; a table gets and loses those that differ."""
+        before, self.offered[sync.name] = self.offered.get(sync.name, []), list(rows)
+        if not sync.source.table:
+            write_csv(Path(sync.source.files), rows)
+            return
+        new, old = list(rows), list[SourceRow]()
+        for row in before:
+            if row in new:
+                new.remove(row)
+            else:
+                old.append(row)
+        # A row that is there twice is deleted twice, and one of it may have to come back.
+        new += [row for row in rows if row in old and row not in new]
+        for row in old:
+            same = " AND ".join(f"{name} <=> {_sql(value)}" for name, value in row.items())
+            self.lake.run(f"DELETE FROM ratify.bronze.{sync.name} WHERE {same}")
+        if new:
+            values = ", ".join(f"({', '.join(_sql(row[name]) for name in TYPES)})" for row in new)
+            self.lake.run(f"INSERT INTO ratify.bronze.{sync.name} VALUES {values}")
+
     def step(self, patch: pytest.MonkeyPatch) -> None:
         """One thing that happens."""
         what: Callable[..., None] = self.chance.choices(
@@ -122,7 +154,7 @@ class SyncedTable:
         """A pass over a new source."""
         sync = self.chance.choice(self.syncs)
         rows = self.source(sync)
-        write_csv(Path(sync.source.files), rows)
+        self.offer(sync, rows)
         self._compare(sync, self.model.run(sync, rows))
         self.last = sync, rows
 
@@ -136,7 +168,7 @@ class SyncedTable:
         """A pass that ends at some step: the table is as before or as after, and the next pass completes it."""
         sync = self.chance.choice(self.syncs)
         rows = self.source(sync)
-        write_csv(Path(sync.source.files), rows)
+        self.offer(sync, rows)
         owner, step = self.chance.choice(
             (
                 (Spark, "merge_changes"),
@@ -202,7 +234,7 @@ class SyncedTable:
         except RatifyError as failure:
             error, text = type(failure).__name__, str(failure)
             self.done[error] += 1
-        source = Path(sync.source.files).read_text()
+        source = self.offered[sync.name]
         assert error == wanted.error, (text, sync, source)
         stored, modelled = set(self.stored()), set(_listed(self.model.rows))
         assert not (stored ^ modelled), ("only stored", stored - modelled, "only model", modelled - stored, sync, source)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 
@@ -80,6 +81,21 @@ def test_a_sync_has_a_folder_of_its_own(mistakes: Mistakes) -> None:
     mistakes.write("bronze/orders", BRONZE)
     mistakes.write("gold/orders", SYNC)
     assert "move it there" in mistakes.error()
+
+
+def test_a_sync_is_an_asset_downstream_of_its_source(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    mistakes.write("syncs/orders", SYNC)
+    mistakes.write("syncs/nightly", SYNC.replace("crm.orders", "crm.nightly") + "  schedule: 0 6 * * *\n")
+    defs = mistakes.tables().definitions
+    assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    specs = {spec.key.to_user_string(): spec for each in assets for spec in each.specs}
+    for name, automated in (("orders", True), ("nightly", False)):
+        spec = specs[f"syncs/{name}"]
+        assert [dep.asset_key.path[1:] for dep in spec.deps] == [["bronze", "orders"]]
+        assert (spec.group_name, bool(spec.automation_condition)) == ("syncs", automated)
+    schedules = [each for each in defs.schedules or () if isinstance(each, dg.ScheduleDefinition)]
+    assert [(each.name, each.cron_schedule) for each in schedules] == [("sync_nightly", "0 6 * * *")]
 
 
 DRT = """name: active users

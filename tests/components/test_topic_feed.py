@@ -104,6 +104,20 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
 
 
 @stack
+def test_without_kafka_a_topic_is_skipped(lake: Lakehouse, project: Project) -> None:
+    project.write(
+        "feeds",
+        "changes",
+        "type: components.TopicFeed\nattributes: {description: D, table: bronze.a, keys: [id], external: true, topic: t}\n",
+    )
+    declared, resources = project.tables.definitions, {"spark": lake.spark, "kafka": Kafka()}
+    defs = dg.Definitions(declared.assets, asset_checks=declared.asset_checks, resources=resources)
+    done = defs.resolve_implicit_global_asset_job_def().execute_in_process()
+    assert done.success
+    assert done.get_asset_materialization_events() == done.get_asset_check_evaluations() == []
+
+
+@stack
 def test_what_is_refused_publishes_nothing(
     followed: FollowedTable, kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,13 +264,14 @@ def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "__init__.py").touch()
     commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith(".venv/bin/dg scaffold")]
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         dg_command(tmp_path, *(word.strip("'") for word in command))
     written = {path.relative_to(tmp_path / "assets").as_posix(): path for path in tmp_path.glob("assets/*/*/*")}
     assert set(written) == {
         *("bronze/orders/defs.yaml", "silver/orders/defs.yaml", "silver/orders/orders.sql"),
         *("bronze/clicks/defs.yaml", "silver/clicks/defs.yaml", "silver/clicks/clicks.sql"),
+        *("feeds/orders/defs.yaml", "syncs/orders/defs.yaml"),
     }
     assert yaml.safe_load(written["bronze/orders/defs.yaml"].read_text())["attributes"]["pattern"] == "shop/*.csv"
     assert "validated successfully" in dg_command(tmp_path, "check", "yaml")

@@ -93,7 +93,10 @@ def test_python_beside_yaml_needs_no_registration(tmp_path: Path) -> None:
     named |= {
         match[1].replace("assets/", "my_lake/"): text for text in blocks if (match := re.match(r"# (assets/\S+)\n", text))
     }
-    assert set(named) == {"my_lake/gold/largest_order.py", "my_lake/kinds.py", "my_lake/bronze/invoices/defs.yaml"}
+    assert set(named) == {
+        *("my_lake/gold/largest_order.py", "my_lake/gold/reports.py", "my_lake/kinds.py"),
+        "my_lake/bronze/invoices/defs.yaml",
+    }
     for name, text in named.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(text.replace("assets.kinds", "my_lake.kinds"))

@@ -67,3 +67,12 @@ def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     # The version that the killed run committed without a report is the only thing that a check may complain of.
     complaints = [line for line in again.stderr.splitlines() if "failed:" in line]
     assert all("no_external_commits" in line for line in complaints), again.stderr
+    # The syncs have written what their sources have: there is nothing left to do, and nothing that they lack.
+    planned = json.loads(invoke(new_home, "sync", "plan", "--json").stdout)
+    assert {row["sync"] for row in planned} == {"airports", "carrier_daily", "planes"}
+    assert all(row["inserted"] == row["updated"] == row["deleted"] == 0 for row in planned)
+    assert invoke(new_home, "sync", "check").returncode == 0
+    done = json.loads(invoke(new_home, "sync", "run", "airports", "--json").stdout)
+    assert [(row["sync"], row["inserted"], row["failed"]) for row in done] == [("airports", 0, 0)]
+    versions = invoke(new_home, "sql", "SELECT count(*) AS n FROM serving.planes_history WHERE current", "--json").stdout
+    assert json.loads(versions)[0]["n"] > 1000

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.browser]
 # A start of everything, and two runs that meet a cold JVM, on two cores that other tests have just left.
 PATIENCE_S = 1200
 STREAM = event_stream()
-TABLES = 13
+TABLES = 16
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
@@ -203,6 +203,16 @@ def test_checks_are_green(dev: Dev, page: Page) -> None:
         expect(page.get_by_text(f"Checks ({checks})")).to_be_visible()
         expect(page.get_by_text("Succeeded", exact=True)).to_have_count(checks)
         expect(page.get_by_text("Failed", exact=True)).to_have_count(0)
+
+
+def test_the_page_of_a_sync_shows_what_it_did(dev: Dev, page: Page) -> None:
+    page.goto(f"{dev.url}/assets/syncs/airports?view=checks")
+    expect(page.get_by_text("Checks (2)")).to_be_visible()
+    expect(page.get_by_text("Succeeded", exact=True)).to_have_count(2)
+    page.goto(f"{dev.url}/assets/syncs/airports")
+    expect(page.get_by_text("mirror into serving.airports").first).to_be_visible()
+    for text in ("rows read", "inserted", "failed"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
 
 
 def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
