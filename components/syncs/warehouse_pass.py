@@ -27,7 +27,7 @@ from components.syncs.sync_destination import (
 )
 from components.syncs.sync_pass import SyncResult
 from components.syncs.sync_position import insert_app_id
-from components.syncs.warehouse_queries import WarehouseQueries
+from components.syncs.warehouse_queries import DescribedTable, WarehouseQueries
 from components.syncs.warehouse_source import source_on_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.delta.commit_history import Commit
@@ -120,10 +120,14 @@ class WarehousePass:
 
     @contextmanager
     def _prepared(self) -> Generator[ComparedSource]:
-        sync, insert = self._sync, self._sync.mode is SyncMode.INSERT
-        until = self._inserted_until if insert else lambda _: None
+        sync, found = self._sync, self._found()
+        history = self.queries.history(self.full_name) if found and sync.mode is SyncMode.INSERT else []
+
+        def until(inputs: Mapping[str, InputVersion]) -> int | None:
+            return self._inserted_until(inputs, history)
+
         with source_on_warehouse(self.queries, self._duckdb, sync, until) as source:
-            destination = self._destination(source)
+            destination = self._destination(source, found)
             last = until(source.inputs)
             if last is not None and last >= source.version:
                 yield ComparedSource(source, destination, (SyncCounts(), None), unchanged=True)
@@ -131,15 +135,20 @@ class WarehousePass:
             accepted = RowConversion(self.queries, sync, source, destination).accepted()
             yield ComparedSource(source, destination, RowComparison(self.queries, sync, destination, accepted).compared())
 
-    def _destination(self, source: SourceRows) -> SyncDestination:
-        sync = self._sync
+    def _found(self) -> DescribedTable | None:
+        """The destination; None if it does not exist yet, and is to be created."""
         try:
-            found = self.queries.described(self.full_name)
+            return self.queries.described(self.full_name)
         except TableMissing:
-            if not sync.create_if_missing:
-                raise missing_destination(sync, self.full_name) from None
-            return new_destination(sync, source.types)
-        return fitting_destination(sync, source.types, self.full_name, found.columns, found.properties, found.version)
+            if not self._sync.create_if_missing:
+                raise missing_destination(self._sync, self.full_name) from None
+            return None
+
+    def _destination(self, source: SourceRows, found: DescribedTable | None) -> SyncDestination:
+        if found is None:
+            return new_destination(self._sync, source.types)
+        known = found.columns, found.properties, found.version
+        return fitting_destination(self._sync, source.types, self.full_name, *known)
 
     def _write(self, prepared: ComparedSource, changes: str) -> Commit:
         """Change the destination by one statement, and return its commit.
@@ -163,14 +172,12 @@ class WarehousePass:
                 marked = f"(SELECT *, {literal(mark)} AS ratify_mark FROM {rows})"
                 statement = changes_merge_sql(table, self.full_name, marked, f"source.ratify_mark = {literal(mark)}")
         self.queries.write(statement)
-        for commit in self.queries.history(self.full_name):
-            if commit.version <= after:
-                break
+        newer = [commit for commit in self.queries.history(self.full_name) if commit.version > after]
+        for commit in newer:
             if (mark in str(commit.parameters)) if by_mark else commit.parameters.get("mode") == "Overwrite":
                 return commit
         # Without its mark a commit of as many rows may be this one: a repetition would insert the rows again.
         inserted = prepared.compared[0].inserted
-        newer = [commit for commit in self.queries.history(self.full_name) if commit.version > after]
         if sync.mode is SyncMode.INSERT and any(commit.rows_added == inserted for commit in newer):
             raise StatementFailed(
                 f"The history of {self.full_name} does not say whether the {inserted} rows of the sync {sync.name} were "
@@ -178,17 +185,12 @@ class WarehousePass:
             )
         raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
 
-    def _inserted_until(self, inputs: Mapping[str, InputVersion]) -> int | None:
+    def _inserted_until(self, inputs: Mapping[str, InputVersion], history: Sequence[Commit]) -> int | None:
         """The version of such a source up to which the destination has its rows; None if it has none.
 
         Raises:
             SyncRefused: the history does not say that any more.
         """
-        try:
-            self.queries.described(self.full_name)
-        except TableMissing:
-            return None
-        history = self.queries.history(self.full_name)
         marked = re.compile(re.escape(insert_app_id(self._sync, inputs)) + r":(\d+)")
         for commit in history:
             if found := marked.search(str(commit.parameters.get(_PREDICATES, ""))):

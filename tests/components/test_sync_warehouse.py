@@ -195,6 +195,7 @@ def test_what_a_mirror_may_not_delete(workspace: Workspace) -> None:
     assert workspace.run(replace(sync, guards=DeletionGuards(empty_source=True))).counts.deleted == 3
 
 
+@pytest.mark.long
 def test_a_table_is_replaced_where_it_differs(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     file = tmp_path / "a.csv"
@@ -231,9 +232,8 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
     assert (workspace.version(destination), workspace.staging()) == (1, [])
 
 
-@pytest.mark.parametrize(
-    "words", [pytest.param("INSERT INTO", marks=pytest.mark.long), "MERGE", pytest.param("DROP", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["INSERT INTO", "size(ratify_errors)", "MERGE", "DROP"])
 def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
     _, destination = names()
     sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
@@ -289,6 +289,7 @@ def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_p
     assert workspace.stored(destination) == [("0",), ("1",)]
 
 
+@pytest.mark.long
 def test_a_table_of_the_legacy_metastore(workspace: Workspace) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
@@ -301,6 +302,7 @@ def test_a_table_of_the_legacy_metastore(workspace: Workspace) -> None:
     workspace.sql(f"DROP TABLE spark_catalog.legacy.{destination}")
 
 
+@pytest.mark.long
 def test_by_oauth(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
