@@ -1,9 +1,7 @@
 """Syncs by a SQL warehouse, through the real SDK, against a local server that runs its statements on Spark."""
 
 import json
-import logging
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from tests.resources.workspace_server import (
     CLIENT_ID,
     CLIENT_SECRET,
     WAREHOUSE,
-    failed,
 )
 
 __all__ = ["workspace"]
@@ -41,6 +38,23 @@ TEXTS = (
 )
 
 
+def test_only_rows_that_differ_are_merged(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('a', 1, 1), ('a', NULL, 2) AS t(k, n, v)")
+    workspace.sql(
+        f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES ('a', NULL, 1), ('b', 1, 1) AS t(k, n, v)"
+    )
+    sync = declared(destination, SyncMode.MERGE, table(source), "k", "n")
+    counts = workspace.run(sync).counts
+    assert (counts.read, counts.inserted, counts.updated, counts.deleted) == (2, 1, 1, 0)
+    assert workspace.stored(destination) == [("a", 1, 1), ("a", None, 2), ("b", 1, 1)]
+    # A run without changes sends no MERGE.
+    assert workspace.run(sync).commit is None
+    assert (workspace.version(destination), len(workspace.began("MERGE"))) == (1, 1)
+    assert workspace.began("INSERT", "DROP") == []
+
+
+@pytest.mark.long
 def test_a_table_is_merged(workspace: Workspace) -> None:
     source, destination = names()
     values = "VALUES ('a', 1, 1.5D), ('a', NULL, 2D) AS t(k, n, v)"
@@ -70,7 +84,6 @@ def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Pat
     assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
     assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 4)
     assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1, 1]
-    assert workspace.run(sync).commit is None
     assert workspace.staging() == []
 
 
@@ -97,6 +110,16 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
     assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
 
 
+def test_a_version_is_inserted_once(workspace: Workspace) -> None:
+    source, destination = names()
+    workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    first, second = workspace.run(sync), workspace.run(sync)
+    assert (first.counts.inserted, second.counts.inserted, second.unchanged) == (2, 0, True)
+    assert workspace.stored(destination) == [(1, "a"), (1, "a")]
+
+
+@pytest.mark.long
 def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
@@ -165,6 +188,7 @@ def test_uploads_that_are_sent_twice_count_once(workspace: Workspace, tmp_path: 
     assert workspace.stored(destination) == [("1",), ("1",)]
 
 
+@pytest.mark.long
 def test_a_mirror_deletes(workspace: Workspace) -> None:
     source, destination = names()
     workspace.sql(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(2)")
@@ -230,63 +254,6 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
     with pytest.raises(SyncRefused, match="has no column m"):
         workspace.run(replace(sync, columns=(MappedColumn("m", "n"),)))
     assert (workspace.version(destination), workspace.staging()) == (1, [])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("words", ["INSERT INTO", "size(ratify_errors)", "MERGE", "DROP"])
-def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
-    _, destination = names()
-    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
-    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
-    workspace.fake.courses = {words: [failed("out of order")]}
-    with caplog.at_level(logging.WARNING):
-        if words == "DROP":
-            # The rows are in the destination, and the staging table is nobody's destination.
-            workspace.run(sync)
-            assert "was not dropped" in caplog.text
-            workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
-            return
-        with pytest.raises(StatementFailed, match="out of order"):
-            workspace.run(sync)
-    assert (workspace.version(destination), workspace.staging()) == (0, [])
-    workspace.fake.courses |= {"DROP": [failed("no drop either")]}
-    with caplog.at_level(logging.WARNING), pytest.raises(StatementFailed, match="out of order"):
-        workspace.run(sync)
-    assert "no drop either" in caplog.text
-    workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
-
-
-def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, destination = names()
-    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
-    original = SqlWarehouse.rows
-
-    def interrupted(self: SqlWarehouse, statement: str, *more: Any) -> list[dict[str, Any]]:
-        if "count_if" in statement:
-            raise KeyboardInterrupt
-        return original(self, statement, *more)
-
-    monkeypatch.setattr(SqlWarehouse, "rows", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        workspace.run(sync)
-    assert (workspace.staging(), len(workspace.began("DROP"))) == ([], 1)
-
-
-@pytest.mark.long
-def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_path: Path) -> None:
-    _, destination = names()
-    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
-    syncs = [declared(destination, SyncMode.MERGE, csv(tmp_path / f"{n}.csv", ("id",), (str(n),)), "id") for n in range(2)]
-    threads = [threading.Thread(target=workspace.run, args=(sync,)) for sync in syncs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # One may have committed first, so that the other began again.
-    made = [text.split()[2] for text in workspace.began("CREATE TABLE ratify.bronze.ratify_staging")]
-    assert len(made) == len(set(made)) >= 2
-    assert workspace.staging() == []
-    assert workspace.stored(destination) == [("0",), ("1",)]
 
 
 @pytest.mark.long
