@@ -86,6 +86,16 @@ class QueryEngine(Protocol):
         ...
 
 
+def input_columns(catalog: UnityCatalog, query: TableQuery) -> dict[TableName, Sequence[str]]:
+    """Return the columns of the tables that a query reads, in their order.
+
+    Raises:
+        TableMissing: one does not exist.
+    """
+    found = {name: catalog.table(name.full_name(catalog.connection.name)).columns or [] for name in query.inputs}
+    return {name: [column.name or "" for column in columns] for name, columns in found.items()}
+
+
 class SparkQueries:
     """Spark, which makes a table equal to a query by a MERGE."""
 

@@ -14,7 +14,7 @@ from components.expectations.expectation_rules import Action, Expectations
 from components.expectations.rule_dialects import RuleDialect
 from components.expectations.validation import validation_result
 from components.landing_order import LANDING
-from components.query_engines import QueryEngine, ValidatedRows
+from components.query_engines import QueryEngine, ValidatedRows, input_columns
 from components.table_asset import asset_key
 from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
@@ -230,9 +230,7 @@ def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
         QueryMismatch: the query gives other columns than declared.
         TableMissing: an input does not exist.
     """
-    catalog = engine.catalog.connection.name
-    inputs = {name: engine.catalog.table(name.full_name(catalog)).columns or [] for name in table.query.inputs}
-    known = {name: [column.name or "" for column in columns] for name, columns in inputs.items()}
+    known = input_columns(engine.catalog, table.query)
     text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
     types = engine.types(text)
     lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})

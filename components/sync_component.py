@@ -166,10 +166,10 @@ class Sync(DeclaredComponent):
         description="Of several rows with the same keys the one is taken that is greatest in these columns of the "
         "destination; without it they are an error",
     )
-    executor: Literal["spark", "warehouse"] = Field(
+    executor: Literal["spark", "duckdb", "warehouse"] = Field(
         default="spark",
-        description="What runs it: Spark, or the SQL warehouse that UNITY_WAREHOUSE_ID names, which also writes to "
-        "tables of hive_metastore",
+        description="What runs it: Spark; DuckDB, which has the mode insert only; or the SQL warehouse that "
+        "UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore",
     )
     batch: int = Field(default=1000, ge=1, description="Rows of one statement that sends rows to a warehouse")
     delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the mode mirror: which rows it may delete")
@@ -260,27 +260,31 @@ class Sync(DeclaredComponent):
 
     def _check_executor(self, sync: SyncDeclaration) -> None:
         legacy = sync.destination.catalog.casefold() == LEGACY
+        by_warehouse = sync.executor is SyncExecutor.WAREHOUSE
+        if not by_warehouse and legacy:
+            raise UnsafeDeclaration(
+                f"{sync.destination} is a table of the legacy metastore, whose commits no catalog ratifies: set "
+                "`executor: warehouse`, or upgrade it to Unity Catalog (SYNC TABLE).",
+                *("destination", "table"),
+            )
+        if not by_warehouse and "batch" in self.model_fields_set:
+            raise UnsafeDeclaration("only the executor warehouse has it: take it out.", "batch")
         if sync.executor is SyncExecutor.SPARK:
-            if legacy:
-                raise UnsafeDeclaration(
-                    f"{sync.destination} is a table of the legacy metastore, whose commits no catalog ratifies: set "
-                    "`executor: warehouse`, or upgrade it to Unity Catalog (SYNC TABLE).",
-                    *("destination", "table"),
-                )
-            if "batch" in self.model_fields_set:
-                raise UnsafeDeclaration("only the executor warehouse has it: take it out.", "batch")
             return
-        for field, given, reason in (
-            (
-                "mode",
-                sync.mode in (SyncMode.SCD2, SyncMode.CDC),
-                f"the executor warehouse has no mode {sync.mode}",
-            ),
-            ("delete", sync.guards.tracked, "the executor warehouse has no `tracked`"),
-            ("on_error", sync.row_errors is RowErrors.SKIP, "the executor warehouse has no dead letters"),
+        modes = set(SyncMode) - {SyncMode.SCD2, SyncMode.CDC} if by_warehouse else {SyncMode.INSERT}
+        named = f"the executor {sync.executor}"
+        for place, given, reason in (
+            (("mode",), sync.mode not in modes, f"{named} has no mode {sync.mode}"),
+            (("delete",), sync.guards.tracked, f"{named} has no `tracked`"),
+            (("on_error",), sync.row_errors is RowErrors.SKIP, f"{named} has no dead letters"),
         ):
             if given:
-                raise UnsafeDeclaration(f"{reason}: use `executor: spark`.", field)
+                raise UnsafeDeclaration(f"{reason}: use `executor: spark`.", *place)
+        query = sync.source.query
+        if not by_warehouse and self.source.sql and query and query.dialect != "duckdb":
+            raise UnsafeDeclaration(
+                "the executor duckdb runs queries in its own SQL: set `engine: duckdb`.", "source", "engine"
+            )
         if legacy and sync.create_if_missing:
             raise UnsafeDeclaration(
                 f"{sync.destination} is a table of the legacy metastore, where a sync creates none: create it, and take "

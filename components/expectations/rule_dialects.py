@@ -18,6 +18,7 @@ class RuleDialect:
         array: Template of an array of given items.
         compact: Template of an array without its NULLs.
         size: Function that gives the length of an array.
+        first: Template of the first item of an array.
         distinct: Template of an array, whose items are in order, without its doubles.
         excluding: Keyword between `*` and the columns that it leaves out.
         hash: Function of several columns.
@@ -31,6 +32,7 @@ class RuleDialect:
         all_json: The JSON text of all columns of a row that is validated.
         joined: Template of an array of texts as one text, by comma.
         sha256: Template of the hexadecimal SHA-256 of a text.
+        whole: Template of a text that is cast to an integer: NULL where it is none.
     """
 
     parsed_as: Dialect
@@ -39,6 +41,7 @@ class RuleDialect:
     array: str
     compact: str
     size: str
+    first: str
     distinct: str
     excluding: str
     hash: str
@@ -52,6 +55,7 @@ class RuleDialect:
     all_json: str
     joined: str
     sha256: str
+    whole: str
 
     def array_of(self, items: Iterable[str]) -> str:
         """Return the array of these expressions that are not NULL."""
@@ -82,6 +86,7 @@ SPARK = RuleDialect(
     array="array({})",
     compact="array_compact({})",
     size="size",
+    first="element_at({}, 1)",
     distinct="array_distinct({})",
     excluding="EXCEPT",
     hash="xxhash64",
@@ -95,6 +100,7 @@ SPARK = RuleDialect(
     all_json="to_json(struct(*))",
     joined="array_join({}, ', ')",
     sha256="sha2({}, 256)",
+    whole="{}",
 )
 
 DUCKDB = RuleDialect(
@@ -104,6 +110,7 @@ DUCKDB = RuleDialect(
     array="[{}]",
     compact="list_filter({}, lambda item: item IS NOT NULL)",
     size="len",
+    first="{}[1]",
     distinct="list_sort(list_distinct({}))",
     excluding="EXCLUDE",
     hash="hash",
@@ -118,4 +125,6 @@ DUCKDB = RuleDialect(
     all_json="CAST(to_json(ratify_decided) AS VARCHAR)",
     joined="array_to_string({}, ', ')",
     sha256="sha256({})",
+    # DuckDB rounds the text of a fraction.
+    whole="CASE WHEN regexp_full_match({0}, '\\s*[+-]?[0-9]+\\s*') THEN {0} END",
 )

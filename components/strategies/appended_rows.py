@@ -24,7 +24,6 @@ from components.strategies.computed_rows import failing_stored
 from components.strategies.pass_metadata import pass_metadata
 from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
-from components.strategies.rows_of_keys import same_keys
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
@@ -32,7 +31,7 @@ from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
 from resources.spark.commit_conf import FULL_REFRESH
 from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import identifier
+from resources.sql.spark_sql import identifier, same_keys
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:

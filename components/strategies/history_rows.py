@@ -8,7 +8,7 @@ pass computes nothing where no input has a new version.
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -24,9 +24,6 @@ from resources.errors import CommitConflict, QueryMismatch, UnsafeDeclaration
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory, wanted_history
 from resources.sql.spark_sql import at_version, identifier
-
-if TYPE_CHECKING:
-    pass
 
 _EVERY_COMMIT = 1_000_000
 _SHOWN_KEYS = 3

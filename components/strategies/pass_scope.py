@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.strategies.rows_of_keys import AFFECTED, same_keys
+from components.strategies.rows_of_keys import AFFECTED
 from resources.delta.computed_inputs import ComputedInputs
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import literal, same_keys
 
 VERSIONS_READ_AGAIN = 20
 """So many versions of the inputs are read in each pass until one changes a row of the table. Then a commit that changes none

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from components.expectations.expectation_rules import Action, Expectations
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import FullRecompute
-from resources.sql.spark_sql import at_version, identifier, literal
+from resources.sql.spark_sql import at_version, identifier, literal, same_keys
 from resources.sql.table_query import predicate_columns
 
 AFFECTED = "ratify_affected"
@@ -13,11 +13,6 @@ AFFECTED = "ratify_affected"
 
 # Types whose values are the same after they were written as JSON.
 _SAME_IN_JSON = {"boolean", "tinyint", "smallint", "int", "bigint", "date", "string"}
-
-
-def same_keys(keys: Sequence[str], left: str, right: str) -> str:
-    """Return the condition that two relations have the same keys."""
-    return " AND ".join(f"{left}.{identifier(key)} <=> {right}.{identifier(key)}" for key in keys)
 
 
 def check_key_types(declaration: TableDeclaration) -> None:

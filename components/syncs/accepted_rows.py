@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from components.expectations.rule_dialects import SPARK
+from components.expectations.rule_dialects import SPARK, RuleDialect
 from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, conversion_sql
 from components.syncs.destination_changes import OPERATION, operations_in
 from components.syncs.row_queries import RowQueries, Rows
@@ -44,6 +44,7 @@ class RowConversion:
     sync: SyncDeclaration
     source: SourceRows
     destination: SyncDestination
+    sql: RuleDialect = SPARK
 
     @property
     def full_name(self) -> str:
@@ -61,7 +62,11 @@ class RowConversion:
         if failed and self.sync.row_errors is RowErrors.FAIL:
             raise RowsNotConverted(self._explained(converted, failed, read))
         rows = self._deduplicated(self._accepted(converted, some_fail=failed > 0))
-        bad = self.queries.query(f"SELECT * FROM {{rows}} WHERE size({ERRORS}) > 0", rows=converted) if failed else None
+        bad = (
+            self.queries.query(f"SELECT * FROM {{rows}} WHERE {self.sql.size}({ERRORS}) > 0", rows=converted)
+            if failed
+            else None
+        )
         return AcceptedRows(rows, read, bad, failed, lost)
 
     def _converted(self) -> Rows:
@@ -81,7 +86,7 @@ class RowConversion:
             always = {*self.destination.table.keys, OPERATION, events.sequence}
             only_where = {column.name: f"NOT {bare}" for column in columns if column.name not in always}
         text = conversion_sql(
-            *(SPARK, columns, self.destination.table.keys, _ROWS, self.source.types, self.source.malformed, only_where),
+            *(self.sql, columns, self.destination.table.keys, _ROWS, self.source.types, self.source.malformed, only_where),
             carried=self.source.carried,
         )
         # The names of the source's columns may have braces, which would name a DataFrame.
@@ -90,12 +95,18 @@ class RowConversion:
 
     def _counted(self, converted: Rows) -> tuple[int, int, int]:
         """How many rows there are, how many do not fit, and of how many the keys cannot be known."""
-        text = f"SELECT count(*) AS n, count_if(size({ERRORS}) > 0) AS failed, count_if({KEY_FAILED}) AS lost FROM {{rows}}"
+        text = (
+            f"SELECT count(*) AS n, count_if({self.sql.size}({ERRORS}) > 0) AS failed, "
+            f"count_if({KEY_FAILED}) AS lost FROM {{rows}}"
+        )
         found = self.queries.rows(self.queries.query(text, rows=converted))[0]
         return int(found["n"]), int(found["failed"]), int(found["lost"])
 
     def _explained(self, converted: Rows, failed: int, read: int) -> str:
-        text = f"SELECT DISTINCT {ERRORS}[0] AS reason FROM {{rows}} WHERE size({ERRORS}) > 0 ORDER BY 1 LIMIT {_SHOWN}"
+        text = (
+            f"SELECT DISTINCT {self.sql.first.format(ERRORS)} AS reason FROM {{rows}} "
+            f"WHERE {self.sql.size}({ERRORS}) > 0 ORDER BY 1 LIMIT {_SHOWN}"
+        )
         reasons = "; ".join(row["reason"] for row in self.queries.rows(self.queries.query(text, rows=converted)))
         return (
             f"{failed} of {read} rows of the source of the sync {self.sync.name} do not fit {self.full_name}: {reasons}. "
@@ -105,8 +116,8 @@ class RowConversion:
 
     def _accepted(self, converted: Rows, *, some_fail: bool) -> Rows:
         names = [*(column.name for column in self.destination.columns), *([OPERATION] if self.sync.events else [])]
-        where = f" WHERE size({ERRORS}) = 0" if some_fail else ""
-        return self.queries.query(f"SELECT {', '.join(map(identifier, names))} FROM {{rows}}{where}", rows=converted)
+        where = f" WHERE {self.sql.size}({ERRORS}) = 0" if some_fail else ""
+        return self.queries.query(f"SELECT {self.sql.listed(names)} FROM {{rows}}{where}", rows=converted)
 
     def _deduplicated(self, rows: Rows) -> Rows:
         """One row for each key.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from components.expectations.rule_dialects import SPARK, RuleDialect
 from components.syncs.accepted_rows import AcceptedRows
 from components.syncs.destination_changes import COUNTED, merged, mirrored
 from components.syncs.row_queries import RowQueries, Rows
@@ -9,7 +10,7 @@ from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination
 from resources.declarations import TableDeclaration
 from resources.errors import SyncRefused
-from resources.sql.spark_sql import at_version, identifier
+from resources.sql.spark_sql import at_version, identifier, no_rows, table_name
 
 _SAMPLE = 5
 
@@ -71,9 +72,8 @@ class RowComparison:
         """The destination's rows at the version that the changes are computed against: a relation."""
         table = self.destination.table
         if self.destination.exists:
-            return at_version(self.queries.sql_name(table), self.destination.version)
-        columns = ", ".join(f"CAST(NULL AS {column.type}) AS {identifier(column.name)}" for column in table.columns)
-        return f"(SELECT {columns} WHERE false)"
+            return at_version(table_name(self.queries.full_name(table)), self.destination.version)
+        return no_rows(table.column_types)
 
     def _counts(self, **changes: int) -> SyncCounts:
         return SyncCounts(self.accepted.read, self.accepted.failures, **changes)
@@ -159,20 +159,21 @@ class RowComparison:
             )
 
 
-def sample_sql(table: TableDeclaration, *, keyed: bool) -> str:
+def sample_sql(table: TableDeclaration, *, keyed: bool, sql: RuleDialect = SPARK) -> str:
     """Return the query for some of `{changes}`, without personal data.
 
     Args:
         table: The destination.
         keyed: Whether they are changes by keys; otherwise they are rows to insert.
+        sql: The words of the engine that runs it.
     """
     shown = [column.name for column in table.columns if not column.pii]
+    if not keyed:
+        return f"SELECT 'insert' AS change, {sql.listed(shown)} FROM {{changes}} LIMIT {_SAMPLE}"
     listed = ", ".join(
-        f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if keyed and name in table.keys else identifier(name)
+        f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if name in table.keys else identifier(name)
         for name in shown
     )
-    if not keyed:
-        return f"SELECT 'insert' AS change, {listed} FROM {{changes}} LIMIT {_SAMPLE}"
     change = "CASE WHEN NOT ratify_present THEN 'delete' WHEN ratify_found THEN 'update' ELSE 'insert' END AS change"
     return (
         f"SELECT change, {listed} FROM (SELECT *, {change}, "

@@ -11,7 +11,8 @@ ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
 something is; and whether its keys cannot be known."""
 
 _SHOWN = 60
-_NUMERIC = {"tinyint", "smallint", "int", "bigint", "double"}
+_WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_NUMERIC = {*_WHOLE, "double"}
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def _field(sql: RuleDialect, name: str) -> str:
 
 def _value(sql: RuleDialect, column: ConvertedColumn) -> str:
     value = f"s.{sql.identifier(column.source)}"
+    if column.source_type == "string" and column.type in _WHOLE:
+        value = sql.whole.format(value)
     return value if column.same_type else f"try_cast({value} AS {sql_name(sql, column.type)})"
 
 

@@ -8,13 +8,13 @@ still there, and the next pass, which reads the same events again, deletes them.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from components.syncs.destination_changes import deletions, same
+from components.syncs.destination_changes import deletions
 from components.syncs.sync_declaration import ChangeEvents, SyncDeclaration
 from components.syncs.sync_destination import SyncDestination
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import at_version, identifier
+from resources.sql.spark_sql import at_version, identifier, no_rows, same_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,8 +57,7 @@ class DeletedKeys:
         try:
             version = self.spark.catalog.version(self.spark.full_name(table))
         except TableMissing:
-            columns = ", ".join(f"CAST(NULL AS {each.type}) AS {identifier(each.name)}" for each in table.columns)
-            return f"(SELECT {columns} WHERE false)"
+            return no_rows(table.column_types)
         return at_version(self.spark.sql_name(table), version)
 
     def add(self, rows: "DataFrame") -> None:
@@ -73,7 +72,7 @@ class DeletedKeys:
         columns = ", ".join(map(identifier, table.column_names))
         values = ", ".join(f"s.{identifier(name)}" for name in table.column_names)
         merge = (
-            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{found}} AS s ON {same(table.keys, 't', 's')}\n"
+            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{found}} AS s ON {same_keys(table.keys, 't', 's')}\n"
             f"WHEN MATCHED AND s.{sequence} > t.{sequence} THEN UPDATE SET {sequence} = s.{sequence}\n"
             f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
         )

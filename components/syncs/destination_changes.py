@@ -7,7 +7,7 @@ Each row has the keys as `ratify_key_<name>`, the columns that are written, `rat
 from collections.abc import Sequence
 
 from components.syncs.sync_declaration import ChangeEvents
-from resources.sql.spark_sql import identifier, literal
+from resources.sql.spark_sql import identifier, literal, same_keys
 
 OPERATION = "ratify_operation"
 """Column of the converted rows with the operation of an event of change."""
@@ -18,11 +18,6 @@ COUNTED = (
     "count(*) > count(DISTINCT struct({keys})) AS doubled FROM {changes}"
 )
 """Query for how many rows are inserted, updated and deleted, and whether two have the same keys, those in `{keys}`."""
-
-
-def same(keys: Sequence[str], left: str, right: str) -> str:
-    """Return the condition that two relations have the same keys; NULL equals NULL."""
-    return " AND ".join(f"{left}.{identifier(key)} <=> {right}.{identifier(key)}" for key in keys)
 
 
 def merged(keys: Sequence[str], columns: Sequence[str], rows: str, stored: str) -> str:
@@ -37,7 +32,7 @@ def merged(keys: Sequence[str], columns: Sequence[str], rows: str, stored: str) 
     return (
         f"SELECT {_keys(keys, 'r')}, {_listed(columns, 'r')}, true AS ratify_present, "
         "t.ratify_here IS NOT NULL AS ratify_found\n"
-        f"FROM {rows} AS r LEFT JOIN {_here(columns, stored)} AS t ON {same(keys, 'r', 't')}\n"
+        f"FROM {rows} AS r LEFT JOIN {_here(columns, stored)} AS t ON {same_keys(keys, 'r', 't')}\n"
         f"WHERE t.ratify_here IS NULL OR NOT ({_struct(columns, 'r')} <=> {_struct(columns, 't')})"
     )
 
@@ -66,18 +61,18 @@ def mirrored(
     joins, conditions = list[str](), ["r.ratify_here IS NULL"]
     if scope:
         parents = f"SELECT DISTINCT {_listed(scope, 'p')}, true AS ratify_here FROM {rows} AS p"
-        joins.append(f"LEFT JOIN ({parents}) AS p ON {same(scope, 't', 'p')}")
+        joins.append(f"LEFT JOIN ({parents}) AS p ON {same_keys(scope, 't', 'p')}")
         conditions.append("p.ratify_here IS NOT NULL")
     for relation, alias, wanted in ((withheld, "w", "IS NULL"), (tracked, "o", "IS NOT NULL")):
         if relation:
             found = f"SELECT DISTINCT {_listed(keys, alias)}, true AS ratify_here FROM {relation} AS {alias}"
-            joins.append(f"LEFT JOIN ({found}) AS {alias} ON {same(keys, 't', alias)}")
+            joins.append(f"LEFT JOIN ({found}) AS {alias} ON {same_keys(keys, 't', alias)}")
             conditions.append(f"{alias}.ratify_here {wanted}")
     both = (f"coalesce(r.{identifier(key)}, t.{identifier(key)}) AS {identifier(f'ratify_key_{key}')}" for key in keys)
     return (
         f"SELECT {', '.join(both)}, {_listed(columns, 'r')}, r.ratify_here IS NOT NULL AS ratify_present, "
         "t.ratify_here IS NOT NULL AS ratify_found\n"
-        f"FROM {_here(columns, rows)} AS r FULL JOIN {_here(columns, stored)} AS t ON {same(keys, 'r', 't')}\n"
+        f"FROM {_here(columns, rows)} AS r FULL JOIN {_here(columns, stored)} AS t ON {same_keys(keys, 'r', 't')}\n"
         + "".join(f"{join}\n" for join in joins)
         + "WHERE (r.ratify_here IS NOT NULL AND (t.ratify_here IS NULL OR "
         f"NOT ({_struct(columns, 'r')} <=> {_struct(columns, 't')})))\n   OR ({' AND '.join(conditions)})"

@@ -14,7 +14,7 @@ from components.syncs.sync_position import SyncPosition
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.computed_inputs import ComputedInputs
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import SyncRefused
+from resources.errors import CommitConflict, SyncRefused
 from resources.spark.spark_engine import Spark
 from resources.sql.row_history import RowHistory, wanted_history
 from resources.sql.spark_sql import identifier, literal
@@ -53,7 +53,9 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChan
     position = SyncPosition(spark, sync)
     source = position.read(duckdb)
     destination = find_destination(spark, sync, source.types)
-    record = position.record(source, destination.version)
+    if source.destination_version not in (None, destination.version):
+        raise CommitConflict(f"Another writer of {position.full_name} committed while the source was read.")
+    record = position.record(source, max(destination.version, 0))
     if position.is_current(source):
         return PreparedChanges(source, destination, record)
     accepted = RowConversion(spark, sync, source, destination).accepted()

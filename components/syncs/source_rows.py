@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from components.query_engines import input_columns
 from components.strategies.query_inputs import QueryInputs
 from components.syncs.row_queries import Rows
-from components.syncs.sync_declaration import SyncDeclaration, whole_table
+from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
@@ -32,20 +33,20 @@ class SourceRows:
         inputs: The versions of the tables, or the content of the files, that they are read from, by name.
         types: Types of the columns by name, in Spark SQL's words, without `MALFORMED`.
         malformed: `MALFORMED` if the frame has it, otherwise empty.
-        query_inputs: For a query by Spark: its tables.
         lineage: Columns of tables that each column is computed from, as `schema.table.column`.
         files_changed_at: When the newest of local files was last modified.
         carried: A column of the frame that is no column of the source, and comes with each row.
+        destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
     """
 
     frame: Rows
     inputs: Mapping[str, InputVersion]
     types: Mapping[str, str]
     malformed: str = ""
-    query_inputs: QueryInputs | None = None
     lineage: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     files_changed_at: dt.datetime | None = None
     carried: str = ""
+    destination_version: int | None = None
 
     @property
     def version(self) -> int:
@@ -78,7 +79,7 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
     if query.dialect == "duckdb":
         return _by_duckdb(spark, duckdb, query)
     inputs = QueryInputs(spark, query)
-    columns = _columns(spark.catalog, query)
+    columns = input_columns(spark.catalog, query)
 
     def relation(name: TableName) -> str:
         if since:
@@ -88,18 +89,18 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
 
     text = query.resolved(relation)
     lineage = query.lineage({str(name): names for name, names in columns.items()})
-    return SourceRows(spark.query(text), inputs.versions, spark.types(text), query_inputs=inputs, lineage=lineage)
+    return SourceRows(spark.query(text), inputs.versions, spark.types(text), lineage=lineage)
 
 
-def read_changed(spark: Spark, sync: SyncDeclaration, table: TableName, last: ComputedInputs) -> SourceRows:
+def read_changed(spark: Spark, sync: SyncDeclaration, query: TableQuery, last: ComputedInputs) -> SourceRows:
     """Return the rows of a table whose keys have rows that changed since the versions of a record.
 
     Raises:
         FullRecompute: what has changed since cannot be known.
         TableMissing: the table does not exist.
     """
-    query = sync.source.query or TableQuery.parsed(whole_table(table), "databricks", "source")
-    inputs, columns = QueryInputs(spark, query), _columns(spark.catalog, query)
+    (table,) = query.inputs
+    inputs, columns = QueryInputs(spark, query), input_columns(spark.catalog, query)
     every = inputs.relation(table, columns[table])
     changed = inputs.create_views(last).get(table)
     given = {name.casefold(): name for name in columns[table]}
@@ -110,7 +111,7 @@ def read_changed(spark: Spark, sync: SyncDeclaration, table: TableName, last: Co
         f"SELECT s.* FROM {every} AS s LEFT SEMI JOIN {changed} AS c ON {same}" if changed else f"{query.text} WHERE false"
     )
     lineage = query.lineage({str(name): names for name, names in columns.items()})
-    return SourceRows(spark.query(text), inputs.versions, spark.types(text), query_inputs=inputs, lineage=lineage)
+    return SourceRows(spark.query(text), inputs.versions, spark.types(text), lineage=lineage)
 
 
 def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
@@ -122,11 +123,6 @@ def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
             found = spark.recent_commits(full_name, latest - read.version + 1)
             times += [commit.timestamp for commit in found if commit.version == read.version]
     return max(times, default=dt.datetime.now(dt.UTC))
-
-
-def _columns(catalog: UnityCatalog, query: TableQuery) -> dict[TableName, Sequence[str]]:
-    found = {name: catalog.table(name.full_name(catalog.connection.name)).columns or [] for name in query.inputs}
-    return {name: [column.name or "" for column in columns] for name, columns in found.items()}
 
 
 def duckdb_inputs(catalog: UnityCatalog, query: TableQuery) -> dict[str, InputVersion]:
@@ -152,7 +148,7 @@ def duckdb_text(query: TableQuery) -> str:
 def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
     # Before they are read, so that a newer version is not taken for one that was read.
     inputs = duckdb_inputs(spark.catalog, query)
-    columns = _columns(spark.catalog, query)
+    columns = input_columns(spark.catalog, query)
     with duckdb.session() as session:
         session.attach()
         rows = session.con.sql(duckdb_text(query)).to_arrow_table()

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from components.syncs.duckdb_source import column_types
 from components.syncs.sync_declaration import SyncDeclaration
 from components.syncs.warehouse_queries import WarehouseQueries
-from resources.duckdb.query_types import spark_type_of
-from resources.errors import QueryMismatch, RatifyError, SyncRefused
+from resources.errors import RatifyError, SyncRefused
 from resources.sql import duckdb_sql
 from resources.sql.spark_sql import identifier, table_name
 
@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 4 * 1024 * 1024
 """Of the rows of one statement, unless a single row has more. A workspace takes a statement of 16 MiB."""
 
-# Types that DuckDB alone has, which are sent as text.
-_OTHERS = {"hugeint": "decimal(38,0)", "uuid": "string", "enum": "string", "time": "string"}
 _NESTED = ("list", "map", "struct")
 
 
@@ -55,7 +53,7 @@ def uploaded(
         SyncRefused: rows are missing.
     """
     relation = con.sql(text)
-    types = _types(relation)
+    types = column_types(relation)
     name = f"{sync.destination.schema}.ratify_staging_{sync.name}_{uuid4().hex[:12]}"
     table = table_name(f"{sync.destination.catalog or queries.catalog_name}.{name}")
     places = [f"c{number}" for number in range(len(types))]
@@ -109,16 +107,6 @@ def _insert(queries: WarehouseQueries, into: str, lines: Sequence[str]) -> None:
         f"INSERT INTO {into} SELECT {values} FROM (SELECT explode(from_json(:rows, 'array<array<string>>')) AS r)",
         {"rows": f"[{','.join(lines)}]"},
     )
-
-
-def _types(relation: "DuckDBPyRelation") -> dict[str, str]:
-    found = dict[str, str]()
-    for name, held in zip(relation.columns, relation.types, strict=True):
-        type_ = spark_type_of(held) or _OTHERS.get(held.id)
-        if type_ is None:
-            raise QueryMismatch(f"The column {name} of the source is {held}, which no table of the catalog holds: cast it.")
-        found[name] = type_
-    return found
 
 
 def _as_texts(relation: "DuckDBPyRelation", text: str) -> str:

@@ -42,14 +42,14 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         schedule: Cron, in UTC; empty: it runs when its source has a new version.
     """
     query, catalog = sync.source.query, catalog_name()
-    by_warehouse = sync.executor is SyncExecutor.WAREHOUSE
+    engine = "databricks" if sync.executor is SyncExecutor.WAREHOUSE else sync.executor.value
     deps = [dg.AssetKey(name.key_path(catalog)) for name in query.inputs] if query else []
     spec = dg.AssetSpec(
         key=sync_key(sync.name),
         deps=deps,
         description=f"{sync.comment}: {sync.mode} into {sync.destination}",
         group_name=GROUP,
-        kinds={"databricks" if by_warehouse else "spark", "delta"},
+        kinds={engine, "delta"},
         owners=[f"team:{sync.owner}"],
         tags=dict(tags),
         code_version=sync.code_version,
@@ -104,6 +104,8 @@ def materialization(sync: SyncDeclaration, result: SyncResult) -> dg.Materialize
         "seconds": round(result.seconds, 3),
         "source versions": {name: found.version for name, found in result.inputs.items()},
     }
+    if result.created:
+        metadata["created"] = True
     if result.unchanged:
         metadata["nothing was read because"] = "neither the source nor the destination has changed since the last run"
     if commit := result.commit:
@@ -143,7 +145,8 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
             yield rows_as_committed(key, reported, lambda: warehouse_pass(duckdb, sync).queries.history(full_name))
             waiting = 0
         else:
-            yield rows_as_committed(key, reported, lambda: spark.history(full_name))
+            by_duckdb = sync.executor is SyncExecutor.DUCKDB
+            yield rows_as_committed(key, reported, lambda: spark.history(full_name), shared=by_duckdb)
             waiting = dead_letters(spark, sync)
         yield dg.AssetCheckResult(
             asset_key=key,
@@ -159,13 +162,16 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
     return checks
 
 
-def rows_as_committed(key: dg.AssetKey, reported: Mapping[str, dg.MetadataValue[Any]], history: Any) -> dg.AssetCheckResult:
+def rows_as_committed(
+    key: dg.AssetKey, reported: Mapping[str, dg.MetadataValue[Any]], history: Any, *, shared: bool = False
+) -> dg.AssetCheckResult:
     """Return whether a materialization reported what the metrics of its commit say.
 
     Args:
         key: The sync's.
         reported: The metadata of the materialization.
         history: Returns the destination's commits.
+        shared: Whether the commit may also have rows of other pending appends.
     """
 
     def result(passed: bool, text: str, **metadata: Any) -> dg.AssetCheckResult:
@@ -188,6 +194,6 @@ def rows_as_committed(key: dg.AssetKey, reported: Mapping[str, dg.MetadataValue[
         for name, metrics in _METRICS.items()
         if by_merge or name == "inserted"
     }
-    differing = [name for name, value in held.items() if value != numbers[name]]
+    differing = [name for name, value in held.items() if value < numbers[name] or (value > numbers[name] and not shared)]
     text = f"version {version}, {commit.operation}, has {', '.join(f'{value} {name}' for name, value in held.items())}"
     return result(not differing, text, **numbers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from components.syncs.source_rows import read_source
 from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor
 from components.syncs.sync_destination import find_destination
-from components.syncs.sync_executors import warehouse_pass
+from components.syncs.sync_executors import pass_of
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError, TableMissing
 from resources.spark.spark_engine import Spark
@@ -29,8 +29,9 @@ class ConnectionStep:
 
 def connection_steps(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> Iterator[ConnectionStep]:
     """Try what a sync needs, one after the other, up to the first that it lacks."""
-    if sync.executor is SyncExecutor.WAREHOUSE:
-        yield from _tried((("the warehouse, the source and the destination", lambda: _planned(duckdb, sync)),))
+    if sync.executor is not SyncExecutor.SPARK:
+        named = "the warehouse" if sync.executor is SyncExecutor.WAREHOUSE else "the catalog"
+        yield from _tried(((f"{named}, the source and the destination", lambda: _planned(spark, duckdb, sync)),))
         return
     steps = (
         ("the catalog answers", lambda: _catalog(spark)),
@@ -50,8 +51,8 @@ def _tried(steps: Sequence[tuple[str, Callable[[], str]]]) -> Iterator[Connectio
             return
 
 
-def _planned(duckdb: DuckDB, sync: SyncDeclaration) -> str:
-    counts, _ = warehouse_pass(duckdb, sync).plan()
+def _planned(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> str:
+    counts, _ = pass_of(spark, duckdb, sync).plan()
     return f"{counts.read} rows fit, of which a run would write {counts.inserted + counts.updated}"
 
 

@@ -29,6 +29,7 @@ class SyncExecutor(StrEnum):
     """What runs a sync."""
 
     SPARK = "spark"
+    DUCKDB = "duckdb"
     WAREHOUSE = "warehouse"
 
 

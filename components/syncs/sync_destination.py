@@ -139,14 +139,12 @@ def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColum
     Raises:
         SyncRefused: it lacks one, or two would be one column.
     """
-    names = {name.casefold(): name for name in given}
+    names, wanted = {name.casefold(): name for name in given}, [column.source for column in sync.columns]
     if sync.events:
-        for wanted in (sync.events.operation, sync.events.sequence):
-            if wanted.casefold() not in names and wanted == sync.events.operation:
-                raise SyncRefused(f"The source of the sync {sync.name} has no column {wanted}, only {', '.join(given)}.")
-    for column in sync.columns:
-        if column.source.casefold() not in names:
-            raise SyncRefused(f"The source of the sync {sync.name} has no column {column.source}, only {', '.join(given)}.")
+        wanted.append(sync.events.operation)
+    for name in wanted:
+        if name.casefold() not in names:
+            raise SyncRefused(f"The source of the sync {sync.name} has no column {name}, only {', '.join(given)}.")
     mapped = sync.mapped(given)
     found = [column.name.casefold() for column in mapped]
     if doubled := next((name for name in found if found.count(name) > 1), None):

@@ -70,7 +70,7 @@ def imported(file: Path, name: str = "") -> ImportedSync:
             raise InvalidDeclaration(f"{file}, {place}{unknown[0]}: this is no key of a sync with such a destination.")
     made = ImportedSync(re.sub(r"\W", "_", name or given.get("name") or file.stem))
     attributes: dict[str, Any] = {"description": given.get("description") or f"Imported from {file.name}"}
-    attributes["source"] = _source(made, str(given.get("model") or ""))
+    attributes["source"] = _source(made, str(given.get("model") or ""), file)
     attributes["destination"] = {"table": _table(made, destination, file)}
     if destination.get("catalog") == LEGACY:
         attributes["executor"] = "warehouse"
@@ -96,10 +96,11 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def _source(made: ImportedSync, model: str) -> dict[str, Any]:
+def _source(made: ImportedSync, model: str, file: Path) -> dict[str, Any]:
     if not model:
-        made.notes.append("The file names no model: set `source` in defs.yaml to the table that the rows come from.")
-        return {"table": "gold.TODO"}
+        raise InvalidDeclaration(
+            f"{file}, model: it names none. Add the table that the rows come from, such as ref('orders'), or a query."
+        )
     if found := _REF.match(model):
         table = found.group(1) if "." in found.group(1) else f"gold.{found.group(1)}"
         if "." not in found.group(1):

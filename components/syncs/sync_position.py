@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from components.syncs.dead_letters import accumulate, dead_letters
@@ -55,10 +55,13 @@ class SyncPosition:
             As `read_source`.
         """
         sync, spark, table = self.sync, self.spark, self.sync.source.table
-        if table and sync.mode is SyncMode.MERGE and (last := self._undisturbed()):
+        if table and sync.source.query and sync.mode is SyncMode.MERGE:
+            found = self._undisturbed()
             # What changed may not be known; a key may be no column, which is an error of the whole source, too.
             with suppress(FullRecompute, KeyError):
-                return read_changed(spark, sync, table, last)
+                if found:
+                    last, version = found
+                    return replace(read_changed(spark, sync, sync.source.query, last), destination_version=version)
         if table is None or sync.mode not in (SyncMode.INSERT, SyncMode.CDC):
             return read_source(spark, duckdb, sync, {})
         if sync.mode is SyncMode.CDC:
@@ -81,22 +84,28 @@ class SyncPosition:
         if self.sync.mode is SyncMode.INSERT:
             until = self._inserted_until(self.app_id(source.inputs))
             return until is not None and until >= source.version
-        last = self._undisturbed()
-        return source.versioned and last is not None and last.inputs == source.inputs
+        found = self._undisturbed() if source.versioned else None
+        return found is not None and found[0].inputs == source.inputs
 
-    def _undisturbed(self) -> ComputedInputs | None:
-        """The record of the last commit of this sync, if all that it read is in the destination, and nobody changed that."""
+    def _undisturbed(self) -> tuple[ComputedInputs, int] | None:
+        """The record of the last commit of this sync, and the destination's version, at which all that it read is there.
+
+        None if nobody knows that: others have changed rows since the version that the commit was computed against.
+        """
         sync, last = self.sync, self.last_record()
         if last is None or last.query != self._query:
             return None
         if sync.row_errors is RowErrors.SKIP and not accumulate(sync) and dead_letters(self.spark, sync):
             # What did not fit may fit now.
             return None
+        newest = -1
         for commit in self.spark.recent_commits(self.full_name, _COMMITS_READ):
-            if (found := ComputedInputs.of(commit)) and found.id == last.id:
-                return last
+            newest = max(newest, commit.version)
+            if commit.version <= last.after:
+                return last, newest
+            own = (found := ComputedInputs.of(commit)) and found.id == last.id
             # Events that were applied before change nothing, whatever others have written.
-            if commit.operation not in SAME_ROWS and sync.mode is not SyncMode.CDC:
+            if not own and commit.operation not in SAME_ROWS and sync.mode is not SyncMode.CDC:
                 return None
         return None
 
@@ -121,8 +130,7 @@ class SyncPosition:
         except TableMissing:
             return None
         if log:
-            found = log.txn_version(app_id)
-            return None if found is None else found - 1
+            return inserted_until(log, app_id)
         for commit in self.spark.history(self.full_name):
             if (record := ComputedInputs.of(commit)) and self.app_id(record.inputs) == app_id:
                 return sum(version.version for version in record.inputs.values())
@@ -135,3 +143,23 @@ def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> 
     # Where a source has no versions, each run inserts.
     ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
     return f"ratify:sync:{sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
+
+
+def insert_loads(app_id: str, after: int, until: int) -> list[str]:
+    """Return the load ids of rows that DuckDB inserts: of the versions of a source after one, up to another.
+
+    Only one such append can follow a version, because the ids of two that did would be the same.
+    """
+    return [f"{app_id}:after:{after}", f"{app_id}:until:{until}"]
+
+
+def inserted_until(log: TableLog, app_id: str) -> int | None:
+    """Return up to which version of a source the rows are in a table, whichever engine inserted them; None if none are.
+
+    Args:
+        log: The table's.
+        app_id: See `insert_app_id`.
+    """
+    by_spark, prefix = log.txn_version(app_id), f"{app_id}:until:"
+    found = [int(load.removeprefix(prefix)) for load in log.loaded_with(prefix)]
+    return max([*found, *([] if by_spark is None else [by_spark - 1])], default=None)

@@ -3,19 +3,17 @@
 The catalog is not asked, because it does not know the tables of the legacy metastore.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.syncs.row_queries import Rows
+from components.syncs.row_queries import Rows, placed
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import Commit, commit_from_row
 from resources.errors import CommitConflict, StatementFailed, TableMissing
 from resources.sql.spark_sql import table_name
 
-_PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
 
@@ -51,18 +49,9 @@ class WarehouseQueries:
         """See `RowQueries`."""
         return declaration.full_name(self.catalog_name)
 
-    def sql_name(self, declaration: TableDeclaration) -> str:
-        """See `RowQueries`."""
-        return table_name(self.full_name(declaration))
-
     def query(self, text: str, **relations: Rows) -> Rows:
         """See `RowQueries`."""
-
-        def placed(found: re.Match[str]) -> str:
-            name = found.group(1)
-            return f"({relations[name]})" if name else found.group()[0]
-
-        return _PLACE.sub(placed, text)
+        return placed(text, relations)
 
     def rows(self, frame: Rows) -> list[dict[str, Any]]:
         """See `RowQueries`."""

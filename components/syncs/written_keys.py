@@ -9,13 +9,12 @@ later, because the commit of a pass follows the version that it was computed aga
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from components.syncs.destination_changes import same
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs
 from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import at_version, identifier, literal
+from resources.sql.spark_sql import at_version, identifier, literal, no_rows, same_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +80,7 @@ class WrittenKeys:
         latest = f"row_number() OVER (PARTITION BY {self._keys} ORDER BY after DESC) AS place"
         remembered = (
             f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ('', {listed})) AS s\n"
-            f"ON {same(self.destination.keys, 't', 's')} AND t.pass_id = s.pass_id AND t.after = s.after\n"
+            f"ON {same_keys(self.destination.keys, 't', 's')} AND t.pass_id = s.pass_id AND t.after = s.after\n"
             "WHEN MATCHED AND (s.place > 1 OR s.deleted) THEN DELETE\n"
             "WHEN MATCHED AND t.pass_id <> '' THEN UPDATE SET pass_id = ''"
         )
@@ -100,8 +99,7 @@ class WrittenKeys:
         try:
             version = self.spark.catalog.version(self.spark.full_name(self.table))
         except TableMissing:
-            columns = ", ".join(f"CAST(NULL AS {each.type}) AS {identifier(each.name)}" for each in self.table.columns)
-            return f"(SELECT {columns} WHERE false)"
+            return no_rows(self.table.column_types)
         return at_version(self.spark.sql_name(self.table), version)
 
     def _passes(self) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
+from resources.delta.load_ids import loaded_ids
 from resources.delta.row_changes import appended_files, removes_rows
 from resources.delta.snapshot import Snapshot
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
@@ -42,6 +43,11 @@ class TableLog:
     def txn_version(self, app_id: str) -> int | None:
         """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
         return self._snapshot.txn_versions([app_id]).get(app_id)
+
+    def loaded_with(self, prefix: str) -> set[str]:
+        """Return the ids of loads that begin with a text and whose rows are in the table, as far as the log knows them."""
+        known = [app_id for app_id in self._snapshot.state.txns if app_id.startswith(prefix)]
+        return loaded_ids(self._snapshot.txn_versions(known))
 
     def commits(self) -> Iterator[Commit]:
         """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.

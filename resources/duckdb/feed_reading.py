@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
 _CHANGE_TYPE = "_change_type"
+_FEED_COLUMNS = f"{_CHANGE_TYPE}, _commit_version, _commit_timestamp"
 _ROW_NUMBER = "file_row_number"
 
 
@@ -52,13 +53,36 @@ def read_changes(
         TableMissing, LogUnreadable, StorageUnavailable.
     """
     snapshot = log.refresh()
-    if (mode := snapshot.properties.get("delta.columnMapping.mode", "none")) != "none":
-        raise UnsafeTable(f"{snapshot.full_name} has column mapping ({mode}): read its changes with Spark.")
+    _check_mapping(snapshot)
     first, last = TableLog(log, snapshot).recorded_range(first, last)
     reader = _FeedReader(session, log.storage, snapshot)
     for version in range(first, last + 1):
         reader.add(version, log.actions(version))
     return session.con.table(reader.table)
+
+
+def read_added(session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, since: int) -> "DuckDBPyRelation":
+    """Return the rows that a table got after a version, where it only got rows (`TableLog.first_rewrite`).
+
+    Args:
+        session: As in `read_changes`.
+        log: As in `read_changes`.
+        snapshot: The table, up to whose version they are read.
+        since: The version.
+
+    Raises:
+        As `read_changes`.
+    """
+    _check_mapping(snapshot)
+    reader = _FeedReader(session, log.storage, snapshot)
+    for version in range(since + 1, snapshot.version + 1):
+        reader.add(version, log.actions(version))
+    return session.con.sql(f"SELECT * EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table}")
+
+
+def _check_mapping(snapshot: Snapshot) -> None:
+    if (mode := snapshot.properties.get("delta.columnMapping.mode", "none")) != "none":
+        raise UnsafeTable(f"{snapshot.full_name} has column mapping ({mode}): read its changes with Spark.")
 
 
 @dataclass(frozen=True)

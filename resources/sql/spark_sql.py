@@ -1,6 +1,7 @@
 """SQL text for Spark."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -27,3 +28,14 @@ def table_name(full_name: str) -> str:
 def at_version(table: str, version: int | None) -> str:
     """Return a table for a query as of a version; None is the latest."""
     return table if version is None else f"{table} VERSION AS OF {version}"
+
+
+def same_keys(keys: Sequence[str], left: str, right: str) -> str:
+    """Return the condition that two relations have the same keys; NULL equals NULL."""
+    return " AND ".join(f"{left}.{identifier(key)} <=> {right}.{identifier(key)}" for key in keys)
+
+
+def no_rows(types: Mapping[str, str]) -> str:
+    """Return a relation with columns of these types, by name, and without rows."""
+    columns = ", ".join(f"CAST(NULL AS {type_}) AS {identifier(name)}" for name, type_ in types.items())
+    return f"(SELECT {columns} WHERE false)"

@@ -22,6 +22,7 @@ attributes:
 """
 
 BY_WAREHOUSE = SYNC + "  executor: warehouse\n"
+BY_DUCKDB = SYNC.replace("merge", "insert").replace("  upsert_key: [id]\n", "") + "  executor: duckdb\n"
 LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
 
 
@@ -38,7 +39,11 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         (SYNC.replace("crm.orders", "bronze.orders"), "line 5, destination.table", "made by an asset of the project"),
         (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `executor: warehouse`"),
         (LEGACY, "line 5, destination.create_if_missing", "a sync creates none"),
-        (BY_WAREHOUSE.replace("warehouse", "duckdb"), "line 8, executor", "not 'duckdb'"),
+        (BY_WAREHOUSE.replace("warehouse", "snowflake"), "line 8, executor", "not 'snowflake'"),
+        (BY_DUCKDB.replace("insert", "merge") + "  upsert_key: [id]\n", "line 6, mode", "duckdb has no mode merge"),
+        (BY_DUCKDB + "  on_error: skip\n", "line 8, on_error", "duckdb has no dead letters"),
+        (BY_DUCKDB + "  batch: 10\n", "line 8, batch", "only the executor warehouse"),
+        (BY_DUCKDB.replace("{table: bronze.orders}", "{sql: ../orders.sql}"), "line 4, source.engine", "`engine: duckdb`"),
         (BY_WAREHOUSE.replace("merge", "scd2"), "line 6, mode", "has no mode scd2"),
         (BY_WAREHOUSE.replace("merge", "cdc") + "  events: {operation: op, sequence: seq}\n", "line 6, mode", "no mode cdc"),
         (BY_WAREHOUSE.replace("merge", "mirror") + "  delete: {tracked: true}\n", "line 9, delete", "has no `tracked`"),
@@ -61,6 +66,7 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
 def test_in_a_sync(mistakes: Mistakes, declaration: str, place: str, reason: str) -> None:
     mistakes.write("bronze/orders", BRONZE)
     mistakes.write("syncs/orders", declaration)
+    (mistakes.root / "syncs" / "orders.sql").write_text("SELECT * FROM bronze.orders")
     error = mistakes.error()
     assert f"syncs/orders/defs.yaml, {place}" in error or (place in error and "syncs/orders" in error)
     assert reason in error

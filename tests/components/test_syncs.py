@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs import dead_letter_replay
+from components.syncs import dead_letter_replay, prepared_changes
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import dead_letters
 from components.syncs.sync_connection import connection_steps
@@ -27,6 +27,7 @@ from components.syncs.sync_declaration import (
 )
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
+from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
@@ -96,6 +97,31 @@ def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:
     counts = run(bronze, sync).counts
     assert (counts.read, counts.updated) == (49, 1)
     assert stored(bronze, destination, "count_if(v = 'a'), count_if(v = 'b'), count(*)") == [(49, 1, 50)]
+
+
+@pytest.mark.parametrize("when", [(Spark, "merge_changes"), (prepared_changes, "find_destination")])
+def test_what_others_change_during_a_pass_is_repaired(
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
+) -> None:
+    source, destination = names()
+    bronze.run(
+        f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
+        "AS SELECT id, 'a' AS v FROM range(3)"
+    )
+    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    run(bronze, sync)
+    bronze.run(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
+    original = getattr(*when)
+
+    def after_another_writer(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(*when, original)
+        bronze.run(f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 2")
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(*when, after_another_writer)
+    run(bronze, sync)
+    run(bronze, sync)
+    assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
 
 
 def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""What DuckDB reads of the source of a sync: tables of the catalog by a query in its SQL, or files."""
+
+import csv
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components.syncs.source_rows import content_of, duckdb_inputs, duckdb_text, local_files
+from components.syncs.sync_declaration import SyncDeclaration
+from resources.delta.computed_inputs import InputVersion
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.duckdb.duckdb_errors import translating
+from resources.duckdb.query_types import spark_type_of
+from resources.errors import QueryMismatch, RowsNotConverted, SyncRefused
+from resources.sql.duckdb_sql import literal
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+# What DuckDB takes texts of JSON for; they stay as they are.
+_TEXTS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID")
+# Types that DuckDB alone has, whose values these hold.
+_OTHERS = {"hugeint": "decimal(38,0)", "uuid": "string", "enum": "string", "time": "string"}
+
+
+def source_text(session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration) -> tuple[str, dict[str, InputVersion]]:
+    """Return the query for the rows of a source, and the versions that its tables have, or the content of its files.
+
+    Raises:
+        TableMissing: a table of the query does not exist.
+        SyncRefused: there is no such file.
+        RowsNotConverted: a file cannot be read.
+    """
+    if query := sync.source.query:
+        # Before they are read, so that a newer version is not taken for one that was read.
+        inputs = duckdb_inputs(duckdb.catalog, query)
+        session.attach()
+        return duckdb_text(query), inputs
+    local = "://" not in sync.source.files
+    files = local_files(sync) if local else []
+    if not local:
+        session.attach()
+    content = content_of(files) if local else InputVersion("", -1)
+    return _file_text(session.con, sync, files), {f"file:{sync.source.files}": content}
+
+
+@contextmanager
+def reading(sync: SyncDeclaration) -> Generator[None]:
+    """In the block, errors of DuckDB are ours.
+
+    Raises:
+        RowsNotConverted: the source cannot be read.
+    """
+    import duckdb
+
+    try:
+        with translating(f"read the source of the sync {sync.name}"):
+            yield
+    except duckdb.Error as error:
+        # What follows is advice for those who write SQL of DuckDB.
+        text = " ".join(str(error).partition("Possible")[0].split())
+        raise RowsNotConverted(f"The source of the sync {sync.name} cannot be read: {text}") from error
+
+
+def column_types(relation: "DuckDBPyRelation") -> dict[str, str]:
+    """Return the types of the columns of a source, by name, in Spark SQL's words.
+
+    Raises:
+        QueryMismatch: one is of a type that no table has.
+    """
+    found = dict[str, str]()
+    for name, held in zip(relation.columns, relation.types, strict=True):
+        type_ = spark_type_of(held) or _OTHERS.get(held.id)
+        if type_ is None:
+            raise QueryMismatch(f"The column {name} of the source is {held}, which no table of the catalog holds: cast it.")
+        found[name] = type_
+    return found
+
+
+def _header(sync: SyncDeclaration, files: Sequence[Path]) -> list[str]:
+    """The columns of CSV files. Guesses of DuckDB, which can be wrong about few lines, are not needed then.
+
+    Raises:
+        SyncRefused: the files have different ones.
+    """
+    found = list[list[str]]()
+    for path in files:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            found.append(next(csv.reader(stream), []))
+    if not found[0] or any(each != found[0] for each in found):
+        raise SyncRefused(f"The files of {sync.source.files}, the source of the sync {sync.name}, have no header in common.")
+    return found[0]
+
+
+def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence[Path]) -> str:
+    """The query for the rows of files."""
+    listed = [str(path.resolve()) for path in files] or [sync.source.files]
+    paths = f"[{', '.join(map(literal, listed))}]"
+    if sync.source.format == "parquet":
+        return f"SELECT * FROM read_parquet({paths})"
+    if sync.source.format == "csv":
+        # A quoted empty text is no NULL.
+        quoting = "delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
+        read = f"read_csv({paths}, header = true, {quoting}"
+        if not files:
+            return f"SELECT * FROM {read}, all_varchar = true)"
+        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in _header(sync, files))
+        return f"SELECT * FROM {read}, auto_detect = false, columns = {{{columns}}})"
+    read = f"read_json({paths}, format = 'newline_delimited'"
+    with reading(sync):
+        relation = con.sql(f"SELECT * FROM {read}, sample_size = -1)")
+    types = zip(relation.columns, map(str, relation.types), strict=True)
+    columns = ", ".join(f"{literal(name)}: '{'VARCHAR' if type_ in _TEXTS else type_}'" for name, type_ in types)
+    return f"SELECT * FROM {read}, columns = {{{columns}}})"

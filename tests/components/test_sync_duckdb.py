@@ -1,0 +1,164 @@
+"""Syncs of the mode insert by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.syncs.duckdb_pass import DuckDBPass
+from components.syncs.sync_connection import connection_steps
+from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
+from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.errors import HistoryNotContinued, QueryMismatch, RowsNotConverted, SyncRefused, TableMissing
+from resources.sql.table_query import TableQuery
+from tests.components.incremental_tables import KilledPass
+from tests.components.test_syncs import bronze, declared, names, stored, table
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["bronze"]
+
+pytestmark = pytest.mark.stack
+
+
+def inserting(destination: str, source: SyncSource, **more: Any) -> SyncDeclaration:
+    return declared(destination, SyncMode.INSERT, source, executor=SyncExecutor.DUCKDB, **more)
+
+
+def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
+    return DuckDBPass(lake.spark, lake.duckdb, sync).run()
+
+
+def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    sync = inserting(destination, table(source))
+    first, second = run(bronze, sync), run(bronze, sync)
+    assert (first.counts.inserted, first.created, first.rows, first.version) == (2, True, 2, 1)
+    assert (second.counts.inserted, second.unchanged, second.commit, second.version) == (0, True, None, 1)
+    assert first.commit is not None
+    assert (first.commit.engine, first.commit.rows_added) == ("DuckDB", 2)
+    assert first.lineage["id"] == (f"bronze.{source}.id",)
+    assert [row["change"] for row in first.sample] == ["insert", "insert"]
+    # Rows that the table got since, also of deleted rows that were replaced by none.
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (3, NULL)")
+    assert run(bronze, sync).counts.inserted == 2
+
+    # A run that ends after its commit, before it could say so.
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (4, 'd')")
+    append = DuckDBSession.append
+
+    def dying(*arguments: Any) -> Any:
+        append(*arguments)
+        raise KilledPass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DuckDBSession, "append", dying)
+        with pytest.raises(KilledPass):
+            run(bronze, sync)
+    assert run(bronze, sync).counts.inserted == 0
+    assert stored(bronze, destination, "id") == [(1,), (1,), (2,), (3,), (4,)]
+    # Spark goes on where DuckDB ended, and the other way round.
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (5, 'e')")
+    assert SyncPass(bronze.spark, bronze.duckdb, sync).run().counts.inserted == 1
+    assert run(bronze, sync).counts.inserted == 0
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    with pytest.raises(HistoryNotContinued, match="DELETE, version 5"):
+        run(bronze, sync)
+    assert len(stored(bronze, destination)) == 6
+
+
+def test_two_runs_at_once_insert_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
+    sync = inserting(destination, table(source))
+    append = DuckDBSession.append
+
+    def after_another_run(*arguments: Any) -> Any:
+        monkeypatch.setattr(DuckDBSession, "append", append)
+        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
+        assert run(bronze, sync).counts.inserted == 4
+        return append(*arguments)
+
+    monkeypatch.setattr(DuckDBSession, "append", after_another_run)
+    assert run(bronze, sync).counts.inserted == 0
+    assert stored(bronze, destination) == [(0,), (1,), (2,), (9,)]
+
+
+def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
+    _, destination = names()
+    columns = "x INT, id BIGINT NOT NULL, n DECIMAL(6,2), at TIMESTAMP"
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} ({columns}) USING DELTA")
+    file = tmp_path / "a.csv"
+    file.write_text('ID,"the {amount}",at\n1,1.25,2026-01-02T03:04:05.678901Z\n-2,,\n')
+    sync = inserting(destination, SyncSource(files=str(file), format="csv"), columns=(MappedColumn("n", "the {amount}"),))
+    assert run(bronze, sync).counts.inserted == 2
+    shown = "x, id, CAST(n AS STRING), CAST(at AS STRING)"
+    assert stored(bronze, destination, shown) == [(None, -2, None, None), (None, 1, "1.25", "2026-01-02 03:04:05.678901")]
+    # The same file is inserted once, and another content again.
+    assert run(bronze, sync).counts.inserted == 0
+    file.write_text('ID,"the {amount}",at\n3,1,\n')
+    assert run(bronze, sync).counts.inserted == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ("1.5,1", "1 of 1 rows .* column id: 1.5 is no bigint"),
+        ("many,1", "column id: many is no bigint"),
+        (",1", "column id: it is NULL"),
+        ("1,x", r"column n: x is no decimal\(4,2\)"),
+        ("1,1000", r"column n: 1000 is no decimal\(4,2\)"),
+        ("1,1,1", "cannot be read"),
+    ],
+)
+def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path, rows: str, text: str) -> None:
+    _, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT NOT NULL, n DECIMAL(4,2)) USING DELTA")
+    (tmp_path / "a.csv").write_text(f"id,n\n{rows}\n")
+    with pytest.raises(RowsNotConverted, match=text):
+        run(bronze, inserting(destination, SyncSource(files=str(tmp_path / "a.csv"), format="csv")))
+    assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
+
+
+def test_a_query_is_a_source(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(4)")
+    text = f"SELECT v, count(*) AS n, sum(id) AS total FROM bronze.{source} GROUP BY ALL"
+    sync = inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
+    assert [(step.name, step.lacks) for step in connection_steps(bronze.spark, bronze.duckdb, sync)] == [
+        ("the catalog, the source and the destination", "")
+    ]
+    assert DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()[0].inserted == 1
+    assert run(bronze, sync).counts.inserted == 1
+    assert stored(bronze, destination) == [("a", 4, 6)]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "text"),
+    [
+        (lambda _: None, TableMissing, "does not exist"),
+        (lambda name: f"CREATE TABLE {name} (other INT) USING DELTA", SyncRefused, "has no column id"),
+        (lambda name: f"CREATE TABLE {name} (id BIGINT, y INT NOT NULL) USING DELTA", SyncRefused, "needs y"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    bronze: Lakehouse, prepare: Callable[[str], str | None], error: type[Exception], text: str
+) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1L AS id")
+    if statement := prepare(f"ratify.bronze.{destination}"):
+        bronze.run(statement)
+    sync = SyncDeclaration(**{**vars(inserting(destination, table(source))), "create_if_missing": False})
+    with pytest.raises(error, match=text):
+        run(bronze, sync)
+
+
+def test_a_type_that_no_table_has(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    text = f"SELECT id, INTERVAL 1 DAY AS i FROM bronze.{source}"
+    with pytest.raises(QueryMismatch, match="INTERVAL"):
+        run(bronze, inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql"))))
