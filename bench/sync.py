@@ -129,6 +129,7 @@ def measured(merges: Merges, rows: int, offers: Iterator[tuple[str, int]], round
         merges.offer(text)
         for name, merge in merges.ways.items():
             seconds[name].append(timed(merge))
+            console.print(f"{merges.mode} of {size:,} rows, {name}: {seconds[name][-1]:.2f} s")
         merges.check()
     return {name: statistics.median(each[1:]) for name, each in seconds.items()}, size
 
