@@ -13,6 +13,7 @@ import pytest
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
+from resources.delta.computed_inputs import ComputedInputs
 from resources.errors import CommitConflict, SparkUnavailable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_sessions import SessionScope
@@ -49,6 +50,24 @@ def test_merge_to_match_inserts_updates_and_deletes(lake: Lakehouse, table: Tabl
         == 1
     )
     assert lake.rows(table)[1] == (2, None)
+
+
+@pytest.mark.stack
+def test_changes_do_not_follow_others_that_they_were_computed_without(lake: Lakehouse, table: TableDeclaration) -> None:
+    """Though the two were computed against different versions, so that the Delta `txn` of the second is the greater."""
+    record = ComputedInputs("query", 0, {}, "id").to_json()
+
+    def merge(value: str, after: int) -> None:
+        changes = f"SELECT 1L AS ratify_key_id, 1L AS id, '{value}' AS v, true AS ratify_present"
+        lake.spark.merge_changes(table, lake.spark.sql(changes), record, after)
+
+    lake.run(f"INSERT INTO {lake.spark.sql_name(table)} VALUES (2, 'others')")
+    merge("first", 0)
+    with pytest.raises(CommitConflict, match="after version 1 first"):
+        merge("second", 1)
+    assert lake.rows(table) == [(1, "first"), (2, "others")]
+    merge("second", 2)
+    assert lake.rows(table)[0] == (1, "second")
 
 
 @pytest.mark.stack
