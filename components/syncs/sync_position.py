@@ -9,12 +9,14 @@ from uuid import uuid4
 from components.syncs.dead_letters import accumulate, dead_letters
 from components.syncs.source_rows import SourceRows, read_changed, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+from resources.declarations import CHANGE_DATA_FEED
 from resources.delta.commit_history import SAME_ROWS
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableName
 
 _COMMITS_READ = 200
 
@@ -55,7 +57,7 @@ class SyncPosition:
             As `read_source`.
         """
         sync, spark, table = self.sync, self.spark, self.sync.source.table
-        if table and sync.source.query and sync.mode is SyncMode.MERGE:
+        if table and sync.source.query and sync.mode is SyncMode.MERGE and self._has_feed(table):
             found = self._undisturbed()
             # What changed may not be known; a key may be no column, which is an error of the whole source, too.
             with suppress(FullRecompute, KeyError):
@@ -74,6 +76,11 @@ class SyncPosition:
         table_id = spark.catalog.table(full_name).table_id or ""
         until = self._inserted_until(self.app_id({full_name: InputVersion(table_id, 0)}))
         return read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
+
+    def _has_feed(self, table: TableName) -> bool:
+        """Whether a table says which of its rows have changed: to find that out takes longer than to read all of them."""
+        found = self.spark.catalog.table(table.full_name(self.spark.catalog.connection.name))
+        return (found.properties or {}).get(CHANGE_DATA_FEED) == "true"
 
     def app_id(self, inputs: Mapping[str, InputVersion]) -> str:
         """Return the Delta application whose `txn` says up to which version of a source its rows were inserted."""

@@ -84,7 +84,7 @@ def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Pat
     assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
     assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 4)
     assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1, 1]
-    assert workspace.staging() == []
+    assert workspace.staging() == set()
 
 
 @pytest.mark.long
@@ -253,7 +253,7 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
         workspace.run(replace(sync, destination=TableName("bronze", "nowhere"), create_if_missing=False))
     with pytest.raises(SyncRefused, match="has no column m"):
         workspace.run(replace(sync, columns=(MappedColumn("m", "n"),)))
-    assert (workspace.version(destination), workspace.staging()) == (1, [])
+    assert (workspace.version(destination), workspace.staging()) == (1, set())
 
 
 @pytest.mark.long

@@ -34,16 +34,16 @@ def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: py
             # The rows are in the destination, and the staging table is nobody's destination.
             workspace.run(sync)
             assert "was not dropped" in caplog.text
-            workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
+            workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging().pop()}")
             return
         with pytest.raises(StatementFailed, match="out of order"):
             workspace.run(sync)
-    assert (workspace.version(destination), workspace.staging()) == (0, [])
+    assert (workspace.version(destination), workspace.staging()) == (0, set())
     workspace.fake.courses |= {"DROP": [failed("no drop either")]}
     with caplog.at_level(logging.WARNING), pytest.raises(StatementFailed, match="out of order"):
         workspace.run(sync)
     assert "no drop either" in caplog.text
-    workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging()[0][1]}")
+    workspace.sql(f"DROP TABLE ratify.bronze.{workspace.staging().pop()}")
 
 
 def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, mo
     monkeypatch.setattr(SqlWarehouse, "rows", interrupted)
     with pytest.raises(KeyboardInterrupt):
         workspace.run(sync)
-    assert (workspace.staging(), len(workspace.began("DROP"))) == ([], 1)
+    assert (workspace.staging(), len(workspace.began("DROP"))) == (set(), 1)
 
 
 @pytest.mark.long
@@ -75,5 +75,5 @@ def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_p
     # One may have committed first, so that the other began again.
     made = [text.split()[2] for text in workspace.began("CREATE TABLE ratify.bronze.ratify_staging")]
     assert len(made) == len(set(made)) >= 2
-    assert workspace.staging() == []
+    assert workspace.staging() == set()
     assert workspace.stored(destination) == [("0",), ("1",)]

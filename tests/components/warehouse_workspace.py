@@ -1,5 +1,6 @@
 """A workspace whose SQL warehouse is the lakehouse's Spark, and syncs that it runs."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,10 @@ class Workspace:
     def version(self, name: str) -> int:
         return self.sql(f"DESCRIBE HISTORY ratify.bronze.{name} LIMIT 1")[0][0]
 
-    def staging(self) -> list[Any]:
-        return self.sql("SHOW TABLES IN ratify.bronze LIKE 'ratify_staging*'")
+    def staging(self) -> set[str]:
+        """The staging tables that are still there, of those of this workspace: other tests have some, too."""
+        used = set(re.findall(r"ratify_staging_\w+", "\n".join(self.fake.statements)))
+        return used & {row[1] for row in self.sql("SHOW TABLES IN ratify.bronze LIKE 'ratify_staging*'")}
 
     def began(self, *words: str) -> list[str]:
         return [text for text in self.fake.statements if text.startswith(words)]
