@@ -150,6 +150,10 @@ class HistoryNotContinued(TableError, TerminalError):
     """A table that goes on from its last commit cannot: what it was made of is not there any more; nothing was written."""
 
 
+class VersionMissing(TableError, TerminalError):
+    """A table's history does not have a version, or not one of that kind."""
+
+
 class PartitionMissing(TableError, TerminalError):
     """A table has no partition of that name."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from components.checks import history_findings
+from components.checks.acknowledged_commits import acknowledged
 from components.checks.check_state import checked_to, recorded
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding, first_version
@@ -37,6 +38,8 @@ _HISTORY_CHECKS = {
 }
 _APPEND_ONLY_CHECK = {"append_only_respected": "No version removed rows, whatever its operation is called."}
 _FROM_LAST_PASSED = ("committed_as_declared", "append_only_respected")
+_OF_COMMITS = {*_FROM_LAST_PASSED, "no_external_commits"}
+"""Checks that object to commits, which may be acknowledged."""
 _CLAIMS, _MATERIALIZATIONS_READ = 2, 20
 _BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
@@ -73,17 +76,24 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
         after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
         history = _history_after(spark, full_name, after, now.version)
         removed = removed_files(log, after, now.version) if not declaration.keys else {}
+        accepted = acknowledged(spark, full_name)
+        objectionable = [commit for commit in history if commit.version not in accepted]
         findings = {
-            "committed_as_declared": history_findings.committed_as_declared(declaration, history),
+            "committed_as_declared": history_findings.committed_as_declared(declaration, objectionable),
             "rows_as_reported": history_findings.rows_as_reported(
                 claims[0] if claims else None, history, _RowsBySpark(spark, declaration)
             ),
-            "no_external_commits": history_findings.no_external_commits(claims, history),
+            "no_external_commits": history_findings.no_external_commits(claims, objectionable),
             "schema_as_declared": history_findings.schema_as_declared(declaration, spark.table(declaration).dtypes),
-            "append_only_respected": history_findings.append_only_respected(declaration, history, removed, replaceable),
+            "append_only_respected": history_findings.append_only_respected(
+                declaration, objectionable, removed, replaceable
+            ),
         }
+        shown = {"acknowledged commits": "; ".join(map(str, accepted.values()))} if accepted else {}
         for name in descriptions:
-            yield check_result(key, name, replace(findings[name], checked={full_name: now}))
+            found = findings[name]
+            more = shown if name in _OF_COMMITS else {}
+            yield check_result(key, name, replace(found, numbers={**found.numbers, **more}, checked={full_name: now}))
 
     return checks
 

@@ -2,7 +2,7 @@
 
 Each compares what is new since it last passed (see `check_state`): the rows of the data files that bronze got since, with
 the entries that the ledger got since. So its cost does not grow with all files that ever landed. Where rows were removed, or
-nothing is recorded, it compares all.
+nothing is recorded, it compares all. Rows that an acknowledged commit removed count as there.
 """
 
 import tempfile
@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from components.checks.acknowledged_commits import removed_rows
 from components.checks.check_state import Position
 from components.checks.history_findings import Finding
 from components.checks.table_changes import appended_since, position
@@ -195,6 +196,10 @@ def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
             return _Reading(dict(rows), records, True, before)
     session.attach()
     all_rows = dict(session.rows(_BY_FILE.format(rows=f"{ALIAS}.{source.table_name}")))
+    for path, removed in removed_rows(session, before[source.table_name].table).items():
+        # As if the rows were there: somebody has said why they are not.
+        all_rows[path] = all_rows.get(path, 0) + removed
+    all_rows = {path: rows for path, rows in all_rows.items() if rows}
     records = table_entries(session, source).entries
     after = {source.table_name: position(bronze), _LEDGER: position(ledger)}
     return _Reading(all_rows, records, False, before if before == after else {})

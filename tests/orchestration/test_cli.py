@@ -114,6 +114,10 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     assert invoke(new_home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
     commits = json.loads(invoke(new_home, "history", "bronze.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
+    assert "say why" in invoke(new_home, "acknowledge", "bronze.t", "2").stderr
+    (made,) = json.loads(invoke(new_home, "acknowledge", "bronze.t", "2", "--reason", "by hand", "--json").stdout)
+    assert (made["version"], made["operation"], made["engine"], made["reason"]) == (2, "UNKNOWN", "DuckDB", "by hand")
+    assert json.loads(invoke(new_home, "acknowledge", "bronze.t", "--json").stdout) == [made]
     ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
     assert ratify(new_home, "down").returncode == 0
     _, alive = psutil.wait_procs(ours, timeout=10)

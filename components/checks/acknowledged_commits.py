@@ -1,0 +1,165 @@
+"""Commits that somebody acknowledged: the checks of a table's history pass although it has them, and show who says why.
+
+A DELETE on a table that is append-only is sometimes right, and stays in the history for ever. Which commits are acknowledged
+is in a table of their own, because Delta's commits cannot be changed afterwards.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from components.checks.history_findings import CREATION
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.delta.commit_history import Commit
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.errors import TableMissing, VersionMissing
+from resources.spark.spark_engine import Spark
+from resources.sql.spark_sql import at_version, literal, table_name
+
+ACKNOWLEDGED_COMMITS = TableDeclaration(
+    layer="ops",
+    name="acknowledged_commits",
+    columns=(
+        Column("table_id", "string", "Id of the table in the catalog; another one after it was created again"),
+        Column("version", "bigint", "The version that is acknowledged"),
+        Column("table_name", "string", "The table, as catalog.schema.table"),
+        Column("operation", "string", "What the commit did, as the history calls it"),
+        Column("engine", "string", "What made it"),
+        Column("reason", "string", "Why it is right"),
+        Column("rows_removed", "map<string,bigint>", "Of a table of landed files: how many rows it removed, by file"),
+        Column("acknowledged_by", "string", "Who says so"),
+        Column("acknowledged_at", "timestamp", "When (UTC)"),
+    ),
+    comment="Commits that the checks of tables accept, each with the reason",
+    writer=Engine.SPARK,
+    operations=frozenset({"MERGE"}),
+    keys=("table_id", "version"),
+)
+"""One row for each commit."""
+
+_SOURCE_FILE = "_source_file"
+
+
+@dataclass(frozen=True)
+class AcknowledgedCommit:
+    """A commit that somebody acknowledged.
+
+    Attributes:
+        version: The table's version.
+        operation: As the history calls it.
+        engine: What made it.
+        reason: Why it is right.
+        by: Who says so.
+        at: When (UTC).
+    """
+
+    version: int
+    operation: str
+    engine: str
+    reason: str
+    by: str
+    at: dt.datetime
+
+    def __str__(self) -> str:
+        return f"version {self.version}, {self.operation}: {self.reason} ({self.by}, {self.at:%Y-%m-%d})"
+
+
+def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: str) -> list[AcknowledgedCommit]:
+    """Acknowledge commits, in one commit; those that were acknowledged before stay as they are.
+
+    Args:
+        spark: The session.
+        full_name: The table, as catalog.schema.table.
+        versions: Of the table.
+        reason: Why they are right.
+
+    Returns:
+        All acknowledged commits of the table, newest first.
+
+    Raises:
+        TableMissing: the table does not exist.
+        VersionMissing: its history has no such version, or the version created it.
+    """
+    found = spark.catalog.table(full_name)
+    history = {commit.version: commit for commit in spark.history(full_name)}
+    for version in versions:
+        if version not in history:
+            raise VersionMissing(
+                f"{full_name} has no version {version} in its history, only {min(history)} to {max(history)}: "
+                f"`ratify history {full_name}` shows them."
+            )
+        if history[version].operation in CREATION:
+            raise VersionMissing(f"Version {version} of {full_name} created it, which no check objects to.")
+    spark.ensure_table(ACKNOWLEDGED_COMMITS)
+    by = spark.catalog.principal() or "a principal that the catalog does not name"
+    of_files = any(column.name == _SOURCE_FILE for column in found.columns or ())
+    rows = ", ".join(
+        _row(history[version], found.table_id or "", full_name, reason, by, _removed(spark, full_name, version, of_files))
+        for version in sorted({*versions})
+    )
+    names = ACKNOWLEDGED_COMMITS.column_names
+    merge = (
+        f"MERGE INTO {spark.sql_name(ACKNOWLEDGED_COMMITS)} AS t "
+        f"USING (SELECT * FROM VALUES {rows} AS v({', '.join(names)})) AS s "
+        "ON t.table_id = s.table_id AND t.version = s.version "
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
+    )
+    spark.commit(spark.full_name(ACKNOWLEDGED_COMMITS), lambda: spark.rows(spark.sql(merge)))
+    return sorted(acknowledged(spark, full_name).values(), key=lambda each: -each.version)
+
+
+def acknowledged(spark: Spark, full_name: str) -> Mapping[int, AcknowledgedCommit]:
+    """Return the acknowledged commits of a table, by version.
+
+    Raises:
+        TableMissing: the table does not exist.
+    """
+    table_id, stored = spark.catalog.table(full_name).table_id or "", spark.full_name(ACKNOWLEDGED_COMMITS)
+    try:
+        spark.catalog.version(stored)
+    except TableMissing:
+        # So it is in a project where nobody has acknowledged anything; Spark would need a second to say so.
+        return {}
+    text = (
+        "SELECT version, operation, engine, reason, acknowledged_by AS by, acknowledged_at AS at "
+        f"FROM {table_name(stored)} WHERE table_id = {literal(table_id)}"
+    )
+    return {row["version"]: AcknowledgedCommit(**row) for row in spark.rows(spark.query(text))}
+
+
+def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:
+    """Return how many rows acknowledged commits have removed from a table of landed files, by file.
+
+    A number is negative where they added some. Spark is not needed.
+    """
+    try:
+        session.log(ACKNOWLEDGED_COMMITS).refresh()
+    except TableMissing:
+        return {}
+    removed = Counter[str]()
+    stored = f"{ALIAS}.{ACKNOWLEDGED_COMMITS.table_name}"
+    for (by_file,) in session.rows(f"SELECT rows_removed FROM {stored} WHERE table_id = ?", [table_id]):
+        removed.update(by_file or {})
+    return dict(removed)
+
+
+def _removed(spark: Spark, full_name: str, version: int, of_files: bool) -> Mapping[str, int]:
+    """How many rows a version has removed, by file."""
+    if not of_files:
+        return {}
+    name = table_name(full_name)
+    before, after = (
+        f"SELECT {_SOURCE_FILE} AS file, {sign}1 AS n FROM {at_version(name, each)} WHERE {_SOURCE_FILE} IS NOT NULL"
+        for sign, each in (("", version - 1), ("-", version))
+    )
+    text = f"SELECT file, sum(n) AS n FROM ({before} UNION ALL {after}) GROUP BY file HAVING sum(n) <> 0"
+    return {row["file"]: row["n"] for row in spark.rows(spark.query(text))}
+
+
+def _row(commit: Commit, table_id: str, full_name: str, reason: str, by: str, removed: Mapping[str, int]) -> str:
+    texts = (table_id, full_name, commit.operation, commit.engine.value, reason, by)
+    id_, name, operation, engine, why, who = map(literal, texts)
+    by_file = ", ".join(f"{literal(file)}, {rows}L" for file, rows in removed.items())
+    files = f"map({by_file})" if removed else "CAST(map() AS map<string,bigint>)"
+    return f"({id_}, {commit.version}L, {name}, {operation}, {engine}, {why}, {files}, {who}, current_timestamp())"
