@@ -1,12 +1,26 @@
 """Where in a `defs.yaml` a mistake is: errors name the file, the line and the field."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
 
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
+
+
+def not_made(name: str, known: Collection[str], hint: str = "Say `external: true` for one of other programs.") -> str:
+    """Return the text of the error for a table that no asset of the project makes.
+
+    Args:
+        name: Of the table, as schema.table.
+        known: The tables that assets make, likewise.
+        hint: What to do if it is right.
+    """
+    near = get_close_matches(name, known, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return f"no asset of the project makes {name}.{meant} {hint}"
 
 
 @contextmanager

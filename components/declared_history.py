@@ -7,9 +7,14 @@ import dagster as dg
 from pydantic import Field
 
 from components.declaration_places import in_field
-from components.expectations.expectation_rules import Action, Expectation
 from resources.errors import UnsafeDeclaration
 from resources.sql.row_history import RowHistory
+
+NO_QUARANTINE_OF_PERIODS = (
+    "which would leave the quarantine when an input is corrected, but not come into a period that the table has: use drop, "
+    "warn or fail, or quarantine them in an input of this table."
+)
+"""Why no expectation of a table of the strategy `snapshot` quarantines rows."""
 
 
 class SnapshotPeriods(dg.Model, dg.Resolvable):
@@ -50,21 +55,6 @@ class FollowedHistory(dg.Model, dg.Resolvable):
             if name in (*keys, self.changed_at):
                 raise UnsafeDeclaration(f"{name!r} is a key, or dates the row: take it out.", "ignore", number)
         return RowHistory(tuple(keys), self.changed_at, tuple(self.ignore), self.deleted == "close")
-
-
-def check_taken_once(rules: Sequence[Expectation]) -> None:
-    """Check that no expectation of a table of the strategy `snapshot` quarantines rows.
-
-    Raises:
-        UnsafeDeclaration: one does.
-    """
-    for number, rule in enumerate(rules):
-        if rule.action is Action.QUARANTINE:
-            raise UnsafeDeclaration(
-                f"{rule.name} quarantines rows, which would leave the quarantine when an input is corrected, but not come "
-                "into a period that the table has: use drop, warn or fail, or quarantine them in an input of this table.",
-                *("expectations", number, "action"),
-            )
 
 
 def snapshot_period(strategy: str, named: SnapshotPeriods | None, *, reconciled: bool) -> str:

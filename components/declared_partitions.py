@@ -6,10 +6,14 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from components.expectations.expectation_rules import Action, Expectation
 from components.strategies.table_partitions import TablePartitions
 from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableQuery
+
+NO_QUARANTINE_OF_PARTITIONS = (
+    "which the strategy partition does not know: many of them have no partition. Quarantine them in an input of this table."
+)
+"""Why no expectation of a table of the strategy `partition` quarantines rows."""
 
 
 class DailyPartitions(dg.Model, dg.Resolvable):
@@ -54,21 +58,6 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
             if not value or value in values[:number]:
                 raise UnsafeDeclaration(f"{value!r} is empty or stands twice.", "values", number)
         return TablePartitions(self.column, values=tuple(values))
-
-
-def check_rules(rules: Sequence[Expectation]) -> None:
-    """Check that no expectation quarantines rows: many of these have no partition.
-
-    Raises:
-        UnsafeDeclaration: one does.
-    """
-    for number, rule in enumerate(rules):
-        if rule.action is Action.QUARANTINE:
-            raise UnsafeDeclaration(
-                f"{rule.name} quarantines rows, which the strategy partition does not know: many of them have no partition. "
-                "Quarantine them in an input of this table.",
-                *("expectations", number, "action"),
-            )
 
 
 def _day(text: str, field: str) -> dt.date:

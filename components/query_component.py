@@ -1,5 +1,6 @@
 """What the components of tables share that are made by a query in a `.sql` file beside the YAML."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +23,41 @@ class ExpectedRow(dg.Model, dg.Resolvable):
         default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
     )
     description: str = Field(default="", description="Shown with its asset check")
+
+
+def read_query(file: Path, dialect: Dialect, *field: str) -> TableQuery:
+    """Return the query in a file.
+
+    Args:
+        file: The file, beside a `defs.yaml`.
+        dialect: Its SQL.
+        field: The field of the declaration that names it.
+
+    Raises:
+        UnsafeDeclaration: it is missing.
+        InvalidDeclaration: it is not one query that names its tables with their schemas.
+    """
+    where = "/".join(file.parts[-3:])
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", *field) from None
+    return TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where)
+
+
+def check_no_quarantine(rules: Sequence[Expectation], reason: str) -> None:
+    """Check that no expectation quarantines rows.
+
+    Args:
+        rules: The expectations.
+        reason: Why none may, as the rest of a sentence.
+
+    Raises:
+        UnsafeDeclaration: one does.
+    """
+    for number, rule in enumerate(rules):
+        if rule.action is Action.QUARANTINE:
+            raise UnsafeDeclaration(f"{rule.name} quarantines rows, {reason}", "expectations", number, "action")
 
 
 class QueryComponent(TableComponent):
@@ -49,12 +85,7 @@ class QueryComponent(TableComponent):
             UnsafeDeclaration: its file is missing.
             InvalidDeclaration: it is not one query that names its tables with their schemas.
         """
-        where = "/".join(self.query_file.parts[-3:])
-        try:
-            text = self.query_file.read_text()
-        except FileNotFoundError:
-            raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
-        return TableQuery.parsed(text.rstrip().removesuffix(";"), self.dialect, where)
+        return read_query(self.query_file, self.dialect, "sql")
 
     def rules(self) -> tuple[Expectation, ...]:
         """Return the expectations.

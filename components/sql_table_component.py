@@ -12,20 +12,20 @@ from components.checks.check_definitions import rows_reconciled_check
 from components.declaration_places import in_field
 from components.declared_append import AppendedInput, check_appended, driving_input
 from components.declared_history import (
+    NO_QUARANTINE_OF_PERIODS,
     FollowedHistory,
     SnapshotPeriods,
-    check_taken_once,
     followed_history,
     snapshot_period,
 )
 from components.declared_incremental import check_deterministic
-from components.declared_partitions import DeclaredPartitions, check_rules
+from components.declared_partitions import NO_QUARANTINE_OF_PARTITIONS, DeclaredPartitions
 from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
-from components.query_component import QueryComponent
+from components.query_component import QueryComponent, check_no_quarantine
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, resolve
 from components.sql_table_scaffolder import SqlTableScaffolder
@@ -147,12 +147,12 @@ class SqlTable(QueryComponent):
         if self.driving:
             check_appended(self.query, rules, [field for field in ("unique", "reconcile") if getattr(self, field)])
         elif self.period:
-            check_taken_once(rules)
+            check_no_quarantine(rules, NO_QUARANTINE_OF_PERIODS)
         elif not keys:
             raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
         self._check_days()
         if self.partitioned:
-            check_rules(rules)
+            check_no_quarantine(rules, NO_QUARANTINE_OF_PARTITIONS)
         dialect = DUCKDB if by_duckdb else SPARK
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from components.declaration_places import in_field
 from components.declared_component import DeclaredComponent
+from components.query_component import read_query
 from components.syncs.sync_assets import sync_definitions
 from components.syncs.sync_declaration import (
     ChangeEvents,
@@ -307,14 +308,8 @@ class Sync(DeclaredComponent):
         if given.table:
             name = _named(given.table, "source", "table")
             return SyncSource(TableQuery.parsed(whole_table(name), "databricks", "source.table"))
-        path = self.folder / given.sql
-        where = "/".join(path.parts[-3:])
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            raise UnsafeDeclaration(f"{where} does not exist; write the query there.", "source", "sql") from None
         dialect = "duckdb" if given.engine == "duckdb" else "databricks"
-        return SyncSource(TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where))
+        return SyncSource(read_query(self.folder / given.sql, dialect, "source", "sql"))
 
     def _destination(self) -> TableName:
         return _named(self.destination.table, "destination", "table")

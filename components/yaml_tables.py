@@ -4,7 +4,6 @@ import importlib
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,7 @@ from typing import TypeVar
 
 import dagster as dg
 
-from components.declaration_places import located
+from components.declaration_places import located, not_made
 from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
 from components.feeds.topic_feed_component import TopicFeed
@@ -126,12 +125,7 @@ class DeclaredTables:
             for name in query.inputs if query and not sync.external else ():
                 if name.catalog in ("", catalog) and name.full_name(catalog).casefold() not in known:
                     with located(sync.folder / "defs.yaml"):
-                        near = get_close_matches(str(name), known.values(), 1)
-                        meant = f" Did you mean {near[0]}?" if near else ""
-                        text = (
-                            f"no asset of the project makes {name}.{meant} Say `external: true` for one of other programs."
-                        )
-                        raise UnsafeDeclaration(text, "source")
+                        raise UnsafeDeclaration(not_made(str(name), known.values()), "source")
         check_writers([(sync.folder, sync.sync) for sync in self._all(Sync)], known)
 
     @cached_property
@@ -254,7 +248,5 @@ def _has_definitions(folder: Path) -> bool:
 
 
 def _unknown(table: QueryComponent, name: TableName, known: Collection[str], hint: str) -> str:
-    near = get_close_matches(str(name), known, 1)
-    meant = f" Did you mean {near[0]}?" if near else ""
     place = f"{'/'.join(table.query_file.parts[-3:])}, line {table.query.line_of(name)}"
-    return f"{place}: no asset of the project makes {name}.{meant} {hint}"
+    return f"{place}: {not_made(str(name), known, hint)}"

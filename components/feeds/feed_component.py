@@ -1,12 +1,11 @@
 """What the components share that follow the change data feed of one table."""
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from functools import cached_property
 
 from pydantic import BaseModel, Field
 
-from components.declaration_places import located
+from components.declaration_places import located, not_made
 from components.declared_component import DeclaredComponent
 from components.table_component import TableComponent
 from resources.declarations import IDENTIFIER
@@ -51,16 +50,10 @@ class FeedComponent(DeclaredComponent):
         Raises:
             InvalidDeclaration: it is not; the error names the file, the line and the field.
         """
-        folded = {name.casefold(): name for name in known}
         declared = {name.casefold(): component for name, component in components.items()}.get(self.table.casefold())
         with located(self.folder / "defs.yaml"):
-            if self.table.casefold() not in folded and not self.external:
-                near = get_close_matches(self.table, folded.values(), 1)
-                meant = f" Did you mean {near[0]}?" if near else ""
-                raise UnsafeDeclaration(
-                    f"no asset of the project makes {self.table}.{meant} Say `external: true` for one of other programs.",
-                    "table",
-                )
+            if self.table.casefold() not in {name.casefold() for name in known} and not self.external:
+                raise UnsafeDeclaration(not_made(self.table, known), "table")
             if declared and not declared.change_data_feed:
                 raise UnsafeDeclaration(
                     f"{self.table} records no changes: set `change_data_feed: true` in its defs.yaml, and, if it exists, "
