@@ -14,7 +14,9 @@ from resources.spark.commit_conf import FULL_REFRESH
 from resources.sql.duckdb_sql import identifier
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
-MAINTENANCE = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY", "FSCK"})
+LAYOUT = frozenset({"OPTIMIZE", "REORG"})
+"""Operations that only move rows to other files."""
+MAINTENANCE = LAYOUT | {"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "ADD COLUMNS", "CLUSTER BY", "FSCK"}
 """Operations that change a table but none of the rows that can be read from it."""
 
 WARN_AFTER, FAIL_AFTER = dt.timedelta(hours=25), dt.timedelta(hours=36)
@@ -124,7 +126,7 @@ def _difference(versions: Sequence[int], at: Callable[[int], int]) -> int:
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
-    """Check that no external commit was made since the last materialization but one.
+    """Check that no external commit was made since the last materialization but one; one that only moved rows is none.
 
     Args:
         claims: The last materializations, newest first.
@@ -132,7 +134,8 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     """
     known = {version for claim in claims for version in claim.versions}
     since = _baseline(claims)
-    external = [commit for commit in history if commit.version > since and commit.version not in known]
+    others = [commit for commit in history if commit.version > since and commit.version not in known]
+    external = [commit for commit in others if commit.operation not in LAYOUT]
     shown = ", ".join(f"{c.version} ({c.engine_info or 'unnamed'}: {c.operation})" for c in external[:5])
     return Finding(
         not external,

@@ -41,6 +41,7 @@ def test_committed_as_declared() -> None:
     assert committed_as_declared(TABLE, [merged(1, 2), created]).passed
     assert committed_as_declared(TABLE, [commit(2, "SET TBLPROPERTIES"), merged(1, 2), created]).passed
     assert committed_as_declared(TABLE, [commit(2, "FSCK", Engine.DUCKDB), merged(1, 2), created]).passed
+    assert committed_as_declared(TABLE, [commit(2, "OPTIMIZE", Engine.DUCKDB), merged(1, 2), created]).passed
     other = committed_as_declared(TABLE, [commit(1, "UNKNOWN", Engine.DUCKDB), created])
     assert not other.passed
     assert other.numbers == {"version": 1, "engine": "DuckDB", "operation": "UNKNOWN", "versions": 2}
@@ -87,6 +88,9 @@ def test_no_external_commits() -> None:
     assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], history).passed
     found = no_external_commits([Claim((4,), 1, 4, 5), Claim((2,), 1, 2, 3)], history)
     assert (found.passed, found.numbers["external commits"]) == (False, 1)
+    # A compaction moves rows to other files.
+    compacted = [commit(5, "OPTIMIZE", Engine.DUCKDB), *history]
+    assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], compacted).passed
     # The first materialization that this instance knows of does not answer for what was before it.
     assert no_external_commits([Claim((4,), 1, 4, 5)], history).passed
     assert not no_external_commits([Claim((3,), 1, 3, 5)], history).passed
