@@ -7,11 +7,14 @@ import io.delta.kernel.exceptions._
 import io.delta.storage.commit.uccommitcoordinator.UCCommitCoordinatorException
 import io.unitycatalog.client.ApiException
 import org.apache.flink.runtime.execution.SuppressRestartsException
+import org.slf4j.LoggerFactory
 
 /** A failure that no repetition cures: the job ends with it, and does not restart. */
 final class FinalFailure(message: String) extends RuntimeException(message)
 
 object FinalFailure {
+  private val log = LoggerFactory.getLogger(classOf[FinalFailure])
+
   /** Runs a block; a failure that no repetition cures becomes one that Flink does not restart at. */
   def ending[A](address: TableAddress)(block: => A): A =
     try block
@@ -43,10 +46,10 @@ object FinalFailure {
     }
   }
 
+  /** Without the original, which the log has: one that cannot be serialized would hide from Flink what this is. */
   private def ended(reason: String, failed: Throwable): SuppressRestartsException = {
-    val known = new FinalFailure(reason)
-    if (!failed.isInstanceOf[FinalFailure]) known.addSuppressed(failed)
-    new SuppressRestartsException(known)
+    if (!failed.isInstanceOf[FinalFailure]) log.warn(reason, failed)
+    new SuppressRestartsException(new FinalFailure(reason))
   }
 
   private def body(api: ApiException): String =

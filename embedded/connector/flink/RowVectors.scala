@@ -2,6 +2,8 @@ package ratify.flink
 
 import java.math.BigDecimal
 
+import scala.jdk.CollectionConverters._
+
 import io.delta.kernel.data.{ArrayValue, ColumnVector, ColumnarBatch, MapValue}
 import io.delta.kernel.types._
 import org.apache.flink.table.data.{ArrayData, DecimalData, MapData, RowData, TimestampData}
@@ -9,16 +11,30 @@ import org.apache.flink.table.types.logical.{ArrayType => FlinkArray, DecimalTyp
 import org.apache.flink.table.types.logical.utils.LogicalTypeChecks
 
 /** Flink's rows as the columns that Delta's Parquet writer reads; no value is copied. */
-final class RowBatch(schema: StructType, columns: Array[Int], types: RowType, rows: Array[RowData]) extends ColumnarBatch {
+final class RowBatch(schema: StructType, columns: Vector[ColumnVector], size: Int) extends ColumnarBatch {
   override def getSchema: StructType = schema
-  override def getSize: Int = rows.length
+  override def getSize: Int = size
+  override def getColumnVector(ordinal: Int): ColumnVector = columns(ordinal)
 
-  /** `columns` has the place of each of the table's columns in Flink's row, -1 where the row has none. */
-  override def getColumnVector(ordinal: Int): ColumnVector =
-    RowVectors.field(rows, columns(ordinal), types, schema.at(ordinal).getDataType)
+  // Kernel takes partition columns out, and adds those of row tracking.
+  override def withDeletedColumnAt(ordinal: Int): ColumnarBatch =
+    new RowBatch(new StructType(remaining(schema.fields.asScala.toVector, ordinal).asJava), remaining(columns, ordinal), size)
+  override def withNewColumn(ordinal: Int, field: StructField, column: ColumnVector): ColumnarBatch = {
+    val fields = schema.fields.asScala.toVector.patch(ordinal, Seq(field), 0)
+    new RowBatch(new StructType(fields.asJava), columns.patch(ordinal, Seq(column), 0), size)
+  }
+  override def withNewSchema(renamed: StructType): ColumnarBatch = new RowBatch(renamed, columns, size)
+
+  private def remaining[A](all: Vector[A], ordinal: Int): Vector[A] = all.patch(ordinal, Nil, 1)
 }
 
 object RowVectors {
+  /** `places` has the place of each of the table's columns in Flink's row, -1 where the row has none. */
+  def batch(schema: StructType, places: Array[Int], types: RowType, rows: Array[RowData]): RowBatch = {
+    val columns = schema.fields.asScala.toVector.zip(places).map { case (column, at) => field(rows, at, types, column.getDataType) }
+    new RowBatch(schema, columns, rows.length)
+  }
+
   def field(rows: Array[RowData], at: Int, types: RowType, delta: DataType): ColumnVector =
     if (at < 0) new NullVector(delta, rows.length) else vector(new Field(rows, at), types.getTypeAt(at), delta)
 
@@ -29,7 +45,6 @@ object RowVectors {
 
   /** The places in Flink's row of the table's columns, by name as Delta compares names; -1 where there is none. */
   def places(flink: RowType, delta: StructType): Array[Int] = {
-    import scala.jdk.CollectionConverters._
     val names = flink.getFieldNames.asScala
     delta.fieldNames.asScala.map(name => names.indexWhere(_.equalsIgnoreCase(name))).toArray
   }
@@ -94,13 +109,13 @@ private[flink] final class Elements(values: ArrayData) extends Cells {
   override def row(i: Int, fields: Int): RowData = values.getRow(i, fields)
 }
 
-private[flink] sealed abstract class Vector(delta: DataType, size: Int) extends ColumnVector {
+private[flink] sealed abstract class CellsVector(delta: DataType, size: Int) extends ColumnVector {
   override def getDataType: DataType = delta
   override def getSize: Int = size
   override def close(): Unit = ()
 }
 
-private[flink] final class NullVector(delta: DataType, size: Int) extends Vector(delta, size) {
+private[flink] final class NullVector(delta: DataType, size: Int) extends CellsVector(delta, size) {
   override def isNullAt(i: Int): Boolean = true
   override def getChild(ordinal: Int): ColumnVector = delta match {
     case struct: StructType => new NullVector(struct.at(ordinal).getDataType, size)
@@ -108,7 +123,7 @@ private[flink] final class NullVector(delta: DataType, size: Int) extends Vector
   }
 }
 
-private[flink] final class StructVector(cells: Cells, flink: RowType, delta: StructType) extends Vector(delta, cells.size) {
+private[flink] final class StructVector(cells: Cells, flink: RowType, delta: StructType) extends CellsVector(delta, cells.size) {
   private lazy val rows =
     Array.tabulate(cells.size)(i => if (cells.isNull(i)) null else cells.row(i, flink.getFieldCount))
   private lazy val places = RowVectors.places(flink, delta)
@@ -118,7 +133,7 @@ private[flink] final class StructVector(cells: Cells, flink: RowType, delta: Str
     RowVectors.field(rows, places(ordinal), flink, delta.at(ordinal).getDataType)
 }
 
-private[flink] final class CellVector(cells: Cells, flink: LogicalType, delta: DataType) extends Vector(delta, cells.size) {
+private[flink] final class CellVector(cells: Cells, flink: LogicalType, delta: DataType) extends CellsVector(delta, cells.size) {
   override def isNullAt(i: Int): Boolean = cells.isNull(i)
   override def getBoolean(i: Int): Boolean = cells.boolean(i)
   override def getByte(i: Int): Byte = cells.byte(i)

@@ -62,7 +62,7 @@ object SinkFactory {
   val BufferSize: ConfigOption[MemorySize] = option("buffer-size").memoryType.defaultValue(MemorySize.ofMebiBytes(128))
     .withDescription("Rows that one writer holds in memory.")
   val OpenPartitions: ConfigOption[Integer] =
-    option("open-partitions").intType.defaultValue(64).withDescription("Partitions of which one writer holds rows.")
+    option("open-partitions").intType.defaultValue(1000).withDescription("Partitions of which one writer holds rows.")
   val CommitTimeout: ConfigOption[Duration] = option("commit-timeout").durationType.defaultValue(Duration.ofMinutes(10))
     .withDescription("How long a commit is repeated before the job restarts.")
 }

@@ -107,8 +107,7 @@ final class TableWriter(table: CatalogTable, flink: RowType, limits: WriterLimit
 
   private def batches(rows: ArrayBuffer[RowData]): CloseableIterator[FilteredColumnarBatch] =
     Utils.toCloseableIterator(rows.grouped(TableWriter.BatchRows).map { some =>
-      val batch = new RowBatch(schema, places, flink, some.toArray)
-      new FilteredColumnarBatch(batch, util.Optional.empty())
+      new FilteredColumnarBatch(RowVectors.batch(schema, places, flink, some.toArray), util.Optional.empty())
     }.asJava)
 }
 
