@@ -34,7 +34,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def test_a_killed_job_goes_on_where_it_was_beside_another_writer(lake: Lakehouse, tmp_path: Path, jars_dir: Path) -> None:
-    table, rows = pairs(writer=Engine.SPARK), 12_000
+    table, rows = pairs(writer=Engine.SPARK), 8_000
     lake.spark.ensure_table(table)
     token, over, appended = lake.catalog.bearer_token(), threading.Event(), list[int]()
     settings = {
