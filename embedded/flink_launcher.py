@@ -19,7 +19,7 @@ from pathlib import Path
 
 from embedded import jvm_jars
 from embedded.embedded_errors import EmbeddedError
-from embedded.flink_sink import client_jar, flink_jars, sink_jars
+from embedded.flink_sink import client_jar, flink_jars, gateway, sink_jars
 from embedded.java_runtime import Java, argument_file, choose_java
 
 # Those of Flink's own conf/config.yaml (env.java.opts.all, 2.3.0).
@@ -109,9 +109,7 @@ def client_command(java: Java, jars_dir: Path, sql_file: Path, connector: Sequen
     Raises:
         EmbeddedError: Flink's jars are not installed, the gateway cannot be downloaded, or the sink does not compile.
     """
-    flink = flink_jars()
-    gateway = jvm_jars.resolve(("flink-client",), jars_dir, java, _print)
-    client = client_jar(jars_dir, java, _print)
+    after = [*flink_jars(), *gateway(jars_dir, java, _print), client_jar(jars_dir, java, _print)]
     first = sink_jars(jars_dir, java, _print) if connector is None else connector
     folder = sql_file.parent
     (folder / "config.yaml").write_text(_CONFIG.format(archive=(folder / "archive").as_uri()))
@@ -122,7 +120,7 @@ def client_command(java: Java, jars_dir: Path, sql_file: Path, connector: Sequen
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         f"-Dlog4j.configurationFile={folder / 'log4j.properties'}",
-        *("-cp", os.pathsep.join(map(str, [*first, *flink, *gateway, client]))),
+        *("-cp", os.pathsep.join(map(str, [*first, *after]))),
         "ratify.FlinkClient",
         # Its history, by default in the user's home, would keep every statement with the secrets that are in it.
         *("-hist", os.devnull, "-f", str(sql_file)),

@@ -38,6 +38,31 @@ _FROM_PYSPARK = (
 )
 
 
+def is_installed() -> bool:
+    """Return whether the wheel with Flink's jars is there."""
+    return find_spec("pyflink") is not None
+
+
+def prepare(jars_dir: Path, java: Java, progress: Progress) -> None:
+    """Download and compile what a job needs, so that the first one does not wait for it.
+
+    Raises:
+        EmbeddedError: a jar cannot be downloaded, or the sink does not compile.
+    """
+    gateway(jars_dir, java, progress)
+    client_jar(jars_dir, java, progress)
+    sink_jars(jars_dir, java, progress)
+
+
+def gateway(jars_dir: Path, java: Java, progress: Progress) -> Sequence[Path]:
+    """Return the jars that the SQL client needs and the wheel lacks.
+
+    Raises:
+        EmbeddedError: they cannot be downloaded.
+    """
+    return jvm_jars.resolve(("flink-client",), jars_dir, java, progress)
+
+
 def flink_home() -> Path:
     """Return the directory of Flink's jars.
 

@@ -7,5 +7,6 @@ REFUSED: Mapping[str, str] = {
     "column mapping by id": "has mapped columns (delta.columnMapping.mode = id)",
     "CHECK constraints": "it has CHECK constraints (delta.constraints.positive)",
     "generated columns": "requires writer table features [generatedColumns]",
+    "default values": "Column Default values is not supported",
     "identity columns": "requires writer table features [identityColumns]",
 }

@@ -42,7 +42,7 @@ object FinalFailure {
       case api: ApiException if api.getCode == 404 => s"The catalog has no table $name; was it dropped? (404): ${body(api)}"
       case api: ApiException if api.getCode == 400 => s"The catalog refuses a request for $name (400): ${body(api)}"
       case unsupported @ (_: UnsupportedTableFeatureException | _: UnsupportedProtocolVersionException |
-          _: InvalidTableException | _: TableNotFoundException) => s"$name cannot be written: ${unsupported.getMessage}"
+          _: InvalidTableException | _: TableNotFoundException | _: UnsupportedOperationException) => s"$name cannot be written: ${unsupported.getMessage}"
     }
   }
 
