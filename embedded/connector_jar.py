@@ -4,9 +4,10 @@ import hashlib
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 
 from embedded.embedded_errors import ConnectorBuildFailed
 from embedded.file_locks import exclusive
@@ -32,26 +33,53 @@ def build(delta_jars: Sequence[Path], jars_dir: Path, java: Java, progress: Prog
         ConnectorBuildFailed: the compiler refused the sources; the message carries its output.
     """
     sources = (*_SERVER, *_AVRO, *_CATALOG) if catalog else (*_SERVER, *_AVRO)
-    jar = jars_dir / f"ratify-connector-{_digest(sources, delta_jars)}.jar"
+    return compiled("connector", "the Spark connector", sources, delta_jars, jars_dir, java, progress)
+
+
+def compiled(
+    name: str,
+    what: str,
+    sources: Sequence[Path],
+    class_path: Sequence[Path],
+    jars_dir: Path,
+    java: Java,
+    progress: Progress,
+    services: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Return the jar `ratify-<name>-<digest>.jar` of Scala sources, compiling them if they were never against these jars.
+
+    Args:
+        what: How messages name it.
+        class_path: The jars that the sources need beside those of pyspark.
+        services: The class that implements each interface which Java's ServiceLoader is asked for.
+
+    Raises:
+        ConnectorBuildFailed: the compiler refused the sources; the message carries its output.
+    """
+    jar = jars_dir / f"ratify-{name}-{_digest(sources, class_path, services)}.jar"
     if not jar.exists():
         with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
             if not jar.exists():
-                with phase(progress, "compiling the Spark connector (once for this version)"):
-                    _compile(sources, delta_jars, jar, java)
+                with phase(progress, f"compiling {what} (once for this version)"):
+                    _compile(what, sources, class_path, services, jar, java)
     return jar
 
 
-def _digest(sources: Sequence[Path], delta_jars: Sequence[Path]) -> str:
+def _digest(sources: Sequence[Path], class_path: Sequence[Path], services: Mapping[str, str]) -> str:
     seed = hashlib.sha256(metadata.version("pyspark").encode())
     for source in sources:
         seed.update(source.read_bytes())
-    for name in sorted(jar.name for jar in delta_jars):
+    for name in sorted(jar.name for jar in class_path):
         seed.update(name.encode())
+    for service, implementation in services.items():
+        seed.update(f"{service}={implementation}".encode())
     return seed.hexdigest()[:16]
 
 
-def _compile(sources: Sequence[Path], delta_jars: Sequence[Path], jar: Path, java: Java) -> None:
-    class_path = ":".join([*map(str, delta_jars), f"{pyspark_jars()}/*"])
+def _compile(
+    what: str, sources: Sequence[Path], jars: Sequence[Path], services: Mapping[str, str], jar: Path, java: Java
+) -> None:
+    class_path = ":".join([*map(str, jars), f"{pyspark_jars()}/*"])
     with tempfile.TemporaryDirectory(dir=jar.parent, prefix=".connector-") as scratch:
         classes = Path(scratch) / "classes"
         classes.mkdir()
@@ -64,11 +92,13 @@ def _compile(sources: Sequence[Path], delta_jars: Sequence[Path], jar: Path, jav
         )
         if done.returncode != 0:
             raise ConnectorBuildFailed(
-                f"the Spark connector does not compile against the jars in {jar.parent}. This is a mismatch of "
+                f"{what} does not compile against the jars in {jar.parent}. This is a mismatch of "
                 f"versions: remove that directory to resolve them again. The compiler's output:\n{done.stdout[-4000:]}"
             )
         partial = Path(scratch) / jar.name
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for service, implementation in services.items():
+                archive.writestr(zipfile.ZipInfo(f"META-INF/services/{service}", _EPOCH), f"{implementation}\n")
             for file in sorted(classes.rglob("*.class")):
                 entry = zipfile.ZipInfo(file.relative_to(classes).as_posix(), _EPOCH)
                 archive.writestr(entry, file.read_bytes())

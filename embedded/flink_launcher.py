@@ -4,18 +4,22 @@ The jars come as the wheel apache-flink-libraries, from which PyFlink takes its 
 installed beside pyspark 4.2. The wheel lacks the gateway that the client runs inside of itself, which Ivy downloads. The
 client is started as a plain `java …SqlClient`, because the wheel has no scripts.
 
+The first line of standard input is a JSON object of environment variables: the catalog's credentials for the sink.
+
 The folder `archive` beside the SQL file receives what Flink's REST API answers about each job that ended. The JVM ends when
 this process's standard input does (see `embedded.parent_watch`). Whatever listens in it listens on 127.0.0.1.
 """
 
 import argparse
+import json
 import os
 import sys
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 
 from embedded import jvm_jars
 from embedded.embedded_errors import EmbeddedError
+from embedded.flink_sink import client_jar, flink_jars, gateway, sink_jars
 from embedded.java_runtime import Java, argument_file, choose_java
 
 # Those of Flink's own conf/config.yaml (env.java.opts.all, 2.3.0).
@@ -48,6 +52,7 @@ web.submit.enable: false
 web.cancel.enable: false
 jobmanager.archive.fs.dir: {archive}
 web.exception-history-size: 1000
+classloader.check-leaked-classloader: false
 """
 
 # To standard error, so that no file holds what a job logs.
@@ -70,6 +75,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a SQL file")
     run.add_argument("sql_file", type=Path, help="read once; the client's configuration and the archive go to its folder")
+    run.add_argument("--connector", type=Path, nargs="*", help="jars of another connector than this project's own sink")
     connector = commands.add_parser("connector", help="download Delta's connector and print its jars, one a line")
     connector.add_argument("coordinates", help="organisation:module:revision")
     given = parser.parse_args()
@@ -79,7 +85,12 @@ def main() -> int:
             found = jvm_jars.resolve(("flink-delta",), given.jars_dir, java, _print, extra=given.coordinates)
             sys.stdout.write("".join(f"{jar}\n" for jar in found))
         else:
-            command = client_command(java, given.jars_dir, given.sql_file)
+            # Set, or removed where they are those of another catalog.
+            for name, value in _credentials().items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+            command = client_command(java, given.jars_dir, given.sql_file, given.connector)
             os.environ["FLINK_CONF_DIR"] = str(given.sql_file.parent)
             os.execv(sys.executable, [sys.executable, "-m", "embedded.parent_watch", *command])  # noqa: S606 no shell is wanted
     except EmbeddedError as error:
@@ -88,14 +99,18 @@ def main() -> int:
     return 0
 
 
-def client_command(java: Java, jars_dir: Path, sql_file: Path) -> list[str]:
+def client_command(java: Java, jars_dir: Path, sql_file: Path, connector: Sequence[Path] | None = None) -> list[str]:
     """Write the client's configuration beside the SQL file, and return the command that runs the file.
 
+    Args:
+        connector: The jars of a connector; by default those of this project's own sink, compiled if they never were. They
+            are on the class path: what `ADD JAR` loads does not see Hadoop's file systems.
+
     Raises:
-        EmbeddedError: Flink's jars are not installed, or the gateway cannot be downloaded.
+        EmbeddedError: Flink's jars are not installed, the gateway cannot be downloaded, or the sink does not compile.
     """
-    flink = flink_home()
-    gateway = jvm_jars.resolve(("flink-client",), jars_dir, java, _print)
+    after = [*flink_jars(), *gateway(jars_dir, java, _print), client_jar(jars_dir, java, _print)]
+    first = sink_jars(jars_dir, java, _print) if connector is None else connector
     folder = sql_file.parent
     (folder / "config.yaml").write_text(_CONFIG.format(archive=(folder / "archive").as_uri()))
     (folder / "log4j.properties").write_text(_LOG4J)
@@ -105,8 +120,8 @@ def client_command(java: Java, jars_dir: Path, sql_file: Path) -> list[str]:
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         f"-Dlog4j.configurationFile={folder / 'log4j.properties'}",
-        *("-cp", os.pathsep.join([f"{flink}/lib/*", f"{flink}/opt/*", *map(str, gateway)])),
-        "org.apache.flink.table.client.SqlClient",
+        *("-cp", os.pathsep.join(map(str, [*first, *after]))),
+        "ratify.FlinkClient",
         # Its history, by default in the user's home, would keep every statement with the secrets that are in it.
         *("-hist", os.devnull, "-f", str(sql_file)),
     ]
@@ -114,17 +129,13 @@ def client_command(java: Java, jars_dir: Path, sql_file: Path) -> list[str]:
     return [str(java.executable), f"@{folder / 'client.args'}"]
 
 
-def flink_home() -> Path:
-    """Return the directory of Flink's jars.
-
-    Raises:
-        EmbeddedError: the wheel is not installed.
-    """
-    spec = find_spec("pyflink")
-    home = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
-    if home is None or not list((home / "opt").glob("flink-sql-client-*.jar")):
-        raise EmbeddedError("Flink is not installed: pip install 'ratify-lakehouse[embedded,flink]'.")
-    return home
+def _credentials() -> dict[str, str | None]:
+    """Return the environment variables in the first line of our input; what follows is for `embedded.parent_watch`."""
+    line = bytearray()
+    # Byte by byte: a buffer would also take what follows.
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return json.loads(line or b"{}")
 
 
 def _print(message: str) -> None:

@@ -175,7 +175,7 @@ class SparkUnavailable(TransientError):
 
 
 class FlinkUnavailable(TerminalError):
-    """Flink, or Delta's connector for it, is not installed or incomplete; nothing was started.
+    """Flink is not installed, or Delta's own connector for it is incomplete; nothing was started.
 
     Attributes:
         missing: Names of the missing artifacts, if that is the cause.

@@ -148,7 +148,7 @@ class Settings(_CatalogName):
     unity_spark_package: str | None = Field(default=None, description="Maven coordinates of a published connector")
     spark_remote: str | None = Field(default=None, description="sc://… (Spark Connect) or a classic Spark master URL")
     flink_command: str = Field(default="ratify-flink", description="Program that runs Flink's SQL client: a name or a path")
-    flink_delta_jars: str | None = Field(default=None, description="Delta's connector for Flink: a folder, or jars")
+    flink_delta_jars: str | None = Field(default=None, description="Delta's own connector for Flink: a folder, or jars")
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
     kafka_bootstrap: str | None = Field(default=None, description="Kafka brokers, host:port and commas")
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(

@@ -55,7 +55,7 @@ class Found:
         expected: The digest of that.
         digest: Of the rows with its keys.
         versions: Flink's commits meanwhile.
-        checkpoints: That the job completed; each is one commit, even of no rows.
+        checkpoints: That the job completed; each is one commit at most.
     """
 
     insert: Insert
@@ -94,7 +94,7 @@ class Found:
             asset=asset_key(ORDERS_FLINK),
             blocking=True,
             description="All of Flink's rows are in both tables, once, by commits of Flink. A warning, and not passed, if "
-            "Delta's connector for Flink is missing; an error if its job failed or its rows are wrong.",
+            "Flink is missing; an error if its job failed or its rows are wrong.",
         )
     ],
 )

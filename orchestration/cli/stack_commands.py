@@ -8,11 +8,15 @@ from orchestration.cli.terminal_output import Json, out, progress, runnable, sho
 
 
 def setup() -> None:
-    """Download and compile what the embedded Spark needs, once."""
+    """Download and compile what the embedded Spark needs, once, and Flink where it is installed."""
+    from embedded import flink_sink
     from embedded.runtime_setup import prepare
     from orchestration.cli.stack_session import stack_config
 
-    runtime = prepare(stack_config(), progress)
+    config = stack_config()
+    runtime = prepare(config, progress)
+    if flink_sink.is_installed():
+        flink_sink.prepare(config.jars, runtime.java, progress)
     out.print(f"Ready: {len(runtime.class_path)} jars, Java in {runtime.java.home}.", highlight=False)
 
 

@@ -13,7 +13,7 @@ _ENGINE_INFO = (
     (re.compile(r"^Apache-Spark/"), Engine.SPARK),
     (re.compile(r"^Databricks-Runtime/"), Engine.DATABRICKS),
     (re.compile(r"^DuckDB"), Engine.DUCKDB),
-    (re.compile(r"^Kernel-\S+/DeltaSink"), Engine.FLINK),
+    (re.compile(r"^Kernel-\S+/(DeltaSink|RatifySink)"), Engine.FLINK),
 )
 
 SAME_ROWS = frozenset(

@@ -1,9 +1,11 @@
 """Apache Flink: jobs of its SQL client, each on a cluster that lives for as long as the job.
 
-The client and its clusters are one JVM, in a child process. Secrets are in the SQL only, which goes there through a pipe:
-they are in no file, in no list of processes, and in nothing that is logged or raised.
+The client and its clusters are one JVM, in a child process. This project's sink finds the catalog's credentials in the
+environment of the JVM. Delta's own connector takes a token in the SQL. Both go there through pipes. Secrets are in
+no file, in no list of processes, and in nothing that is logged or raised.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -11,10 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -24,7 +27,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_jars import ADVICE, check_complete, listed
 from resources.flink.flink_run import FlinkRun, read_run
-from resources.flink.flink_sql import Insert, job_text, unity_catalog
+from resources.flink.flink_sql import Insert, delta_connector, job_text, own_sink
 from resources.redaction import redacted
 from resources.settings import Settings
 
@@ -36,7 +39,7 @@ _TAIL = 2000
 
 
 class Flink(dg.ConfigurableResource[Any]):
-    """Flink with Delta's sink, whose every checkpoint is a commit that the catalog ratifies."""
+    """Flink with a sink whose every checkpoint that has rows is a commit that the catalog ratifies."""
 
     catalog: dg.ResourceDependency[UnityCatalog]
     checkpoint_seconds: float = Field(default=2, gt=0, description="Time between two checkpoints, which are commits")
@@ -44,11 +47,11 @@ class Flink(dg.ConfigurableResource[Any]):
     restart_seconds: float = Field(default=1, ge=0, description="Pause before that")
     timeout_seconds: float = Field(default=900, gt=0, description="How long all jobs of a run may take together")
 
-    def connector(self) -> tuple[Path, ...]:
-        """Return the jars of Delta's connector, a complete set.
+    def connector(self) -> tuple[Path, ...] | None:
+        """Return the jars of Delta's own connector, a complete set, where one is configured; None for this project's sink.
 
         Raises:
-            FlinkUnavailable: it was not configured, cannot be downloaded, or is incomplete.
+            FlinkUnavailable: it cannot be downloaded, or is incomplete.
         """
         settings = Settings()
         if settings.flink_delta_jars:
@@ -56,7 +59,7 @@ class Flink(dg.ConfigurableResource[Any]):
         elif settings.flink_delta_package:
             found, where = self._downloaded(settings.flink_delta_package), f"{settings.flink_delta_package}"
         else:
-            raise FlinkUnavailable(f"Delta's connector for Flink is not configured. {ADVICE}", ("delta-flink",))
+            return None
         check_complete(found, where)
         return found
 
@@ -64,31 +67,35 @@ class Flink(dg.ConfigurableResource[Any]):
         """Append generated rows to existing tables, by one job a table, one after the other.
 
         Raises:
-            FlinkUnavailable: Flink or Delta's connector is missing or incomplete; nothing was started.
+            FlinkUnavailable: Flink is missing, or Delta's own connector is incomplete; nothing was started.
             FlinkFailed: a job failed.
             CatalogUnavailable, CatalogDenied: the catalog gave no token.
         """
-        jars = self.connector()
-        to, token = self.catalog.connection, self.catalog.bearer_token()
-        target = unity_catalog(to.name, inserts[0].table.layer, to.host, token, jars)
-        # Beside other writers a job fails on conflicts now and then: it resumes at its last checkpoint, with exact rows.
+        jars, to, database = self.connector(), self.catalog.connection, inserts[0].table.layer
+        if jars is None:
+            target, secrets = own_sink(to.name, database, to.host), list[str]()
+        else:
+            token = self.catalog.bearer_token()
+            target, secrets = delta_connector(to.name, database, to.host, token), [token]
+        # A job that fails resumes at its last checkpoint, with exact rows; Delta's own sink fails on conflicts.
         settings = {
             "execution.checkpointing.interval": _milliseconds(self.checkpoint_seconds),
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": str(self.restarts),
             "restart-strategy.fixed-delay.delay": _milliseconds(self.restart_seconds),
         }
-        run = self.execute(job_text(target, inserts, settings), secrets=[token])
+        run = self.execute(job_text(target, inserts, settings), secrets, jars)
         if len(run.jobs) != len(inserts):
             raise FlinkFailed(f"Flink reported the end of {len(run.jobs)} of {len(inserts)} jobs.")
         return run
 
-    def execute(self, sql: str, secrets: Sequence[str] = ()) -> FlinkRun:
+    def execute(self, sql: str, secrets: Sequence[str] = (), connector: Sequence[Path] | None = None) -> FlinkRun:
         """Run statements until all are done, or one fails.
 
         Args:
             sql: Statements of Flink's SQL client, each with a semicolon.
-            secrets: Texts in it that must not appear in logs and errors.
+            secrets: Texts in it that must not appear in logs and errors; nor do the catalog's credentials.
+            connector: The jars of another connector than this project's sink.
 
         Raises:
             FlinkUnavailable: Flink is not installed, or no suitable Java was found.
@@ -97,7 +104,10 @@ class Flink(dg.ConfigurableResource[Any]):
         with tempfile.TemporaryDirectory(prefix="ratify-flink-") as folder:
             pipe = Path(folder) / "job.sql"
             os.mkfifo(pipe, 0o600)
-            output, log, code = self._run(["run", str(pipe)], pipe, sql)
+            others = [] if connector is None else ["--connector", *map(str, connector)]
+            credentials = self._credentials()
+            secrets = [*secrets, *(credentials[name] or "" for name in ("UNITY_TOKEN", "UNITY_CLIENT_SECRET"))]
+            output, log, code = self._run(["run", str(pipe), *others], pipe, sql, credentials)
             run = read_run(Path(folder) / "archive", output, secrets)
         output, log = redacted(output, secrets), redacted(log, secrets)
         if code == os.EX_UNAVAILABLE:
@@ -121,7 +131,23 @@ class Flink(dg.ConfigurableResource[Any]):
             raise FlinkUnavailable(f"Delta's connector for Flink could not be downloaded: {log.strip()[-_TAIL:]} {ADVICE}")
         return tuple(map(Path, output.splitlines()))
 
-    def _run(self, arguments: Sequence[str], pipe: Path | None = None, sql: str = "") -> tuple[str, str, int]:
+    def _credentials(self) -> dict[str, str | None]:
+        """Return the catalog's credentials as this project's sink takes them, which renews OAuth tokens itself."""
+        to = self.catalog.connection
+        oauth = to.client_id and to.client_secret
+        return {
+            "UNITY_TOKEN": to.token.get_secret_value() if to.token and not oauth else None,
+            "UNITY_CLIENT_ID": to.client_id if oauth else None,
+            "UNITY_CLIENT_SECRET": to.client_secret.get_secret_value() if to.client_secret and oauth else None,
+        }
+
+    def _run(
+        self,
+        arguments: Sequence[str],
+        pipe: Path | None = None,
+        sql: str = "",
+        credentials: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> tuple[str, str, int]:
         """Run the command; return what it wrote to its output and to its log, and its exit code."""
         settings = Settings()
         java = ["--java-home", str(settings.ratify_java_home)] if settings.ratify_java_home else []
@@ -146,6 +172,11 @@ class Flink(dg.ConfigurableResource[Any]):
                 start_new_session=True,
             ) as process,
         ):
+            if process.stdin:
+                # The first line of its input, which then stays open. No file and no list of processes has it.
+                with suppress(BrokenPipeError):
+                    process.stdin.write(f"{json.dumps(dict(credentials))}\n")
+                    process.stdin.flush()
             fed = threads.submit(_feed, pipe, sql) if pipe else None
             output, log = (threads.submit(stream.read) for stream in (process.stdout, process.stderr) if stream)
             try:

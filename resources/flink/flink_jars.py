@@ -25,6 +25,7 @@ NEEDED: Mapping[str, str] = {
     "hadoop-client-runtime": "org/apache/hadoop/shaded/com/google/common/collect/ImmutableMap",
     "parquet-column": "org/apache/parquet/column/ParquetProperties",
     "parquet-common": "org/apache/parquet/bytes/BytesInput",
+    "parquet-encoding": "org/apache/parquet/column/values/bitpacking/BytePacker",
     "parquet-format-structures": "org/apache/parquet/format/FileMetaData",
     "parquet-hadoop": "org/apache/parquet/hadoop/ParquetWriter",
     "parquet-jackson": "shaded/parquet/com/fasterxml/jackson/databind/ObjectMapper",

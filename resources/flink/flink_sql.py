@@ -1,14 +1,16 @@
-"""The text of a Flink job: generated rows into tables of the catalog, by Delta's sink.
+"""The text of a Flink job: generated rows into tables of the catalog, by this project's sink or by Delta's own.
+
+Both take a fixed `uid` of a table that is declared here, by which a checkpoint restores the sink. This project's sink reads
+its credentials from the environment of its process and finds columns by name.
 
 Delta's connector (delta-flink 4.4) requires: Flink's catalog has the name of Unity Catalog's; the catalog and each sink have
-the endpoint and a bearer token; a sink that a checkpoint can restore has a fixed `uid`, which only a table that is declared
-here can have. Columns are matched by position. Flink's TIMESTAMP becomes TIMESTAMP_NTZ, which hides a whole schema from
-DuckDB: a timestamp is TIMESTAMP_LTZ here.
+the endpoint, without a slash at its end, and a bearer token. It finds columns by position.
+
+Flink's TIMESTAMP becomes TIMESTAMP_NTZ, which hides a whole schema from DuckDB: a timestamp is TIMESTAMP_LTZ here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
@@ -42,22 +44,28 @@ class FlinkTarget:
         database: The schema that the catalog is opened with.
         catalog_options: The options of CREATE CATALOG.
         sink_options: The options of a sink, by its uid.
-        jars: The jars to load before.
     """
 
     catalog: str
     database: str
     catalog_options: Mapping[str, str] = field(repr=False)
     sink_options: Callable[[str], Mapping[str, str]] = field(repr=False)
-    jars: Sequence[Path] = ()
 
 
-def unity_catalog(name: str, database: str, endpoint: str, token: str, jars: Sequence[Path]) -> FlinkTarget:
-    """Return a Unity Catalog for Delta's connector; Flink's SQL has no OAuth, only a bearer token."""
-    to = {"endpoint": endpoint.rstrip("/") + "/", "token": token}
+def own_sink(name: str, database: str, endpoint: str) -> FlinkTarget:
+    """Return a Unity Catalog for this project's sink: Flink's catalog of the same name holds the declared tables only."""
     return FlinkTarget(
-        name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid}, jars
+        name,
+        database,
+        {"type": "generic_in_memory"},
+        lambda uid: {"connector": "ratify", "endpoint": endpoint, "uid": uid},
     )
+
+
+def delta_connector(name: str, database: str, endpoint: str, token: str) -> FlinkTarget:
+    """Return a Unity Catalog for Delta's own connector; its SQL has no OAuth, only a bearer token."""
+    to = {"endpoint": endpoint.rstrip("/"), "token": token}
+    return FlinkTarget(name, database, {"type": "unitycatalog", **to}, lambda uid: {"connector": "delta", **to, "uid": uid})
 
 
 def job_text(target: FlinkTarget, inserts: Sequence[Insert], settings: Mapping[str, str]) -> str:
@@ -65,7 +73,6 @@ def job_text(target: FlinkTarget, inserts: Sequence[Insert], settings: Mapping[s
     catalog = {**target.catalog_options, "default-database": target.database}
     statements = [
         *(f"SET {literal(key)} = {literal(value)}" for key, value in {**_SETTINGS, **settings}.items()),
-        *(f"ADD JAR {literal(str(jar))}" for jar in target.jars),
         f"CREATE CATALOG {quoted(target.catalog)} WITH ({_options(catalog)})",
     ]
     for number, insert in enumerate(inserts, 1):

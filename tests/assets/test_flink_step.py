@@ -1,7 +1,7 @@
 """The asset that Flink writes: what it says where the connector is not there, where its job fails, and of what it finds."""
 
-import zipfile
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -14,7 +14,6 @@ from assets.cross_engine.row_digest import Digest
 from assets.cross_engine.spark_steps import name_of
 from components.table_asset import asset_key
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_jars import NEEDED
 from resources.flink.flink_run import FlinkJob, FlinkRun
 from resources.flink.flink_sql import Insert
 from resources.settings import TPCH
@@ -67,14 +66,12 @@ def materialized(lake: Lakehouse, flink: Flink | None = None) -> tuple[dg.Execut
 
 
 @pytest.mark.stack
-def test_without_the_connector_it_warns_and_what_comes_after_runs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FLINK_DELTA_JARS", "FLINK_DELTA_PACKAGE"):
-        monkeypatch.delenv(name, raising=False)
+def test_without_flink_it_warns_and_what_comes_after_runs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLINK_COMMAND", "no-such-command")
     run, check = materialized(lake)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert check.metadata["status"].value == "unavailable"
-    assert check.metadata["missing"].value == "delta-flink"
-    assert "FLINK_DELTA_JARS" in str(check.metadata["what to do"].value)
+    assert "ratify-lakehouse[embedded,flink]" in str(check.metadata["what to do"].value)
     assert run.success
     assert run.asset_materializations_for_node("afterwards")
     (made,) = run.asset_materializations_for_node("orders_flink")
@@ -83,23 +80,29 @@ def test_without_the_connector_it_warns_and_what_comes_after_runs(lake: Lakehous
     assert lake.version(ORDERS) >= 0
 
 
-@pytest.mark.long
-@pytest.mark.stack
-def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(
-    lake: Lakehouse, jars_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a jar that has the classes' names and nothing in them: it is loaded, and Flink finds no connector in it."""
-    with zipfile.ZipFile(tmp_path / "hollow.jar", "w") as archive:
-        for known_by in NEEDED.values():
-            archive.writestr(f"{known_by}.class", b"")
+class Dividing(Flink):
+    """Has rows to write that cannot be computed."""
+
+    def insert(self, inserts: Sequence[Insert]) -> FlinkRun:
+        return super().insert([replace(each, columns=("1 / (seq - seq)", *each.columns[1:])) for each in inserts])
+
+
+@pytest.fixture
+def home_with_jars(lake: Lakehouse, jars_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that shares the jars of all runs."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "jars").symlink_to(jars_dir)
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("FLINK_DELTA_JARS", str(tmp_path / "hollow.jar"))
-    run, check = materialized(lake)
+
+
+@pytest.mark.long
+@pytest.mark.stack
+@pytest.mark.usefixtures("home_with_jars")
+def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(lake: Lakehouse) -> None:
+    run, check = materialized(lake, Dividing(catalog=lake.catalog, restarts=0))
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert check.metadata["status"].value == "failed"
-    assert "Could not find any factory for identifier 'unitycatalog'" in str(check.metadata["error"].value)
+    assert "/ by zero" in str(check.metadata["error"].value)
     assert not run.asset_materializations_for_node("afterwards")
     assert lake.catalog.bearer_token() not in str([event.event_specific_data for event in run.all_events])
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tests.compatibility.flink_features import REFUSED as FLINK_REFUSES
 from tests.compatibility.matrix_cases import INSERT, MAPS, NESTED, ODD, PLAIN
 from tests.compatibility.matrix_features import FEATURES
 from tests.compatibility.matrix_outcomes import EQUAL, READERS, WRITERS, Cell, Outcome
@@ -89,6 +90,16 @@ Spark, which is never -0.0.
 """
 
 
+_FLINK = """## Flink
+
+The sink of this project ([flink.md](flink.md)) writes the types above that a declaration takes, nested ones too, and Spark
+and DuckDB read the values that were written (`tests/resources/test_flink_sink.py`). A timestamp is `TIMESTAMP_LTZ` with a
+precision of 6 at most, or `TIMESTAMP` where the column is `timestamp_ntz`. NULL in a NOT NULL column and other types than
+the table's end the job. It writes tables with all of the features above but these, which it refuses
+(`tests/compatibility/test_flink_features.py`):
+"""
+
+
 def document() -> str:
     """Return the text of docs/compatibility.md."""
     types = [_line(f"`{type_}`", "yes", _of_type(type_)) for type_ in (*PLAIN, *NESTED, *MAPS)]
@@ -111,6 +122,7 @@ def document() -> str:
         [
             *(_HEAD, _TYPES, *_table("type", "declared"), *types, *odd, ""),
             *(_FEATURES, *_table("feature"), *features, ""),
+            *(_FLINK, *(f"- {name}" for name in FLINK_REFUSES), ""),
             *("## Limits\n", *limits, _MORE),
         ]
     )

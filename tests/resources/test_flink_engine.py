@@ -1,4 +1,4 @@
-"""Flink's SQL client and its cluster, for real, up to Delta's connector, which the registries here do not have."""
+"""Flink's SQL client and its cluster, for real. Delta's own connector is in no registry here: it is found missing."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_jars import NEEDED
 from resources.flink.flink_run import FlinkJob, FlinkRun, read_run
-from resources.flink.flink_sql import FlinkTarget, Insert, flink_type, job_text, unity_catalog
+from resources.flink.flink_sql import FlinkTarget, Insert, delta_connector, flink_type, job_text, own_sink
 from resources.redaction import redacted
 from tests.resources.test_flink_jars import jar
 
@@ -72,12 +72,11 @@ def on_files(folder: Path) -> FlinkTarget:
 
 
 def test_the_job_is_what_delta_s_connector_asks_for() -> None:
-    target = unity_catalog("ratify", "tpch", "http://127.0.0.1:8080", TOKEN, [Path("/jars/delta-flink.jar")])
+    target = delta_connector("ratify", "tpch", "http://127.0.0.1:8080/", TOKEN)
     text = job_text(target, [OWN, SHARED], {"execution.checkpointing.interval": "2000 ms"})
-    options = "'endpoint' = 'http://127.0.0.1:8080/', 'token' = 'dapi''0123456789abcdef'"
+    options = "'endpoint' = 'http://127.0.0.1:8080', 'token' = 'dapi''0123456789abcdef'"
     assert "SET 'table.dml-sync' = 'true';\n" in text
     assert "SET 'execution.checkpointing.interval' = '2000 ms';\n" in text
-    assert "ADD JAR '/jars/delta-flink.jar';\n" in text
     assert f"CREATE CATALOG `ratify` WITH ('type' = 'unitycatalog', {options}, 'default-database' = 'tpch');\n" in text
     for name, first, rows in (("orders_flink", 9_200_000_000, 3000), ("orders", 9_300_000_000, 10)):
         columns = "`o_orderkey` BIGINT, `o_custkey` BIGINT, `o_orderstatus` STRING, `o_totalprice` DECIMAL(15,2), "
@@ -86,6 +85,13 @@ def test_the_job_is_what_delta_s_connector_asks_for() -> None:
         assert f"INSERT INTO `ratify`.`tpch`.`{name}` SELECT CAST({first} + seq AS BIGINT) AS `o_orderkey`, " in text
         assert f"'fields.seq.end' = '{rows}')" in text
     assert TOKEN not in repr(target)
+
+
+def test_the_job_of_our_own_sink_has_no_credentials() -> None:
+    text = job_text(own_sink("ratify", "tpch", "http://127.0.0.1:8080"), [OWN], {})
+    assert "CREATE CATALOG `ratify` WITH ('type' = 'generic_in_memory', 'default-database' = 'tpch');\n" in text
+    options = "'connector' = 'ratify', 'endpoint' = 'http://127.0.0.1:8080', 'uid' = 'ratify-tpch-orders_flink'"
+    assert f"WITH ({options});\n" in text
 
 
 @pytest.mark.parametrize(
@@ -137,9 +143,8 @@ def test_secrets_are_in_no_error_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_job_without_an_end_is_a_failure(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Flink, "connector", lambda _: ())
     monkeypatch.setattr(
-        Flink, "execute", lambda _, sql, secrets: FlinkRun((FlinkJob("tpch.orders", JOB, "FINISHED", 1, 0),))
+        Flink, "execute", lambda _, sql, secrets, connector: FlinkRun((FlinkJob("tpch.orders", JOB, "FINISHED", 1, 0),))
     )
     with pytest.raises(FlinkFailed, match="the end of 1 of 2 jobs"):
         flink.insert([OWN, SHARED])
@@ -151,12 +156,6 @@ def test_secrets_are_taken_out_as_they_are_and_as_sql_has_them() -> None:
 
 
 # The jars.
-
-
-def test_without_a_connector_nothing_is_started(flink: Flink) -> None:
-    with pytest.raises(FlinkUnavailable, match=r"is not configured\. Set FLINK_DELTA_JARS") as error:
-        flink.insert([OWN, SHARED])
-    assert error.value.missing == ("delta-flink",)
 
 
 def test_with_half_a_connector_nothing_is_started(flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +187,7 @@ def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink
     sink = tmp_path / "orders_flink"
     short = Insert(OWN.table, OWN.uid, 300, 300, OWN.columns)
     text = job_text(on_files(sink), [short], {"execution.checkpointing.interval": "300 ms"})
-    text += job_text(unity_catalog("other", "tpch", "http://127.0.0.1:9", TOKEN, []), [], {})
+    text += job_text(delta_connector("other", "tpch", "http://127.0.0.1:9", TOKEN), [], {})
     with watched("0123456789abcdef") as (leaks, addresses), pytest.raises(FlinkFailed) as failed:
         flink.execute(text, secrets=[TOKEN])
     assert "Could not find any factory for identifier 'unitycatalog'" in str(failed.value)

@@ -1,0 +1,54 @@
+"""What this project's sink for Flink refuses when a query is planned, and when a job is restored."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from resources.declarations import Engine
+from tests.resources.flink_client import FlinkClient, eventually, insert, jobs_text, target
+from tests.resources.lakehouse import Lakehouse, pairs
+from tests.resources.test_flink_sink import TEXT, checkpoints
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
+
+def test_a_query_that_updates_rows_is_refused_with_the_reason(lake: Lakehouse, tmp_path: Path, jars_dir: Path) -> None:
+    table = pairs(writer=Engine.SPARK)
+    lake.spark.ensure_table(table)
+    sql = jobs_text(target(lake.catalog), [insert(table, 10, ["seq", TEXT])])
+    before, _, _ = sql.partition("INSERT INTO")
+    grouped = f"INSERT INTO `ratify`.`bronze`.`{table.name}` SELECT COUNT(*), CAST(MOD(seq, 2) AS STRING) FROM "
+    sql = f"{before}{grouped} default_catalog.default_database.generated_1 GROUP BY MOD(seq, 2);"
+    run = FlinkClient.start(tmp_path, jars_dir, sql, lake.catalog.bearer_token()).wait()
+    assert run.jobs == ()
+    assert f"{lake.full(table)}: the query updates or deletes rows" in run.error
+    assert lake.version(table) == 0
+
+
+def test_pending_files_of_a_table_that_was_created_again_are_refused(
+    lake: Lakehouse, tmp_path: Path, jars_dir: Path
+) -> None:
+    table, token = pairs(writer=Engine.SPARK), lake.catalog.bearer_token()
+    lake.spark.ensure_table(table)
+    settings = {
+        "execution__checkpointing__dir": tmp_path.joinpath("checkpoints").as_uri(),
+        "execution__checkpointing__externalized_checkpoint_retention": "RETAIN_ON_CANCELLATION",
+        # The generator has its rows at the begin of each second: every checkpoint has some.
+        "execution__checkpointing__interval": "1500 ms",
+        "table__dml_sync": "true",
+    }
+    inserts = [insert(table, 20_000, ["seq", TEXT])]
+    client = FlinkClient.start(tmp_path, jars_dir, jobs_text(target(lake.catalog), inserts, **settings), token)
+    eventually(lambda: client.process.poll() is not None or len(checkpoints(tmp_path / "checkpoints")) > 0)
+    time.sleep(0.7)
+    client.kill()
+    lake.run(f"DROP TABLE {lake.full(table)}")
+    lake.spark.ensure_table(table)
+    settings["execution__state_recovery__path"] = checkpoints(tmp_path / "checkpoints")[-1].as_uri()
+    again = jobs_text(target(lake.catalog), inserts, **settings)
+    [job] = FlinkClient.start(tmp_path, jars_dir, again, token).wait().jobs
+    assert (job.status, job.restarts) == ("FAILED", 0)
+    assert f"{lake.full(table)} changed after rows for it were written" in job.error
+    assert "it was dropped and created again" in job.error
+    assert lake.version(table) == 0
