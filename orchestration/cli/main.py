@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from embedded.embedded_errors import EmbeddedError
 from orchestration.cli.access_commands import grant, grants, principal_app, revoke
+from orchestration.cli.care_command import care
 from orchestration.cli.catalog_commands import catalog_app
 from orchestration.cli.changes_command import changes
 from orchestration.cli.clean_command import clean
@@ -60,7 +61,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "principal": principal_app,
         "catalog": catalog_app,
     },
-    "Proof and repair": {"prove": prove, "repair": repair, "clean": clean},
+    "Proof and repair": {"prove": prove, "care": care, "repair": repair, "clean": clean},
 }
 """Commands by name, in the panels and in the order of `ratify --help`: the common ones first."""
 
