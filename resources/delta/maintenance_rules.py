@@ -26,7 +26,7 @@ class Manager(StrEnum):
     EXTERNAL = "nobody: the table is external"
 
 
-class Operation(StrEnum):
+class Maintenance(StrEnum):
     """Maintenance of a table, by the names of `ratify` and of `permitted_maintenance`."""
 
     CHECKPOINT = "checkpoint"
@@ -46,7 +46,7 @@ class Rule:
         reason: Why it is allowed, or is not.
     """
 
-    operation: Operation
+    operation: Maintenance
     allowed: bool
     by: str
     reason: str
@@ -63,9 +63,9 @@ class MaintenanceRules:
 
     full_name: str
     manager: Manager
-    rules: Mapping[Operation, Rule]
+    rules: Mapping[Maintenance, Rule]
 
-    def require(self, operation: Operation) -> None:
+    def require(self, operation: Maintenance) -> None:
         """Refuse an operation that is not allowed.
 
         Raises:
@@ -128,7 +128,7 @@ def _checkpoint(table: MaintainedTable) -> Rule:
         if table.manager is Manager.EXTERNAL
         else "PROTOCOL.md allows checkpoints of published versions on every table."
     )
-    return Rule(Operation.CHECKPOINT, True, "each writer, after some of its commits", reason)
+    return Rule(Maintenance.CHECKPOINT, True, "each writer, after some of its commits", reason)
 
 
 def _permitted(table: MaintainedTable) -> Sequence[Rule]:
@@ -146,13 +146,13 @@ def _permitted(table: MaintainedTable) -> Sequence[Rule]:
             return [_by_catalog(table, operation) for operation in _BY_RATIFY]
 
 
-def _by_catalog(table: MaintainedTable, operation: Operation) -> Rule:
+def _by_catalog(table: MaintainedTable, operation: Maintenance) -> Rule:
     instead = _SUBSTITUTES[operation].format(table.full_name)
     if table.denied:
         return Rule(operation, False, "ask the owner for MODIFY on it.", table.denied)
     if operation not in table.permitted:
         return Rule(operation, False, instead, "Its catalog withholds this: it is not in the setting `maintenance`.")
-    if operation is Operation.COMPACT and table.unsupported:
+    if operation is Maintenance.COMPACT and table.unsupported:
         return Rule(operation, False, instead, table.unsupported)
     by = _BY_RATIFY[operation].format(table.full_name)
     return Rule(operation, True, by, "Its catalog permits it to principals with MODIFY.")
@@ -161,31 +161,31 @@ def _by_catalog(table: MaintainedTable, operation: Operation) -> Rule:
 def _restore(table: MaintainedTable) -> Rule:
     by = f"RESTORE TABLE {table.full_name} TO VERSION AS OF … in Spark"
     reason = "It is an ordinary change of rows: streams that read the table stop, and its change data feed reports it."
-    return Rule(Operation.RESTORE, True, by, reason)
+    return Rule(Maintenance.RESTORE, True, by, reason)
 
 
 _BY_RATIFY = {
-    Operation.COMPACT: "`ratify care {} --compact`",
-    Operation.CLEAN: "`ratify clean {}`",
-    Operation.CLEAN_LOG: "Spark, with a checkpoint, after delta.logRetentionDuration",
+    Maintenance.COMPACT: "`ratify care {} --compact`",
+    Maintenance.CLEAN: "`ratify clean {}`",
+    Maintenance.CLEAN_LOG: "Spark, with a checkpoint, after delta.logRetentionDuration",
 }
 _BY_SPARK = {
-    Operation.COMPACT: "OPTIMIZE {} in Spark",
-    Operation.CLEAN: "VACUUM {} in Spark",
-    Operation.CLEAN_LOG: "Spark, with a checkpoint, after delta.logRetentionDuration",
+    Maintenance.COMPACT: "OPTIMIZE {} in Spark",
+    Maintenance.CLEAN: "VACUUM {} in Spark",
+    Maintenance.CLEAN_LOG: "Spark, with a checkpoint, after delta.logRetentionDuration",
 }
 _BY_DATABRICKS = {
-    Operation.COMPACT: "predictive optimization, or OPTIMIZE {} on Databricks.",
-    Operation.CLEAN: "predictive optimization, or VACUUM {} on Databricks.",
-    Operation.CLEAN_LOG: "Databricks does it.",
+    Maintenance.COMPACT: "predictive optimization, or OPTIMIZE {} on Databricks.",
+    Maintenance.CLEAN: "predictive optimization, or VACUUM {} on Databricks.",
+    Maintenance.CLEAN_LOG: "Databricks does it.",
 }
 _SUBSTITUTES = {
-    Operation.COMPACT: (
+    Maintenance.COMPACT: (
         "rewrite rows in Spark, INSERT INTO {} REPLACE WHERE … SELECT …. That is a change of rows: streams that read the "
         "table stop, and its change data feed reports each of these rows."
     ),
-    Operation.CLEAN: "ask who runs the catalog; the files stay.",
-    Operation.CLEAN_LOG: "ask who runs the catalog; the versions stay.",
+    Maintenance.CLEAN: "ask who runs the catalog; the files stay.",
+    Maintenance.CLEAN_LOG: "ask who runs the catalog; the versions stay.",
 }
 
 

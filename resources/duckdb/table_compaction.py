@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_actions import Proposal
 from resources.delta.delta_log import DeltaLog
-from resources.delta.maintenance_rules import Operation, maintenance_rules
+from resources.delta.maintenance_rules import Maintenance, maintenance_rules
 from resources.delta.snapshot import Snapshot, file_key
 from resources.delta.table_features import refuse_unsupported_features
 from resources.duckdb.bin_rewriting import Rewritten, rewrite
@@ -69,7 +69,7 @@ def compact(
     """
     if target_bytes < 1:
         raise UnsafeTable(f"{full_name}: the target size is {target_bytes} bytes; give one of at least 1.")
-    maintenance_rules(catalog, full_name).require(Operation.COMPACT)
+    maintenance_rules(catalog, full_name).require(Maintenance.COMPACT)
     done = list[CompactedBin]()
     for _ in range(_PLANS):
         try:

@@ -8,7 +8,7 @@ import pytest
 from resources.catalog import unity_catalog
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta import maintenance_rules as rules
-from resources.delta.maintenance_rules import MaintainedTable, Manager, Operation
+from resources.delta.maintenance_rules import MaintainedTable, Maintenance, Manager
 from resources.errors import UnsafeTable
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal
 from tests.resources.declared_tables import create_declared
@@ -44,7 +44,7 @@ def test_what_is_allowed(name: str) -> None:
 
 @pytest.mark.parametrize("manager", [Manager.OPEN_SOURCE, Manager.EMBEDDED])
 def test_the_substitute_comes_with_its_warning(manager: Manager) -> None:
-    rule = rules.rules_of(MaintainedTable("c.s.t", manager)).rules[Operation.COMPACT]
+    rule = rules.rules_of(MaintainedTable("c.s.t", manager)).rules[Maintenance.COMPACT]
     assert "INSERT INTO c.s.t REPLACE WHERE" in rule.by
     assert "streams that read the table stop, and its change data feed reports each of these rows" in rule.by
 
@@ -78,9 +78,9 @@ def test_what_a_server_answers(withholding: CatalogProcess, monkeypatch: pytest.
 
     found = asked(writer)
     assert found.manager is Manager.EMBEDDED
-    assert [found.rules[one].allowed for one in (Operation.COMPACT, Operation.CLEAN)] == [False, True]
-    assert "withholds this" in found.rules[Operation.COMPACT].reason
-    denied = asked(reader).rules[Operation.CLEAN]
+    assert [found.rules[one].allowed for one in (Maintenance.COMPACT, Maintenance.CLEAN)] == [False, True]
+    assert "withholds this" in found.rules[Maintenance.COMPACT].reason
+    denied = asked(reader).rules[Maintenance.CLEAN]
     assert (denied.allowed, "MODIFY" in denied.reason, denied.by) == (False, True, "ask the owner for MODIFY on it.")
     assert asked(withholding.token, "bronze.ext").manager is Manager.EXTERNAL
     monkeypatch.setattr(unity_catalog, "_MAINTENANCE", "GET /v1/what/another/server/does/not/list")
