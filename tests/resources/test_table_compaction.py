@@ -144,7 +144,6 @@ def compact_at_random(lake: Lakehouse, seed: int, steps: int) -> None:
     model.killed_after()
     model.append()
     model.compact()
-    model.check()
     model.check_feed()
     folder = TableModel(lake, model.table).folder
     log = log_of(lake, model.table)
