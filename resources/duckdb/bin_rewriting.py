@@ -73,12 +73,12 @@ def rewrite(
         except duckdb.Error as error:
             raise UnsafeTable(
                 f"DuckDB cannot rewrite {len(local)} files of {snapshot.full_name}, the first of them {bin_.files[0].path}: "
-                f"{error}. Nothing was committed; compact the table with its own engine."
+                f"{error}. These files stay as they are; compact the table with its own engine."
             ) from error
     if written.rows != left:
         raise UnsafeTable(
             f"{snapshot.full_name}: {len(bin_.files)} of its files have {left:,} rows, and their copy has {written.rows:,}. "
-            "Nothing was committed: a file is damaged, or was changed in place. Compare it with its statistics in the log."
+            "They stay as they are: one is damaged, or was changed in place. Compare each with its statistics in the log."
         )
     path = f"duckdb-{uuid4()}.parquet"
     storage.put(target, path)
