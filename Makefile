@@ -85,6 +85,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.engines
 	$(BIN)/python -m bench.incremental --rows 1000000
 	$(BIN)/python -m bench.sync
+	$(BIN)/python -m bench.care
 	$(BIN)/python -m bench.kafka
 
 clean: ## Remove the environment and all state

@@ -50,6 +50,7 @@ def serve(settings: ServerSettings) -> None:
         _root_url(settings.storage_root),
         access_token_seconds=settings.access_token_seconds,
         s3=settings.s3,
+        maintenance=settings.maintenance,
     )
     try:
         _prepare(store, settings)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -11,6 +11,9 @@ from embedded.catalog.managed_storage import S3
 from embedded.catalog.object_names import check_name
 
 ACCESS_TOKEN_SECONDS = 3600
+MAINTENANCE = ("compact", "clean", "clean_log")
+"""What clients may do to a managed table beyond commits that change rows: put its rows into fewer files, remove files that
+no version needs, remove versions of the log that have expired."""
 
 
 def _check_privilege(name: str) -> str:
@@ -40,6 +43,9 @@ class ServerSettings(BaseModel):
     )
     access_token_seconds: int = Field(
         default=ACCESS_TOKEN_SECONDS, description="Life of the tokens that OAuth clients are given"
+    )
+    maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] = Field(
+        default=MAINTENANCE, description="What principals with MODIFY may do to managed tables beyond commits of rows"
     )
     s3_role_arn: str | None = Field(default=None, description="Role to assume for S3, with the keys that boto3 finds")
     s3_endpoint: str | None = Field(default=None, description="URL of S3 and STS, if they are not those of AWS")

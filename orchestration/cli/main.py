@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from embedded.embedded_errors import EmbeddedError
 from orchestration.cli.access_commands import grant, grants, principal_app, revoke
 from orchestration.cli.acknowledge_command import acknowledge
+from orchestration.cli.care_command import care
 from orchestration.cli.catalog_commands import catalog_app
 from orchestration.cli.changes_command import changes
 from orchestration.cli.clean_command import clean
@@ -61,7 +62,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "principal": principal_app,
         "catalog": catalog_app,
     },
-    "Proof and repair": {"prove": prove, "repair": repair, "clean": clean, "acknowledge": acknowledge},
+    "Proof and repair": {"prove": prove, "care": care, "repair": repair, "clean": clean, "acknowledge": acknowledge},
 }
 """Commands by name, in the panels and in the order of `ratify --help`: the common ones first."""
 

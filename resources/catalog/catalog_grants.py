@@ -73,7 +73,7 @@ def change_grants(
         TableMissing: there is no such securable, or no such principal.
         CatalogDenied, CatalogUnavailable, CatalogBusy: as for every call.
     """
-    space = "_" if _is_databricks(catalog) else " "
+    space = "_" if is_databricks(catalog) else " "
     spelled = {"add": add, "remove": remove}
     change = {key: [one.replace("_", " ").replace(" ", space) for one in names] for key, names in spelled.items()}
     body = {"changes": [{"principal": principal, **change}]}
@@ -90,7 +90,7 @@ def _grants(answer: dict[str, Any]) -> list[Grant]:
     return [Grant(one.get("principal") or "", tuple(one.get("privileges") or ())) for one in assigned]
 
 
-def _is_databricks(catalog: "UnityCatalog") -> bool:
+def is_databricks(catalog: "UnityCatalog") -> bool:
     """Whether it is a Databricks workspace: by its host, or because a SQL warehouse is named, which nothing else has."""
     from databricks.sdk.environments import ALL_ENVS
 

@@ -218,19 +218,20 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         path = f"{_table_path(full_name)}/credentials?operation={operation}"
         return self._do("GET", f"get credentials for {full_name}", path)["storage-credentials"]
 
-    def permitted_maintenance(self, full_name: str) -> frozenset[str]:
-        """Return the maintenance that the catalog permits to clients: "clean", or nothing.
+    def permitted_maintenance(self, full_name: str) -> frozenset[str] | None:
+        """Return what the catalog permits clients: some of "compact", "clean" and "clean_log"; None if it does not say.
 
         Delta's PROTOCOL.md permits none beyond checkpoints of a catalog-managed table, unless the catalog says so. The
         published API has no way to say it; the embedded catalog lists its own among the endpoints of `delta/v1/config`.
 
         Raises:
             TableMissing: there is no such table.
+            CatalogDenied: the principal may not write to it.
         """
         catalog = full_name.split(".", 1)[0]
         config = f"{API}/delta/v1/config?catalog={catalog}&protocol-versions=1.0"
         if _MAINTENANCE not in self._do("GET", "get the catalog's configuration", config)["endpoints"]:
-            return frozenset()
+            return None
         path = f"{_table_path(full_name)}/maintenance"
         return frozenset(self._do("GET", f"ask what is permitted on {full_name}", path)["operations"])
 

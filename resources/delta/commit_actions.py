@@ -26,6 +26,7 @@ class Proposal:
         metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
         metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
         load_details: What the commit records of its loads, one JSON object each: see `load_details_of`.
+        data_change: False where the added files have the rows of the removed ones: streams and change feeds skip it.
     """
 
     adds: Sequence[DataFile] = ()
@@ -36,6 +37,7 @@ class Proposal:
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
     load_details: Sequence[Json] = ()
+    data_change: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,38 +60,35 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str, principal: s
     now = max(int(time.time() * 1000), snapshot.state.in_commit_timestamp + 1)
     version, row_ids = snapshot.version + 1, snapshot.state.row_ids
     tracked = "delta.feature.rowTracking" in snapshot.properties
+    keeps_ids = snapshot.properties.get("delta.enableRowTracking") == "true" and not proposal.data_change
     info: Json = {
         "timestamp": now,
         "inCommitTimestamp": now,
         "operation": proposal.operation,
         "operationParameters": proposal.parameters,
         "readVersion": snapshot.version,
-        "isolationLevel": "Serializable",
+        "isolationLevel": "Serializable" if proposal.data_change else "SnapshotIsolation",
         "isBlindAppend": not (proposal.removes or proposal.metadata),
-        "operationMetrics": {
-            "numFiles": str(len(proposal.adds)),
-            "numOutputRows": str(sum(file.rows for file in proposal.adds)),
-            "numOutputBytes": str(sum(file.size for file in proposal.adds)),
-            **({"numRemovedFiles": str(len(proposal.removes))} if proposal.removes else {}),
-            **{name: str(value) for name, value in proposal.metrics.items()},
-        },
+        "operationMetrics": {name: str(value) for name, value in _metrics(proposal).items()},
         "engineInfo": _engine_info(),
         "txnId": txn_id,
         **({"userMetadata": f"ratify {authored_by(principal)}"} if principal else {}),
         **({_LOAD_DETAILS: list(proposal.load_details)} if proposal.load_details else {}),
+        # PROTOCOL.md, "Writer Requirements for Row Tracking": the files of such a proposal have the ids of their rows.
+        **({"tags": {"delta.rowTracking.preserved": "true"}} if keeps_ids else {}),
     }
     actions: list[Json] = [{"commitInfo": info}]
     if proposal.metadata:
         actions.append({"metaData": proposal.metadata[0]})
     actions += [{"txn": {"appId": id_, "version": v, "lastUpdated": now}} for id_, v in proposal.txns.items()]
-    actions += [_remove(file, now) for file in proposal.removes]
+    actions += [_remove(file, now, proposal.data_change) for file in proposal.removes]
     for file in proposal.adds:
         add: Json = {
             "path": file.path,
-            "partitionValues": {},
+            "partitionValues": dict(file.partition_values),
             "size": file.size,
             "modificationTime": now,
-            "dataChange": True,
+            "dataChange": proposal.data_change,
             "stats": json.dumps(file.stats, separators=(",", ":")),
         }
         if tracked:
@@ -137,10 +136,22 @@ def catalog_update(
     return [{"type": "assert-table-uuid", "uuid": snapshot.uuid}], updates
 
 
-def _remove(file: LiveFile, now: int) -> Json:
+def _metrics(proposal: Proposal) -> dict[str, int]:
+    if not proposal.data_change:
+        return dict(proposal.metrics)
+    return {
+        "numFiles": len(proposal.adds),
+        "numOutputRows": sum(file.rows for file in proposal.adds),
+        "numOutputBytes": sum(file.size for file in proposal.adds),
+        **({"numRemovedFiles": len(proposal.removes)} if proposal.removes else {}),
+        **proposal.metrics,
+    }
+
+
+def _remove(file: LiveFile, now: int, data_change: bool) -> Json:
     copied = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
     values = {name: file.add[name] for name in copied if file.add.get(name) is not None}
-    return {"remove": {**values, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}}
+    return {"remove": {**values, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}}
 
 
 @cache

@@ -27,7 +27,7 @@ from resources.delta.commit_actions import Committed, Proposal, actions_of, cata
 from resources.delta.commit_outcome import Winner, outcome
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.delta.snapshot import Json, LiveFile, Snapshot, SnapshotState, file_key
-from resources.delta.table_features import refuse_unsupported_features
+from resources.delta.table_features import supported
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
     CommitConflict,
@@ -167,8 +167,10 @@ class DeltaLog:
         """
         return self._read_commit(version, self._loaded)
 
-    def commit(self, plan: Callable[[Snapshot], Proposal]) -> Committed:
+    def commit(self, plan: Callable[[Snapshot], Proposal], *, partitioned: bool = False) -> Committed:
         """Commit what `plan` proposes for the latest version. `plan` runs again for each version that others commit first.
+
+        `partitioned`: the plan gives its files the values of their partition.
 
         Raises:
             UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files.
@@ -183,12 +185,12 @@ class DeltaLog:
             retry_error_callback=self._refuse,
         )
         self._lost = 0
-        version = cast("int", retrying(self._attempt, plan))
+        version = cast("int", retrying(self._attempt, plan, partitioned))
         return Committed(version, retrying.statistics["attempt_number"])
 
-    def _attempt(self, plan: Callable[[Snapshot], Proposal]) -> int | None:
+    def _attempt(self, plan: Callable[[Snapshot], Proposal], partitioned: bool) -> int | None:
         """Propose the next version once; None if another writer has it."""
-        snapshot, proposal = self._planned(plan)
+        snapshot, proposal = self._planned(plan, partitioned)
         began = time.monotonic()
         version = self._propose(snapshot, proposal)
         self._careful = _CAREFUL_COMMITS if version is None else max(0, self._careful - 1)
@@ -209,16 +211,16 @@ class DeltaLog:
             f"Other writers of {self._full_name} won all {state.attempt_number} attempts; nothing was committed."
         )
 
-    def _planned(self, plan: Callable[[Snapshot], Proposal]) -> tuple[Snapshot, Proposal]:
+    def _planned(self, plan: Callable[[Snapshot], Proposal], partitioned: bool) -> tuple[Snapshot, Proposal]:
         # The snapshot after our last commit is good enough: if it is out of date, the catalog refuses the next commit.
         # Only a refusal of our own needs a fresh snapshot; with other writers around, the old one mostly is out of date,
         # unless it was read to see who has won.
         if self._loaded and (self._lost or not self.contended):
             with suppress(RatifyError):
                 snapshot = self._snapshot(self._loaded)
-                return snapshot, _supported(snapshot, plan)
+                return snapshot, supported(snapshot, plan, partitioned)
         snapshot = self.refresh()
-        return snapshot, _supported(snapshot, plan)
+        return snapshot, supported(snapshot, plan, partitioned)
 
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:
         """Stage a commit and ask the catalog to ratify it; None if another writer has that version."""
@@ -335,15 +337,3 @@ class DeltaLog:
             partition_columns=metadata.get("partition-columns") or [],
             state=self._state,
         )
-
-
-def _supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal]) -> Proposal:
-    """The plan for a snapshot, unless its table has an unsupported feature or forbids the change."""
-    refuse_unsupported_features(snapshot)
-    proposal = plan(snapshot)
-    if proposal.removes and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
-        raise UnsafeTable(
-            f"{snapshot.full_name} only allows appends: run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES "
-            "('delta.appendOnly' = 'false') in Spark to replace or remove rows."
-        )
-    return proposal

@@ -29,12 +29,14 @@ class DataFile:
         rows: How many.
         size: Bytes.
         stats: Delta's statistics: numRecords, nullCount, minValues, maxValues.
+        partition_values: Of a partitioned table, as its log has them.
     """
 
     path: str
     rows: int
     size: int
     stats: Json
+    partition_values: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def unneeded_files(catalog: UnityCatalog, log: DeltaLog) -> list[UnneededFile]:
     # The files before the log: whatever is committed while this runs is among the newer files, or in the log.
     stored = log.storage.files()
     snapshot = log.refresh()
-    if "clean" not in catalog.permitted_maintenance(snapshot.full_name):
+    if "clean" not in (catalog.permitted_maintenance(snapshot.full_name) or ()):
         raise UnsafeTable(
             f"{snapshot.full_name}: the catalog at {catalog.connection.host} does not permit its clients to remove files of "
             "the tables that it manages. Databricks does so itself (predictive optimization); ask who runs another one."

@@ -1,8 +1,9 @@
 """Features of a Delta table that a writer must support. A table with an unsupported feature is not written to."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, cast
 
+from resources.delta.commit_actions import Proposal
 from resources.delta.snapshot import Json, Snapshot
 from resources.errors import UnsafeTable
 
@@ -23,8 +24,29 @@ _SUPPORTED = frozenset(
 )
 
 
-def refuse_unsupported_features(snapshot: Snapshot) -> None:
-    """Refuse a table that is not safe to write to.
+def supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal], partitioned: bool = False) -> Proposal:
+    """Return the plan for a snapshot, unless its table has an unsupported feature or forbids the change.
+
+    `partitioned`: the plan gives its files the values of their partition.
+
+    Raises:
+        UnsafeTable: the message names the feature, and what to do.
+        Whatever `plan` raises.
+    """
+    refuse_unsupported_features(snapshot, partitioned)
+    proposal = plan(snapshot)
+    append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
+    # PROTOCOL.md, "Append-only Tables": rows may be moved to other files.
+    if append_only and proposal.removes and proposal.data_change:
+        raise UnsafeTable(
+            f"{snapshot.full_name} only allows appends: run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES "
+            "('delta.appendOnly' = 'false') in Spark to replace or remove rows."
+        )
+    return proposal
+
+
+def refuse_unsupported_features(snapshot: Snapshot, partitioned: bool = False) -> None:
+    """Refuse a table that is not safe to write to, or that is partitioned, unless the writer says that it can do that.
 
     Raises:
         UnsafeTable: the message names the feature, and what to do.
@@ -40,7 +62,7 @@ def refuse_unsupported_features(snapshot: Snapshot) -> None:
         )
     if unsupported := sorted(features - _SUPPORTED - {"columnMapping"}):
         raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unsupported)}: write it with Spark.")
-    if snapshot.partition_columns:
+    if snapshot.partition_columns and not partitioned:
         raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
     for column in snapshot.fields:
         if required := next(_requirements(column["type"], column.get("metadata") or {}), None):

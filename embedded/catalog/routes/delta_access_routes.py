@@ -28,9 +28,6 @@ ENDPOINTS = [
     # Of this server alone: a client asks for it only where it is listed.
     "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance",
 ]
-# What clients may do to a managed table beyond commits. Delta's PROTOCOL.md ("Maintenance operations on catalog-managed
-# tables") leaves it to the catalog to permit it.
-MAINTENANCE = ["clean"]
 _VERSIONS = re.compile(r"\s*\d+\.\d+\s*(,\s*\d+\.\d+\s*)*")
 
 
@@ -47,11 +44,14 @@ def get_config(call: Call) -> Response:
 
 
 def permitted_maintenance(call: Call) -> Response:
-    """The maintenance that a principal who may write to a table may do to it."""
+    """The maintenance that a principal who may write to a table may do to it, beyond commits that change rows.
+
+    Delta's PROTOCOL.md ("Maintenance operations on catalog-managed tables") leaves it to the catalog to permit it.
+    """
     names = call.path["catalog"], call.path["schema"], call.path["table"]
     with call.read(*names) as tx:
         table = table_store.get_table(tx, *names)
-    return JSONResponse({"operations": MAINTENANCE if table.table_type == "MANAGED" else []})
+    return JSONResponse({"operations": call.store.maintenance if table.table_type == "MANAGED" else []})
 
 
 def table_credentials(call: Call) -> Response:

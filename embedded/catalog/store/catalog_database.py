@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
     `default_root` is the URL of managed tables in catalogs without a storage root of their own, and `s3` how S3 is
-    reached. `access_token_seconds` is the lifetime of the tokens of OAuth clients.
+    reached. `access_token_seconds` is the lifetime of the tokens of OAuth clients, and `maintenance` what they may do to
+    managed tables beyond commits of rows.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Store:
         *,
         access_token_seconds: int = ACCESS_TOKEN_SECONDS,
         s3: S3 | None = None,
+        maintenance: Sequence[str] = (),
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
         self.access_token_seconds = access_token_seconds
         self.s3 = s3 or S3()
+        self.maintenance = list(maintenance)
         self._writer = threading.Lock()
         self._engine = _engine(path)
         with self.write() as tx:

@@ -1,0 +1,74 @@
+"""`ratify care`: what maintenance a table needs and allows, and its compaction."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal_output import Json, out, show
+from resources.wording import counted
+
+if TYPE_CHECKING:
+    from orchestration.cli.engine_session import Engines
+    from resources.delta.maintenance_rules import MaintenanceRules
+
+_FIGURES = frozenset({"files", "bytes", "small files", "deletion vectors", "deleted rows", "new files", "new bytes"})
+
+
+def care(
+    table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
+    compact: Annotated[bool, typer.Option("--compact", help="Write small files into larger ones; no row changes.")] = False,
+    target_mb: Annotated[int, typer.Option("--target-mb", min=1, help="Size of the larger files, in MB.")] = 128,
+    sort: Annotated[str, typer.Option("--sort", help="Columns to order each larger file by: a,b.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show a table's files and what maintenance it allows, or compact it. See docs/table-care.md."""
+    from orchestration.cli.engine_session import engines
+
+    with engines() as opened:
+        full_name = opened.full_name(table)
+        if compact:
+            columns = tuple(column.strip() for column in sort.split(",") if column.strip())
+            _compact(opened, full_name, target_mb << 20, columns, as_json)
+        else:
+            _show(opened, full_name, target_mb << 20, as_json)
+
+
+def _show(opened: "Engines", full_name: str, target_bytes: int, as_json: bool) -> None:
+    from resources.delta.maintenance_rules import Manager, maintenance_rules
+    from resources.delta.table_figures import table_figures
+
+    rules = maintenance_rules(opened.catalog, full_name)
+    figures: dict[str, Any] = {}
+    if rules.manager is not Manager.EXTERNAL:
+        # Only a managed table has a log that the catalog gives to clients.
+        found = asdict(table_figures(opened.catalog, opened.duckdb.log(full_name), full_name, target_bytes))
+        figures = {name.replace("_", " "): value for name, value in found.items()}
+    operations = _operations(rules)
+    if as_json:
+        shown = {"table": full_name, "managed by": str(rules.manager), "figures": figures, "operations": operations}
+        out.print_json(json.dumps(shown))
+        return
+    show(f"{full_name}, managed by {rules.manager}", [figures] if figures else [], counts=_FIGURES)
+    show("Maintenance", operations)
+
+
+def _operations(rules: "MaintenanceRules") -> list[dict[str, Any]]:
+    return [
+        {"operation": str(rule.operation), "allowed": rule.allowed, "by, or instead": rule.by, "reason": rule.reason}
+        for rule in rules.rules.values()
+    ]
+
+
+def _compact(opened: "Engines", full_name: str, target_bytes: int, sort: tuple[str, ...], as_json: bool) -> None:
+    from resources.duckdb.table_compaction import compact
+
+    with opened.duckdb.session() as session:
+        log = opened.duckdb.log(full_name)
+        done = compact(session, opened.catalog, log, full_name, target_bytes=target_bytes, sort=sort)
+    rows = [{name.replace("_", " "): value for name, value in asdict(bin_).items()} for bin_ in done]
+    show(f"Compaction of {full_name}", rows, as_json=as_json, counts=_FIGURES)
+    if done and not as_json:
+        before, after = sum(bin_.files for bin_ in done), sum(bin_.new_files for bin_ in done)
+        out.print(f"{counted(before, 'file')} are {after:,} now; no row changed.", highlight=False)
