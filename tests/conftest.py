@@ -159,9 +159,9 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
         yield state
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(stack: StackState) -> Generator[SparkSession]:
-    """A Connect session on that stack. Stopped before it: a client whose server is gone retries for ten minutes."""
+    """A Connect session on that stack, for one module: the end of a run in another may stop it, for PySpark may share it."""
     assert stack.spark is not None
     session = SparkSession.builder.remote(stack.spark.remote).create()
     yield session

@@ -8,7 +8,6 @@ import dagster as dg
 import pytest
 
 from components.checks import landed_file_checks
-from components.checks.acknowledged_commits import acknowledge
 from components.checks.check_definitions import files_check, history_checks, landing_check
 from components.checks.check_state import FULL
 from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
@@ -20,7 +19,6 @@ from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import load_batch
 from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.errors import VersionMissing
 from resources.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
@@ -237,42 +235,6 @@ def test_an_overwrite_is_found_although_delta_calls_it_a_write(lake: Lakehouse, 
             table.landing.put("2.csv", HEADER + "C,y\n")
             table.landing.load("2.csv")
             assert "append_only_respected" in failed_of(table.run(history))
-
-
-def test_an_acknowledged_commit_is_shown_and_fails_no_check(lake: Lakehouse, tmp_path: Path) -> None:
-    with dg.DagsterInstance.ephemeral() as instance:
-        table = CheckedTable(lake, tmp_path, instance)
-        full_name, history = lake.full(table.source.table), dg.AssetSelection.checks(table.checks[1])
-        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
-        assert failed(table.materialize()[1]) == set()
-        lake.run(f"DELETE FROM {full_name} WHERE code = 'A'")
-        objecting = {"committed_as_declared", "no_external_commits", "append_only_respected"}
-        missing = {"files_loaded_once", "csv_rows_in_bronze"}
-        assert failed(table.validate()) == objecting | missing
-
-        with pytest.raises(VersionMissing, match="no version 7 in its history, only 0 to 2"):
-            acknowledge(lake.spark, full_name, [7], "a typing error")
-        with pytest.raises(VersionMissing, match=r"Version 0 .* created it"):
-            acknowledge(lake.spark, full_name, [0], "a typing error")
-        assert failed_of(table.run(history)) == objecting
-        (found,) = acknowledge(lake.spark, full_name, [2], "request 17: it's {deleted}")
-        assert (found.version, found.operation, found.engine) == (2, "DELETE", "Spark")
-        # Who acknowledges again changes nothing.
-        assert acknowledge(lake.spark, full_name, [2], "another reason") == [found]
-
-        done = table.run(dg.AssetSelection.checks(*table.checks))
-        assert failed_of(done) == set()
-        shown = evaluations(done)["append_only_respected"].metadata["acknowledged commits"].value
-        assert str(shown).startswith("version 2, DELETE: request 17: it's {deleted} (")
-        # Only that commit is accepted, and also where everything is compared.
-        lake.run(f"DELETE FROM {full_name} WHERE code = 'B'")
-        everything, full = dg.AssetSelection.checks(*table.checks), {FULL: "full"}
-        assert failed_of(table.run(everything, full)) == objecting | missing
-        acknowledge(lake.spark, full_name, [3], "request 18")
-        assert failed_of(table.run(everything, full)) == set()
-        # The next load goes on, and so does what is downstream of the table.
-        table.landing.put("2.csv", HEADER + "C,y\n")
-        assert failed(table.materialize()[1]) == set()
 
 
 def test_a_file_whose_rows_are_replaced_is_no_rewrite_where_that_is_declared(lake: Lakehouse, tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def test_care(lake: Lakehouse) -> None:
         ("clean_log", True),
         ("restore", True),
     ]
-    assert f"ratify care {lake.full(table)} --compact" in ratify("care", name)
+    assert shown["operations"][1]["by, or instead"] == f"`ratify care {lake.full(table)} --compact`"
+    assert f"{lake.full(table)}, managed by a catalog" in ratify("care", name)
     assert "3 files are 1 now; no row changed." in ratify("care", name, "--compact", "--sort", "v, id")
     assert json.loads(ratify("care", name, "--compact", "--json")) == []
     refused = CliRunner().invoke(app, ["care", name, "--compact", "--sort", "nothing"])

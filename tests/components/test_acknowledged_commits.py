@@ -1,0 +1,51 @@
+"""Commits that somebody acknowledged: no check fails for them, and all show who says why."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from components.checks.acknowledged_commits import acknowledge
+from components.checks.check_state import FULL
+from resources.errors import VersionMissing
+from tests.components.test_checks import CheckedTable, evaluations, failed, failed_of
+from tests.ingest.test_batch_loading import HEADER
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+
+def test_an_acknowledged_commit_is_shown_and_fails_no_check(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance)
+        full_name, history = lake.full(table.source.table), dg.AssetSelection.checks(table.checks[1])
+        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
+        assert failed(table.materialize()[1]) == set()
+        lake.run(f"DELETE FROM {full_name} WHERE code = 'A'")
+        objecting = {"committed_as_declared", "no_external_commits", "append_only_respected"}
+        missing = {"files_loaded_once", "csv_rows_in_bronze"}
+        assert failed(table.validate()) == objecting | missing
+
+        with pytest.raises(VersionMissing, match="no version 7 in its history, only 0 to 2"):
+            acknowledge(lake.spark, full_name, [7], "a typing error")
+        with pytest.raises(VersionMissing, match=r"Version 0 .* created it"):
+            acknowledge(lake.spark, full_name, [0], "a typing error")
+        assert failed_of(table.run(history)) == objecting
+        (found,) = acknowledge(lake.spark, full_name, [2], "request 17: it's {deleted}")
+        assert (found.version, found.operation, found.engine) == (2, "DELETE", "Spark")
+        # Who acknowledges again changes nothing.
+        assert acknowledge(lake.spark, full_name, [2], "another reason") == [found]
+
+        done = table.run(dg.AssetSelection.checks(*table.checks))
+        assert failed_of(done) == set()
+        shown = evaluations(done)["append_only_respected"].metadata["acknowledged commits"].value
+        assert str(shown).startswith("version 2, DELETE: request 17: it's {deleted} (")
+        # Only that commit is accepted, and also where everything is compared.
+        lake.run(f"DELETE FROM {full_name} WHERE code = 'B'")
+        everything, full = dg.AssetSelection.checks(*table.checks), {FULL: "full"}
+        assert failed_of(table.run(everything, full)) == objecting | missing
+        acknowledge(lake.spark, full_name, [3], "request 18")
+        assert failed_of(table.run(everything, full)) == set()
+        # The next load goes on, and so does what is downstream of the table.
+        table.landing.put("2.csv", HEADER + "C,y\n")
+        assert failed(table.materialize()[1]) == set()
