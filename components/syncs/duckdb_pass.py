@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from components.expectations.rule_dialects import DUCKDB
 from components.query_engines import input_columns
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.compared_rows import SyncCounts, sample_sql
-from components.syncs.duckdb_source import column_types, reading, source_text
+from components.syncs.duckdb_source import column_types, reading, source_inputs, source_text
+from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import SyncDeclaration
@@ -32,7 +31,7 @@ from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import identifier
 from resources.sql.table_query import TableName
 
-_ATTEMPTS = 5
+_READINGS = 5
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,7 @@ class DuckDBPass:
             RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
             CommitOutcomeUnknown: it may have been ratified; run it again, which inserts nothing twice.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        )
-        return retrying(self._once)
+        return retried(self._once)
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them. Nothing is written.
@@ -157,13 +150,13 @@ class DuckDBPass:
             As `run`.
         """
         table = self._sync.source.table
-        if table and (since := self._inserted(self._inputs(table))) is not None:
-            return self._added(session, table, since), since
-        for _ in range(_ATTEMPTS):
+        if table and (since := self._inserted(inputs := self._inputs(table))) is not None:
+            return self._added(session, inputs, since), since
+        for _ in range(_READINGS):
             with reading(self._sync):
                 text, inputs = source_text(session, self._duckdb, self._sync)
                 rows = queries.computed(text)
-                again = source_text(session, self._duckdb, self._sync)[1]
+                again = source_inputs(self._duckdb, self._sync)
             if inputs == again:
                 break
         else:
@@ -171,8 +164,8 @@ class DuckDBPass:
         since = self._inserted(inputs)
         return self._source(session, rows, inputs), -1 if since is None else since
 
-    def _added(self, session: DuckDBSession, table: TableName, since: int) -> SourceRows:
-        full_name = table.full_name(self._catalog.connection.name)
+    def _added(self, session: DuckDBSession, table: Mapping[str, InputVersion], since: int) -> SourceRows:
+        ((full_name, found),) = table.items()
         log = self._duckdb.log(full_name)
         snapshot = log.refresh()
         if rewrite := TableLog(log, snapshot).first_rewrite(since, snapshot.version):
@@ -184,7 +177,7 @@ class DuckDBPass:
             relation = read_added(session, log, snapshot, since)
         except ChangesNotRecorded as error:
             raise HistoryNotContinued(f"The rows of {full_name} since version {since} cannot be read: {error}") from error
-        inputs = {full_name: InputVersion(self._inputs(table)[full_name].table_id, snapshot.version)}
+        inputs = {full_name: InputVersion(found.table_id, snapshot.version)}
         return self._source(session, relation.sql_query(), inputs)
 
     def _source(self, session: DuckDBSession, text: str, inputs: Mapping[str, InputVersion]) -> SourceRows:

@@ -24,6 +24,19 @@ _TEXTS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID")
 _OTHERS = {"hugeint": "decimal(38,0)", "uuid": "string", "enum": "string", "time": "string"}
 
 
+def source_inputs(duckdb: DuckDB, sync: SyncDeclaration) -> dict[str, InputVersion]:
+    """Return the versions that the tables of a source have now, or the content of its files.
+
+    Raises:
+        TableMissing: a table of the query does not exist.
+        SyncRefused: there is no such file.
+    """
+    if query := sync.source.query:
+        return duckdb_inputs(duckdb.catalog, query)
+    files = sync.source.files
+    return {f"file:{files}": InputVersion("", -1) if "://" in files else content_of(local_files(sync))}
+
+
 def source_text(session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration) -> tuple[str, dict[str, InputVersion]]:
     """Return the query for the rows of a source, and the versions that its tables have, or the content of its files.
 
@@ -32,17 +45,16 @@ def source_text(session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration) -
         SyncRefused: there is no such file.
         RowsNotConverted: a file cannot be read.
     """
+    # Before they are read, so that a newer version is not taken for one that was read.
+    inputs = source_inputs(duckdb, sync)
     if query := sync.source.query:
-        # Before they are read, so that a newer version is not taken for one that was read.
-        inputs = duckdb_inputs(duckdb.catalog, query)
         session.attach()
         return duckdb_text(query), inputs
     local = "://" not in sync.source.files
     files = local_files(sync) if local else []
     if not local:
         session.attach()
-    content = content_of(files) if local else InputVersion("", -1)
-    return _file_text(session.con, sync, files), {f"file:{sync.source.files}": content}
+    return _file_text(session.con, sync, files), inputs
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from components.syncs.compared_rows import SyncCounts, sample_sql
 from components.syncs.dead_letters import store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
+from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_position import SyncPosition
@@ -73,13 +72,7 @@ class SyncPass:
             HistoryNotContinued: the mode is insert or cdc, and the source did other than get rows.
             CommitConflict: other writers won every attempt.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(self._spark.attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        )
-        return retrying(self._once)
+        return retried(self._once, self._spark.attempts)
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them. Nothing is written.

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.compared_rows import Compared, RowComparison, SyncCounts, sample_sql
+from components.syncs.pass_retries import retried
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import (
@@ -37,7 +36,6 @@ from resources.errors import CommitConflict, StatementFailed, SyncRefused, Table
 from resources.spark.merge_statements import changes_merge_sql, insert_sql, marked_insert_sql
 from resources.sql.spark_sql import at_version, literal, table_name
 
-_ATTEMPTS = 5
 _PREDICATES = "notMatchedPredicates"
 
 
@@ -76,13 +74,7 @@ class WarehousePass:
             RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
             StatementFailed: the warehouse could not run a statement.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        )
-        return retrying(self._once)
+        return retried(self._once)
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them.
