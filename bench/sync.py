@@ -4,15 +4,19 @@
 
 The destination has a million rows of six columns. A source table has 1,000, 100,000 or 1,000,000 rows, of which each round
 changes all, half of them new keys in the first round; it is merged into the destination: by a sync of the mode merge, with
-its conversion, checks and record; by delta-rs's merge into a table by path, with rows in memory; and by Spark in two
-statements, one MERGE that writes and one that deletes. The mirror deletes 1 % of the rows and changes 1 %; there the second
-statement deletes what the source does not have.
+its conversion, checks and record, that DuckDB runs, and by one that Spark runs; by delta-rs's merge into a table by path,
+with rows in memory; by a pipeline of dlt (dlthub) into such a table, by the strategy upsert; and by Spark in two statements,
+one MERGE that writes and one that deletes. The mirror deletes 1 % of the rows and changes 1 %; there the second statement
+deletes what the source does not have, and dlt has no way to do so.
 
-Prints the rows of the source in a second, and the ratio of the medians: the fastest other way against the sync (aim: at
-least 1.0 with 100,000 rows and more). Afterwards all destinations must have the same rows.
+Prints the rows of the source in a second, and the ratio of the medians: the fastest other way against the sync that DuckDB
+runs (aim: at least 1.0 with 100,000 rows and more), and against the one that Spark runs. Afterwards all destinations must
+have the same rows.
 """
 
 import argparse
+import os
+import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -20,18 +24,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dlt
 from deltalake import DeltaTable, write_deltalake
+from dlt.destinations import filesystem
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
-from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource, whole_table
-from components.syncs.sync_pass import SyncPass
+from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor, SyncMode, SyncSource, whole_table
+from components.syncs.sync_executors import pass_of
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.sql.table_query import TableName, TableQuery
 
+WAYS = ("DuckDB", "Spark", "delta-rs", "dlt", "two statements")
 SIZES = (1_000, 100_000, 1_000_000)
 _COLUMNS = "id BIGINT, name STRING, amount DECIMAL(12,2), placed TIMESTAMP, region INT, active BOOLEAN"
+_DESTINATIONS = ("by_duckdb", "by_spark", "by_statements")
 _PROPERTIES = "TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.enableRowTracking' = 'false')"
 
 
@@ -56,26 +64,37 @@ class Merges:
     @property
     def ways(self) -> dict[str, Callable[[], None]]:
         """By name."""
-        return {"sync": self.by_sync, "delta-rs": self.by_delta_rs, "two statements": self.by_statements}
+        return {
+            "DuckDB": lambda: self.by_sync(SyncExecutor.DUCKDB),
+            "Spark": lambda: self.by_sync(SyncExecutor.SPARK),
+            "delta-rs": self.by_delta_rs,
+            **({"dlt": self.by_dlt} if self.mode is SyncMode.MERGE else {}),
+            "two statements": self.by_statements,
+        }
 
     def create(self, rows: int) -> None:
         """Create the source and the destinations, each of these with so many rows."""
-        for name in ("by_sync", "by_statements", "source"):
+        for name in (*_DESTINATIONS, "source"):
             self._run(f"DROP TABLE IF EXISTS bronze.{name}")
             self._run(f"CREATE TABLE bronze.{name} ({_COLUMNS}) USING DELTA {_PROPERTIES}")
-        for name in ("by_sync", "by_statements"):
+        for name in _DESTINATIONS:
             self._run(f"INSERT INTO bronze.{name} {_rows(0, rows, 0)}")
-        write_deltalake(str(self.folder), self._arrow("by_sync"), mode="overwrite")
+        write_deltalake(str(self.folder), self._arrow("by_statements"), mode="overwrite")
+        if self.mode is SyncMode.MERGE:
+            shutil.rmtree(self.folder.parent / "by_dlt", ignore_errors=True)
+            shutil.rmtree(self.folder.parent / "dlt", ignore_errors=True)
+            self._load(self._arrow("by_statements"))
 
     def offer(self, text: str) -> None:
         """Give the source these rows."""
         self._run(f"INSERT OVERWRITE bronze.source {text}")
 
-    def by_sync(self) -> None:
+    def by_sync(self, executor: SyncExecutor) -> None:
         """By a sync."""
         source = SyncSource(TableQuery.parsed(whole_table(TableName("bronze", "source")), "databricks", "the benchmark"))
-        sync = SyncDeclaration("bench", source, TableName("bronze", "by_sync"), self.mode, ("id",))
-        SyncPass(self.stack.spark, self.duckdb, sync).run()
+        destination = TableName("bronze", f"by_{executor}")
+        sync = SyncDeclaration("bench", source, destination, self.mode, ("id",), executor=executor)
+        pass_of(self.stack.spark, self.duckdb, sync).run()
 
     def by_statements(self) -> None:
         """By a MERGE, and for a mirror another one that deletes, in two commits."""
@@ -98,15 +117,33 @@ class Merges:
             merged = merged.when_not_matched_by_source_delete()
         merged.execute()
 
+    def by_dlt(self) -> None:
+        """By dlt, which reads the source's files, and merges by delta-rs into a table by path with columns of its own."""
+        self._load(self._arrow("source"))
+
+    def _load(self, rows: Any) -> None:
+        merge: Any = {"disposition": "merge", "strategy": "upsert"}
+        resource = dlt.resource(rows, name="merged", primary_key="id", write_disposition=merge, table_format="delta")
+        dlt.pipeline(
+            "bench",
+            pipelines_dir=str(self.folder.parent / "dlt"),
+            destination=filesystem(bucket_url=self.folder.parent.as_uri()),
+            dataset_name="by_dlt",
+        ).run(resource)
+
     def check(self) -> None:
         """Compare the destinations."""
-        compared = "bronze.by_sync EXCEPT TABLE bronze.by_statements"
-        differing = self.stack.spark.sql(f"SELECT count(*) AS n FROM (TABLE {compared})")
-        rows = [self.stack.spark.sql(f"SELECT count(*) AS n FROM bronze.{name}") for name in ("by_sync", "by_statements")]
-        (differ,), *counts = ([row["n"] for row in self.stack.spark.rows(frame)] for frame in (differing, *rows))
-        counts.append([DeltaTable(str(self.folder)).to_pyarrow_dataset().count_rows()])
-        if differ or len({count for (count,) in counts}) > 1:
-            raise SystemExit(f"the destinations differ ({differ} rows; {counts}), so nothing is measured")
+        counts = [self._count(f"bronze.{name}") for name in _DESTINATIONS]
+        paths = [self.folder, *([self.folder.parent / "by_dlt" / "merged"] if self.mode is SyncMode.MERGE else [])]
+        counts += [DeltaTable(str(path)).to_pyarrow_dataset().count_rows() for path in paths]
+        for name in _DESTINATIONS:
+            differ = self._count(f"(TABLE bronze.{name} EXCEPT TABLE bronze.by_statements)")
+            if differ or len(set(counts)) > 1:
+                raise SystemExit(f"{name}: the destinations differ ({differ} rows; {counts}), so nothing is measured")
+
+    def _count(self, rows: str) -> int:
+        ((count,),) = (row.values() for row in self.stack.spark.rows(self.stack.spark.sql(f"SELECT count(*) FROM {rows}")))
+        return int(count)
 
     def _arrow(self, name: str) -> Any:
         files = [
@@ -162,8 +199,10 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the destination (default 1,000,000)")
     parser.add_argument("--rounds", type=int, default=2, help="counted rounds (default 2)")
     given = parser.parse_args()
+    # It would report its runs to dlthub.
+    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
     ratios = list[tuple[str, float, float | None, bool]]()
-    shown = Table("", "sync s", "delta-rs s", "two statements s", "sync rows/s")
+    shown = Table("seconds", "sync by DuckDB", "sync by Spark", *WAYS[2:], "rows/s by DuckDB")
     with warm_stack() as stack:
         duckdb = DuckDB(catalog=stack.catalog)
         cases = [
@@ -173,11 +212,13 @@ def main() -> int:
         for name, mode, offers in cases:
             merges = Merges(stack, duckdb, stack.home / "by_delta_rs", mode)
             found, size = measured(merges, given.rows, offers, given.rounds)
-            shown.add_row(name, *(f"{found[way]:.2f}" for way in merges.ways), f"{size / found['sync']:,.0f}")
-            best = min(found["delta-rs"], found["two statements"])
-            ratios.append(
-                (f"{name}: fastest other way against sync", best / found["sync"], 1.0 if size >= 100_000 else None, True)
+            shown.add_row(
+                name, *(f"{found[way]:.2f}" if way in found else "" for way in WAYS), f"{size / found['DuckDB']:,.0f}"
             )
+            best = min(seconds for way, seconds in found.items() if way not in ("DuckDB", "Spark"))
+            aim = 1.0 if size >= 100_000 else None
+            ratios.append((f"{name}: fastest other way against the sync by DuckDB", best / found["DuckDB"], aim, True))
+            ratios.append((f"{name}: fastest other way against the sync by Spark", best / found["Spark"], None, True))
         duckdb.close()
     console.print(shown)
     return 0 if within_bounds(ratios) else 1

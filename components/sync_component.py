@@ -169,8 +169,9 @@ class Sync(DeclaredComponent):
     )
     executor: Literal["spark", "duckdb", "warehouse"] = Field(
         default="spark",
-        description="What runs it: Spark; DuckDB, which has the mode insert only; or the SQL warehouse that "
-        "UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore",
+        description="What runs it: Spark; DuckDB, which is quicker where this machine holds the rows; or the SQL warehouse "
+        "that UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore. Only Spark has the modes scd2 and "
+        "cdc, `on_error: skip` and `tracked`",
     )
     batch: int = Field(default=1000, ge=1, description="Rows of one statement that sends rows to a warehouse")
     delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the mode mirror: which rows it may delete")
@@ -272,10 +273,9 @@ class Sync(DeclaredComponent):
             raise UnsafeDeclaration("only the executor warehouse has it: take it out.", "batch")
         if sync.executor is SyncExecutor.SPARK:
             return
-        modes = set(SyncMode) - {SyncMode.SCD2, SyncMode.CDC} if by_warehouse else {SyncMode.INSERT}
-        named = f"the executor {sync.executor}"
+        named, lacking = f"the executor {sync.executor}", (SyncMode.SCD2, SyncMode.CDC)
         for place, given, reason in (
-            (("mode",), sync.mode not in modes, f"{named} has no mode {sync.mode}"),
+            (("mode",), sync.mode in lacking, f"{named} has no mode {sync.mode}"),
             (("delete",), sync.guards.tracked, f"{named} has no `tracked`"),
             (("on_error",), sync.row_errors is RowErrors.SKIP, f"{named} has no dead letters"),
         ):

@@ -12,6 +12,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import OWNER, Engine
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.extension_loading import load_extension
 from resources.errors import TableMissing, UnsafeTable
 from resources.settings import TPCH, Settings
 from resources.spark.spark_engine import Spark
@@ -117,7 +118,7 @@ def remove(spark: Spark) -> list[str]:
 @contextmanager
 def _generated(session: DuckDBSession, scale_factor: float) -> Generator[None]:
     """The rows of TPC-H in a database of their own, which may be larger than memory."""
-    session.load_extension("tpch")
+    load_extension(session.con, "tpch")
     file = Settings().home / "cross_engine" / "generated.duckdb"
     file.parent.mkdir(parents=True, exist_ok=True)
     leftovers = (file, file.with_name(f"{file.name}.wal"))

@@ -12,6 +12,7 @@ from typing import Any
 from assets.cross_engine.proof_tables import TABLES
 from components.checks.history_findings import Finding
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.extension_loading import load_extension
 from resources.settings import TPCH
 from resources.spark.spark_engine import Spark
 
@@ -27,7 +28,7 @@ def tpch_answers(spark: Spark, session: DuckDBSession, scale_factor: float | Non
 
     They are known for the scale factors 0.01, 0.1 and 1.
     """
-    session.load_extension("tpch")
+    load_extension(session.con, "tpch")
     known = _known(session, scale_factor)
     queries = {
         number: text.strip().rstrip(";") for number, text in session.rows("SELECT query_nr, query FROM tpch_queries()")

@@ -96,8 +96,8 @@ class RowConversion:
     def _counted(self, converted: Rows) -> tuple[int, int, int]:
         """How many rows there are, how many do not fit, and of how many the keys cannot be known."""
         text = (
-            f"SELECT count(*) AS n, count_if({self.sql.size}({ERRORS}) > 0) AS failed, "
-            f"count_if({KEY_FAILED}) AS lost FROM {{rows}}"
+            f"SELECT count(*) AS n, count(*) FILTER (WHERE {self.sql.size}({ERRORS}) > 0) AS failed, "
+            f"count(*) FILTER (WHERE {KEY_FAILED}) AS lost FROM {{rows}}"
         )
         found = self.queries.rows(self.queries.query(text, rows=converted))[0]
         return int(found["n"]), int(found["failed"]), int(found["lost"])
@@ -137,11 +137,11 @@ class RowConversion:
             keys = [*keys, self.destination.column(sync.history.changed_at)]
             rows = self.queries.query("SELECT DISTINCT * FROM {rows}", rows=rows)
         elif sync.dedupe_by:
-            partition = ", ".join(map(identifier, keys))
-            latest = ", ".join(f"{identifier(self.destination.column(name))} DESC NULLS LAST" for name in sync.dedupe_by)
+            quoted, columns = self.sql.identifier, map(self.destination.column, sync.dedupe_by)
+            latest = ", ".join(f"{quoted(name)} DESC NULLS LAST" for name in columns)
             rows = self.queries.query(
-                "SELECT DISTINCT * EXCEPT (ratify_place) FROM (SELECT *, "
-                f"rank() OVER (PARTITION BY {partition} ORDER BY {latest}) AS ratify_place FROM {{rows}}) "
+                f"SELECT DISTINCT * {self.sql.excluding} (ratify_place) FROM (SELECT *, "
+                f"rank() OVER (PARTITION BY {self.sql.listed(keys)} ORDER BY {latest}) AS ratify_place FROM {{rows}}) "
                 "WHERE ratify_place = 1",
                 rows=rows,
             )
@@ -149,7 +149,7 @@ class RowConversion:
         return rows
 
     def _check_keys(self, rows: Rows, keys: Sequence[str]) -> None:
-        listed = ", ".join(map(identifier, keys))
+        listed = self.sql.listed(keys)
         text = f"SELECT {listed}, count(*) AS ratify_rows FROM {{rows}} GROUP BY {listed} HAVING count(*) > 1 LIMIT {_SHOWN}"
         found = self.queries.rows(self.queries.query(text, rows=rows))
         if not found:

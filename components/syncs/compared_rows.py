@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from components.expectations.rule_dialects import SPARK, RuleDialect
 from components.syncs.accepted_rows import AcceptedRows
-from components.syncs.destination_changes import COUNTED, merged, mirrored
+from components.syncs.destination_changes import counted, merged, mirrored
 from components.syncs.row_queries import RowQueries, Rows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination
 from resources.declarations import TableDeclaration
 from resources.errors import SyncRefused
-from resources.sql.spark_sql import at_version, identifier, no_rows, table_name
+from resources.sql.spark_sql import at_version, no_rows, table_name
 
 _SAMPLE = 5
 
@@ -40,12 +40,23 @@ Compared = tuple[SyncCounts, Rows | None]
 
 @dataclass(frozen=True)
 class RowComparison:
-    """Accepted rows, and the destination that they are for."""
+    """Accepted rows, and the destination that they are for.
+
+    Attributes:
+        queries: The engine that runs the queries.
+        sync: The sync.
+        destination: Its destination.
+        accepted: The rows.
+        sql: The engine's words.
+        read: The destination's rows, as a relation; empty: the engine reads them by the name of the table.
+    """
 
     queries: RowQueries
     sync: SyncDeclaration
     destination: SyncDestination
     accepted: AcceptedRows
+    sql: RuleDialect = SPARK
+    read: str = ""
 
     def compared(self, tracked: Rows | None = None) -> Compared:
         """Return what the rows change, in the modes insert, replace, merge and mirror.
@@ -65,12 +76,14 @@ class RowComparison:
             case SyncMode.MIRROR:
                 return self._mirrored(tracked)
             case _:
-                return self.differing(merged(table.keys, table.column_names, "{rows}", self.stored))
+                return self.differing(merged(table.keys, table.column_names, "{rows}", self.stored, self.sql))
 
     @property
     def stored(self) -> str:
         """The destination's rows at the version that the changes are computed against: a relation."""
         table = self.destination.table
+        if self.read:
+            return self.read
         if self.destination.exists:
             return at_version(table_name(self.queries.full_name(table)), self.destination.version)
         return no_rows(table.column_types)
@@ -92,8 +105,8 @@ class RowComparison:
         Raises:
             As `differing`.
         """
-        keys = ", ".join(identifier(f"ratify_key_{key}") for key in self.destination.table.keys)
-        found = self.queries.rows(self.queries.query(COUNTED.replace("{keys}", keys), changes=changes))[0]
+        text = counted(self.destination.table.keys, self.sql)
+        found = self.queries.rows(self.queries.query(text, changes=changes))[0]
         if found.pop("doubled"):
             raise SyncRefused(
                 f"{self.queries.full_name(self.destination.table)} has several rows with the same "
@@ -104,8 +117,8 @@ class RowComparison:
         return counts, changes if counts.inserted + counts.updated + counts.deleted else None
 
     def _replaced(self, read: int) -> Compared:
-        columns, stored, rows = ", ".join(map(identifier, self.destination.table.column_names)), self.stored, "{rows}"
-        others = " OR ".join(f"{identifier(name)} IS NOT NULL" for name in self.destination.others)
+        columns, stored, rows = self.sql.listed(self.destination.table.column_names), self.stored, "{rows}"
+        others = " OR ".join(f"{self.sql.identifier(name)} IS NOT NULL" for name in self.destination.others)
         filled = f" UNION ALL (SELECT 1 FROM {stored} WHERE {others} LIMIT 1)" if others else ""
         new = f"SELECT {columns} FROM {rows} EXCEPT ALL SELECT {columns} FROM {stored}"
         old = f"SELECT {columns} FROM {stored} EXCEPT ALL SELECT {columns} FROM {rows}"
@@ -121,7 +134,7 @@ class RowComparison:
         table, guards, accepted = self.destination.table, self.sync.guards, self.accepted
         if accepted.lost:
             # It is not known which rows of the destination these are, so that none may be deleted.
-            return self.differing(merged(table.keys, table.column_names, "{rows}", self.stored))
+            return self.differing(merged(table.keys, table.column_names, "{rows}", self.stored, self.sql))
         relations = {"withheld": accepted.failed} if accepted.failed is not None else {}
         withheld = "{withheld}" if relations else ""
         if tracked is not None:
@@ -134,6 +147,7 @@ class RowComparison:
             scope=[self.destination.column(name) for name in guards.scope],
             withheld=withheld,
             tracked="{tracked}" if tracked is not None else "",
+            sql=self.sql,
         )
         counts, changes = self.differing(text, **relations)
         if counts.deleted:
@@ -171,7 +185,7 @@ def sample_sql(table: TableDeclaration, *, keyed: bool, sql: RuleDialect = SPARK
     if not keyed:
         return f"SELECT 'insert' AS change, {sql.listed(shown)} FROM {{changes}} LIMIT {_SAMPLE}"
     listed = ", ".join(
-        f"{identifier(f'ratify_key_{name}')} AS {identifier(name)}" if name in table.keys else identifier(name)
+        f"{sql.identifier(f'ratify_key_{name}')} AS {sql.identifier(name)}" if name in table.keys else sql.identifier(name)
         for name in shown
     )
     change = "CASE WHEN NOT ratify_present THEN 'delete' WHEN ratify_found THEN 'update' ELSE 'insert' END AS change"

@@ -92,9 +92,9 @@ def conversion_sql(
     listed = ", ".join([*columns_made, *([f"s.{sql.identifier(carried)}"] if carried else [])])
     every = sql.json.format(sql.struct.format(", ".join(_field(sql, name) for name in given)))
     return (
-        f"SELECT *, CASE WHEN {sql.size}({ERRORS}) > 0 THEN ratify_json END AS {ROW} FROM "
-        f"(SELECT {listed}, {sql.array_of(errors)} AS {ERRORS}, {failed or 'false'} AS {KEY_FAILED}, {every} AS ratify_json "
-        f"FROM {rows} AS s)"
+        f"SELECT {listed}, {ERRORS}, {failed or 'false'} AS {KEY_FAILED}, "
+        f"CASE WHEN {sql.size}({ERRORS}) > 0 THEN {every} END AS {ROW} "
+        f"FROM (SELECT s.*, {sql.array_of(errors)} AS {ERRORS} FROM {rows} AS s) AS s"
     )
 
 

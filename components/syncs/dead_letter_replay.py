@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
+from components.syncs.needed_rows import position_of, read_needed
 from components.syncs.prepared_changes import PreparedChanges, compare
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
 from components.syncs.sync_pass import SyncPass, write_changes
-from components.syncs.sync_position import SyncPosition
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.spark.spark_engine import Spark
@@ -66,7 +66,7 @@ def _claims(spark: Spark, sync: SyncDeclaration) -> list[int]:
 
 def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> None:
     skipping = replace(sync, row_errors=RowErrors.SKIP)
-    types = SyncPosition(spark, sync).read(duckdb).types
+    types = read_needed(spark, duckdb, sync).types
     schema = ", ".join(f"{identifier(name)} {type_}" for name, type_ in types.items())
     name = spark.sql_name(DEAD_LETTERS)
     claimed = f"sync = {literal(sync.name)} AND replayed_at = timestamp_micros({claim})"
@@ -80,7 +80,7 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> 
     source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
     destination = find_destination(spark, skipping, types)
     accepted = RowConversion(spark, skipping, source, destination).accepted()
-    position = SyncPosition(spark, sync)
+    position = position_of(spark, sync)
     # The rows of an interrupted claim may be in the destination.
     if sync.mode is not SyncMode.INSERT or not position.is_current(source):
         counts, changes = compare(spark, skipping, source, destination, accepted)

@@ -1,4 +1,4 @@
-"""SQL, of Spark and Databricks, for what a sync changes in its destination: the rows for `Spark.merge_changes`.
+"""SQL for what a sync changes in its destination: the rows for `Spark.merge_changes`, and for that of DuckDB.
 
 Each row has the keys as `ratify_key_<name>`, the columns that are written, `ratify_present` (false: the row is deleted) and
 `ratify_found` (whether the destination has such a row).
@@ -6,21 +6,27 @@ Each row has the keys as `ratify_key_<name>`, the columns that are written, `rat
 
 from collections.abc import Sequence
 
+from components.expectations.rule_dialects import SPARK, RuleDialect
 from components.syncs.sync_declaration import ChangeEvents
-from resources.sql.spark_sql import identifier, literal, same_keys
+from resources.sql.spark_sql import identifier, literal
 
 OPERATION = "ratify_operation"
 """Column of the converted rows with the operation of an event of change."""
 
-COUNTED = (
-    "SELECT count_if(ratify_present AND NOT ratify_found) AS inserted, "
-    "count_if(ratify_present AND ratify_found) AS updated, count_if(NOT ratify_present) AS deleted, "
-    "count(*) > count(DISTINCT struct({keys})) AS doubled FROM {changes}"
-)
-"""Query for how many rows are inserted, updated and deleted, and whether two have the same keys, those in `{keys}`."""
+
+def counted(keys: Sequence[str], sql: RuleDialect = SPARK) -> str:
+    """Return the query for how many of `{changes}` insert, update and delete rows, and whether two have the same keys."""
+    names = [f"ratify_key_{key}" for key in keys]
+    struct = sql.struct.format(", ".join(sql.field.format(sql.identifier(name)) for name in names))
+    return (
+        "SELECT count(*) FILTER (WHERE ratify_present AND NOT ratify_found) AS inserted, "
+        "count(*) FILTER (WHERE ratify_present AND ratify_found) AS updated, "
+        "count(*) FILTER (WHERE NOT ratify_present) AS deleted, "
+        f"count(*) > count(DISTINCT {struct}) AS doubled FROM {{changes}}"
+    )
 
 
-def merged(keys: Sequence[str], columns: Sequence[str], rows: str, stored: str) -> str:
+def merged(keys: Sequence[str], columns: Sequence[str], rows: str, stored: str, sql: RuleDialect = SPARK) -> str:
     """Return the changes that give a destination the rows of a source, and leave its others as they are.
 
     Args:
@@ -28,12 +34,14 @@ def merged(keys: Sequence[str], columns: Sequence[str], rows: str, stored: str) 
         columns: Those that are written, the keys among them.
         rows: The source's rows, one for each of its keys: a relation.
         stored: The destination's.
+        sql: The words of the engine that runs it.
     """
+    others = [name for name in columns if name not in keys]
     return (
-        f"SELECT {_keys(keys, 'r')}, {_listed(columns, 'r')}, true AS ratify_present, "
+        f"SELECT {_keys(keys, 'r', sql)}, {_listed(columns, 'r', sql)}, true AS ratify_present, "
         "t.ratify_here IS NOT NULL AS ratify_found\n"
-        f"FROM {rows} AS r LEFT JOIN {_here(columns, stored)} AS t ON {same_keys(keys, 'r', 't')}\n"
-        f"WHERE t.ratify_here IS NULL OR NOT ({_struct(columns, 'r')} <=> {_struct(columns, 't')})"
+        f"FROM {rows} AS r LEFT JOIN {_here(columns, stored, sql)} AS t ON {_same(keys, 'r', 't', sql)}\n"
+        f"WHERE t.ratify_here IS NULL OR NOT ({_same(others, 'r', 't', sql)})"
     )
 
 
@@ -46,6 +54,7 @@ def mirrored(
     scope: Sequence[str] = (),
     withheld: str = "",
     tracked: str = "",
+    sql: RuleDialect = SPARK,
 ) -> str:
     """Return the changes that also delete what the source does not have.
 
@@ -57,25 +66,28 @@ def mirrored(
         scope: Columns whose values some row of the source must have, so that a row is deleted.
         withheld: Relation with keys of rows that are not deleted; empty if there is none.
         tracked: Relation with the keys of the only rows that are deleted; empty: all.
+        sql: As in `merged`.
     """
     joins, conditions = list[str](), ["r.ratify_here IS NULL"]
+    others = [name for name in columns if name not in keys]
     if scope:
-        parents = f"SELECT DISTINCT {_listed(scope, 'p')}, true AS ratify_here FROM {rows} AS p"
-        joins.append(f"LEFT JOIN ({parents}) AS p ON {same_keys(scope, 't', 'p')}")
+        parents = f"SELECT DISTINCT {_listed(scope, 'p', sql)}, true AS ratify_here FROM {rows} AS p"
+        joins.append(f"LEFT JOIN ({parents}) AS p ON {_same(scope, 't', 'p', sql)}")
         conditions.append("p.ratify_here IS NOT NULL")
     for relation, alias, wanted in ((withheld, "w", "IS NULL"), (tracked, "o", "IS NOT NULL")):
         if relation:
-            found = f"SELECT DISTINCT {_listed(keys, alias)}, true AS ratify_here FROM {relation} AS {alias}"
-            joins.append(f"LEFT JOIN ({found}) AS {alias} ON {same_keys(keys, 't', alias)}")
+            found = f"SELECT DISTINCT {_listed(keys, alias, sql)}, true AS ratify_here FROM {relation} AS {alias}"
+            joins.append(f"LEFT JOIN ({found}) AS {alias} ON {_same(keys, 't', alias, sql)}")
             conditions.append(f"{alias}.ratify_here {wanted}")
-    both = (f"coalesce(r.{identifier(key)}, t.{identifier(key)}) AS {identifier(f'ratify_key_{key}')}" for key in keys)
+    quoted, both_keys = sql.identifier, _same(keys, "r", "t", sql)
+    both = (f"coalesce(r.{quoted(key)}, t.{quoted(key)}) AS {quoted(f'ratify_key_{key}')}" for key in keys)
     return (
-        f"SELECT {', '.join(both)}, {_listed(columns, 'r')}, r.ratify_here IS NOT NULL AS ratify_present, "
+        f"SELECT {', '.join(both)}, {_listed(columns, 'r', sql)}, r.ratify_here IS NOT NULL AS ratify_present, "
         "t.ratify_here IS NOT NULL AS ratify_found\n"
-        f"FROM {_here(columns, rows)} AS r FULL JOIN {_here(columns, stored)} AS t ON {same_keys(keys, 'r', 't')}\n"
+        f"FROM {_here(columns, rows, sql)} AS r FULL JOIN {_here(columns, stored, sql)} AS t ON {both_keys}\n"
         + "".join(f"{join}\n" for join in joins)
         + "WHERE (r.ratify_here IS NOT NULL AND (t.ratify_here IS NULL OR "
-        f"NOT ({_struct(columns, 'r')} <=> {_struct(columns, 't')})))\n   OR ({' AND '.join(conditions)})"
+        f"NOT ({_same(others, 'r', 't', sql)})))\n   OR ({' AND '.join(conditions)})"
     )
 
 
@@ -146,17 +158,23 @@ def _is(operations: Sequence[str]) -> str:
     return operations_in(operations, f"e.{OPERATION}")
 
 
-def _keys(keys: Sequence[str], side: str) -> str:
-    return ", ".join(f"{side}.{identifier(key)} AS {identifier(f'ratify_key_{key}')}" for key in keys)
+def _keys(keys: Sequence[str], side: str, sql: RuleDialect = SPARK) -> str:
+    return ", ".join(f"{side}.{sql.identifier(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in keys)
 
 
-def _listed(columns: Sequence[str], side: str) -> str:
-    return ", ".join(f"{side}.{identifier(name)}" for name in columns)
+def _listed(columns: Sequence[str], side: str, sql: RuleDialect = SPARK) -> str:
+    return ", ".join(f"{side}.{sql.identifier(name)}" for name in columns)
+
+
+def _same(columns: Sequence[str], left: str, right: str, sql: RuleDialect) -> str:
+    """The condition that two relations have the same values; NULL equals NULL."""
+    names = map(sql.identifier, columns)
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names) or "true"
 
 
 def _struct(columns: Sequence[str], side: str) -> str:
     return f"struct({_listed(columns, side)})"
 
 
-def _here(columns: Sequence[str], relation: str) -> str:
-    return f"(SELECT {', '.join(map(identifier, columns))}, true AS ratify_here FROM {relation})"
+def _here(columns: Sequence[str], relation: str, sql: RuleDialect = SPARK) -> str:
+    return f"(SELECT {sql.listed(columns)}, true AS ratify_here FROM {relation})"

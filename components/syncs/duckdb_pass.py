@@ -1,31 +1,38 @@
-"""One pass of a sync of the mode insert, by DuckDB: no Spark is needed, unless it has to create the destination.
+"""One pass of a sync by DuckDB: no Spark is needed, unless it has to create the destination.
 
-The rows are appended in one commit whose load ids say which versions of the source they are of, so that the catalog accepts
-them once.
+In the mode insert the rows are appended in one commit whose load ids say which versions of the source they are of, so that
+the catalog accepts them once. In the others the source is read as a whole and compared with the destination; the commit
+follows the version that it was compared with, and records the versions of the source, as that of Spark does.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from components.expectations.rule_dialects import DUCKDB
 from components.query_engines import input_columns
 from components.syncs.accepted_rows import RowConversion
-from components.syncs.compared_rows import SyncCounts, sample_sql
-from components.syncs.duckdb_source import column_types, reading, source_inputs, source_text
+from components.syncs.compared_rows import RowComparison, SyncCounts, sample_sql
+from components.syncs.duckdb_queries import DuckDBRowQueries
+from components.syncs.duckdb_source import reading, source_inputs, source_text, typed_rows
 from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
 from components.syncs.source_rows import SourceRows
-from components.syncs.sync_declaration import SyncDeclaration
+from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, fitting_destination, missing_destination, new_destination
 from components.syncs.sync_pass import SyncResult
-from components.syncs.sync_position import insert_app_id, insert_loads, inserted_until
+from components.syncs.sync_position import SyncPosition, insert_app_id, insert_loads, inserted_until
+from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
+from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
-from resources.delta.table_log import TableLog
+from resources.delta.table_log import LogCommits, TableLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.feed_reading import read_added
+from resources.duckdb.live_rows import LiveRows
+from resources.duckdb.row_merge import merge_changes, overwrite, table_rows
 from resources.errors import AlreadyLoaded, ChangesNotRecorded, CommitConflict, HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import identifier
@@ -35,47 +42,26 @@ _READINGS = 5
 
 
 @dataclass(frozen=True)
-class DuckDBRowQueries:
-    """See `RowQueries`: rows are the text of a query in DuckDB's SQL."""
-
-    session: DuckDBSession
-    catalog_name: str
-
-    def full_name(self, declaration: TableDeclaration) -> str:
-        """See `RowQueries`."""
-        return declaration.full_name(self.catalog_name)
-
-    def query(self, text: str, **relations: Rows) -> Rows:
-        """See `RowQueries`."""
-        return placed(text, relations)
-
-    def rows(self, frame: Rows) -> list[dict[str, Any]]:
-        """See `RowQueries`."""
-        return self.session.records(frame)
-
-    def computed(self, frame: Rows) -> Rows:
-        """See `RowQueries`."""
-        self.session.rows(f"CREATE OR REPLACE TEMP TABLE ratify_sync_rows AS {frame}")
-        return "SELECT * FROM ratify_sync_rows"
-
-
-@dataclass(frozen=True)
 class _Prepared:
-    """What a pass would insert.
+    """What a pass would do.
 
     Attributes:
         source: What it has read.
-        since: Up to which version of the source the rows are in the destination; -1: none are.
-        destination: Where they go.
-        rows: The query for them; None if all are there.
-        counts: Of these rows.
+        destination: Where the rows go.
+        since: In the mode insert: up to which version of the source the rows are there; -1: none are.
+        changes: The query for the rows to insert, or for the changes of `merge_changes`; None if there is nothing to do.
+        counts: The rows, by what is done with them.
+        stored: In the other modes: the rows that the changes are computed against; None if the destination is new.
+        unchanged: Whether source and destination are as the last pass left them.
     """
 
     source: SourceRows
-    since: int
     destination: SyncDestination
-    rows: Rows | None = None
+    since: int = -1
+    changes: Rows | None = None
     counts: SyncCounts = field(default_factory=SyncCounts)
+    stored: LiveRows | None = None
+    unchanged: bool = False
 
 
 class DuckDBPass:
@@ -90,11 +76,12 @@ class DuckDBPass:
         return self._sync.destination.full_name(self._catalog.connection.name)
 
     def run(self) -> SyncResult:
-        """Insert the rows that the destination does not have.
+        """Write what differs.
 
         Raises:
             RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
-            CommitOutcomeUnknown: it may have been ratified; run it again, which inserts nothing twice.
+            UnsafeTable: the destination is one that DuckDB does not write to.
+            CommitOutcomeUnknown: it may have been ratified; run it again, which writes nothing twice.
         """
         return retried(self._once)
 
@@ -104,65 +91,79 @@ class DuckDBPass:
         Raises:
             As `run`.
         """
-        with self._duckdb.session() as session:
-            prepared = self._prepare(session)
+        with self._duckdb.session() as session, self._prepared(session) as prepared:
             return prepared.counts, self._sample(session, prepared)
 
     def _once(self) -> SyncResult:
         began = time.monotonic()
-        with self._duckdb.session() as session:
-            prepared = self._prepare(session)
+        with self._duckdb.session() as session, self._prepared(session) as prepared:
             destination, source = prepared.destination, prepared.source
             created = not destination.exists and self._spark.ensure_table(destination.table)
-            sample, version = self._sample(session, prepared), None
-            if prepared.counts.inserted:
-                version = self._append(session, prepared)
+            sample, commit = self._sample(session, prepared), None
+            if prepared.changes is not None:
+                commit = self._write(session, prepared)
             log = session.log(destination.table)
             snapshot = log.refresh()
-            table = TableLog(log, snapshot)
             return SyncResult(
                 counts=prepared.counts,
-                version=snapshot.version if version is None else version,
-                commit=None if version is None else next(each for each in table.commits() if each.version == version),
+                version=commit.version if commit else snapshot.version,
+                commit=commit,
                 created=created,
-                rows=session.count(destination.table) if (rows := table.rows()) is None else rows,
+                rows=session.count(destination.table) if (rows := TableLog(log, snapshot).rows()) is None else rows,
                 inputs=source.inputs,
                 seconds=time.monotonic() - began,
                 sample=sample,
                 lineage={column.name: source.lineage.get(column.source, ()) for column in destination.columns},
                 types={column.name: column.type for column in destination.table.columns},
-                unchanged=prepared.rows is None,
+                unchanged=prepared.unchanged,
             )
 
-    def _prepare(self, session: DuckDBSession) -> _Prepared:
+    @contextmanager
+    def _prepared(self, session: DuckDBSession) -> Generator[_Prepared]:
         sync, queries = self._sync, DuckDBRowQueries(session, self._catalog.connection.name)
-        source, since = self._read(session, queries)
-        destination = self._destination(session, source.types)
-        if 0 <= source.version <= since:
-            return _Prepared(source, since, destination)
-        accepted = RowConversion(queries, sync, source, destination, DUCKDB).accepted()
-        return _Prepared(source, since, destination, accepted.rows, SyncCounts(accepted.read, inserted=accepted.read))
+        with ExitStack() as stack:
+            if sync.mode is SyncMode.INSERT:
+                yield self._inserting(session, queries)
+                return
+            source = self._whole_source(session, queries)
+            stored = stack.enter_context(table_rows(session, sync.table)) if self._exists() else None
+            destination = self._destination(session, source.types, stored)
+            if self._position.is_current(source):
+                yield _Prepared(source, destination, unchanged=True)
+                return
+            accepted = RowConversion(queries, sync, source, destination, DUCKDB).accepted()
+            read = f"({stored.select() if stored else _no_rows(destination.table)})"
+            counts, changes = RowComparison(queries, sync, destination, accepted, DUCKDB, read).compared()
+            yield _Prepared(source, destination, changes=changes, counts=counts, stored=stored)
 
-    def _read(self, session: DuckDBSession, queries: DuckDBRowQueries) -> tuple[SourceRows, int]:
-        """The rows of the source that are not in the destination, and up to which version the others are of; -1: all are.
+    def _inserting(self, session: DuckDBSession, queries: DuckDBRowQueries) -> _Prepared:
+        table = self._sync.source.table
+        if table and (since := self._inserted(inputs := self._inputs(table))) is not None:
+            source = self._added(session, inputs, since)
+        else:
+            source = self._whole_source(session, queries)
+            since = -1 if (found := self._inserted(source.inputs)) is None else found
+        destination = self._destination(session, source.types, None)
+        if 0 <= source.version <= since:
+            return _Prepared(source, destination, since, unchanged=True)
+        accepted = RowConversion(queries, self._sync, source, destination, DUCKDB).accepted()
+        counts = SyncCounts(accepted.read, inserted=accepted.read)
+        return _Prepared(source, destination, since, accepted.rows if accepted.read else None, counts)
+
+    def _whole_source(self, session: DuckDBSession, queries: DuckDBRowQueries) -> SourceRows:
+        """All rows of the source, at one version of each of its tables.
 
         Raises:
             As `run`.
         """
-        table = self._sync.source.table
-        if table and (since := self._inserted(inputs := self._inputs(table))) is not None:
-            return self._added(session, inputs, since), since
         for _ in range(_READINGS):
             with reading(self._sync):
                 text, inputs = source_text(session, self._duckdb, self._sync)
                 rows = queries.computed(text)
                 again = source_inputs(self._duckdb, self._sync)
             if inputs == again:
-                break
-        else:
-            raise CommitConflict(f"The source of the sync {self._sync.name} gets new versions sooner than it can be read.")
-        since = self._inserted(inputs)
-        return self._source(session, rows, inputs), -1 if since is None else since
+                return self._source(session, rows, inputs)
+        raise CommitConflict(f"The source of the sync {self._sync.name} gets new versions sooner than it can be read.")
 
     def _added(self, session: DuckDBSession, table: Mapping[str, InputVersion], since: int) -> SourceRows:
         ((full_name, found),) = table.items()
@@ -184,7 +185,8 @@ class DuckDBPass:
         query = self._sync.source.query
         known = input_columns(self._catalog, query) if query else {}
         lineage = query.lineage({str(name): names for name, names in known.items()}) if query else {}
-        return SourceRows(text, inputs, column_types(session.con.sql(text)), lineage=lineage)
+        rows, types = typed_rows(session.con.sql(text))
+        return SourceRows(rows, inputs, types, lineage=lineage)
 
     def _inputs(self, table: TableName) -> dict[str, InputVersion]:
         full_name = table.full_name(self._catalog.connection.name)
@@ -197,18 +199,48 @@ class DuckDBPass:
             return None
         return inserted_until(log, insert_app_id(self._sync, inputs)) if log else None
 
-    def _destination(self, session: DuckDBSession, given: Mapping[str, str]) -> SyncDestination:
+    @property
+    def _position(self) -> SyncPosition:
+        return SyncPosition(self._catalog, LogCommits(self._catalog), self._sync)
+
+    def _exists(self) -> bool:
+        try:
+            self._catalog.table(self.full_name)
+        except TableMissing:
+            return False
+        return True
+
+    def _destination(self, session: DuckDBSession, given: Mapping[str, str], stored: LiveRows | None) -> SyncDestination:
         try:
             found = self._catalog.table(self.full_name)
         except TableMissing:
             if not self._sync.create_if_missing:
                 raise missing_destination(self._sync, self.full_name) from None
             return new_destination(self._sync, given)
-        fields, version = session.columns(self._sync.table), self._catalog.version(self.full_name)
+        fields = session.columns(self._sync.table)
+        version = stored.snapshot.version if stored else self._catalog.version(self.full_name)
         return fitting_destination(self._sync, given, self.full_name, fields, found.properties or {}, version)
 
-    def _append(self, session: DuckDBSession, prepared: _Prepared) -> int:
-        """Append the rows in one commit, and return its version.
+    def _write(self, session: DuckDBSession, prepared: _Prepared) -> Commit:
+        """Make the commit.
+
+        Raises:
+            CommitConflict: another writer was first.
+        """
+        destination, source = prepared.destination, prepared.source
+        if self._sync.mode is SyncMode.INSERT:
+            return self._append(session, prepared)
+        with ExitStack() as stack:
+            stored = prepared.stored or stack.enter_context(table_rows(session, destination.table))
+            if prepared.stored is None and stored.rows:
+                raise CommitConflict(f"Another writer has created {self.full_name}.")
+            record = self._position.record(source, stored.snapshot.version).to_json()
+            if self._sync.mode is SyncMode.REPLACE:
+                return overwrite(session, destination.table, stored, str(prepared.changes), prepared.counts.inserted, record)
+            return merge_changes(session, destination.table, stored, str(prepared.changes), record)
+
+    def _append(self, session: DuckDBSession, prepared: _Prepared) -> Commit:
+        """Append the rows in one commit.
 
         Raises:
             CommitConflict: another run of the sync has inserted them.
@@ -221,14 +253,22 @@ class DuckDBPass:
             listed.append(name if column.name in written else f"NULL AS {name}")
         declaration = replace(destination.table, columns=columns)
         loads = insert_loads(insert_app_id(self._sync, source.inputs), prepared.since, source.version)
-        rows = f"SELECT {', '.join(listed)} FROM ({prepared.rows})"
+        rows = f"SELECT {', '.join(listed)} FROM ({prepared.changes})"
         try:
-            return session.append(declaration, rows, loads).version
+            version = session.append(declaration, rows, loads).version
         except AlreadyLoaded as error:
             raise CommitConflict(f"Another run of the sync {self._sync.name} has inserted these rows: {error}") from error
+        log = session.log(destination.table)
+        return next(each for each in TableLog(log, log.refresh()).commits() if each.version == version)
 
     def _sample(self, session: DuckDBSession, prepared: _Prepared) -> list[dict[str, Any]]:
-        if prepared.rows is None:
+        if prepared.changes is None:
             return []
-        sampled = sample_sql(prepared.destination.table, keyed=False, sql=DUCKDB)
-        return session.records(placed(sampled, {"changes": prepared.rows}))
+        sampled = sample_sql(prepared.destination.table, keyed=self._sync.mode.keyed, sql=DUCKDB)
+        return session.records(placed(sampled, {"changes": prepared.changes}))
+
+
+def _no_rows(table: TableDeclaration) -> str:
+    """The query for the rows of a table that does not exist yet."""
+    columns = (f"CAST(NULL AS {sql_type(column.type).sql}) AS {identifier(column.name)}" for column in table.columns)
+    return f"SELECT {', '.join(columns)} WHERE false"

@@ -1,6 +1,7 @@
 """What DuckDB reads of the source of a sync: tables of the catalog by a query in its SQL, or files."""
 
 import csv
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from components.syncs.source_rows import content_of, duckdb_inputs, duckdb_text, local_files
 from components.syncs.sync_declaration import SyncDeclaration
+from resources.column_types import sql_type
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.query_types import spark_type_of
 from resources.errors import QueryMismatch, RowsNotConverted, SyncRefused
-from resources.sql.duckdb_sql import literal
+from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -70,24 +72,28 @@ def reading(sync: SyncDeclaration) -> Generator[None]:
         with translating(f"read the source of the sync {sync.name}"):
             yield
     except duckdb.Error as error:
-        # What follows is advice for those who write SQL of DuckDB.
-        text = " ".join(str(error).partition("Possible")[0].split())
+        # What follows is advice for those who write SQL of DuckDB, or where in its code it failed.
+        text = " ".join(re.split(r"Possible|\s0: <", str(error))[0].split())
         raise RowsNotConverted(f"The source of the sync {sync.name} cannot be read: {text}") from error
 
 
-def column_types(relation: "DuckDBPyRelation") -> dict[str, str]:
-    """Return the types of the columns of a source, by name, in Spark SQL's words.
+def typed_rows(relation: "DuckDBPyRelation") -> tuple[str, dict[str, str]]:
+    """Return a query for the rows of a source in types that tables have, and these types by column, in Spark SQL's words.
 
     Raises:
-        QueryMismatch: one is of a type that no table has.
+        QueryMismatch: a column is of a type whose values no table holds.
     """
-    found = dict[str, str]()
+    found, others = dict[str, str](), list[str]()
     for name, held in zip(relation.columns, relation.types, strict=True):
-        type_ = spark_type_of(held) or _OTHERS.get(held.id)
+        type_ = spark_type_of(held)
+        if type_ is None and (type_ := _OTHERS.get(held.id)):
+            # Compared with texts, a UUID would make UUIDs of them.
+            others.append(f"CAST({identifier(name)} AS {sql_type(type_).sql}) AS {identifier(name)}")
         if type_ is None:
             raise QueryMismatch(f"The column {name} of the source is {held}, which no table of the catalog holds: cast it.")
         found[name] = type_
-    return found
+    replaced = f" REPLACE ({', '.join(others)})" if others else ""
+    return f"SELECT *{replaced} FROM ({relation.sql_query()})", found
 
 
 def _header(sync: SyncDeclaration, files: Sequence[Path]) -> list[str]:

@@ -7,10 +7,10 @@ from components.syncs.accepted_rows import AcceptedRows, RowConversion
 from components.syncs.compared_rows import Compared, RowComparison, SyncCounts
 from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.destination_changes import applied, mirrored
+from components.syncs.needed_rows import position_of, read_needed
 from components.syncs.source_rows import SourceRows, changed_at
 from components.syncs.sync_declaration import ChangeEvents, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, find_destination
-from components.syncs.sync_position import SyncPosition
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.computed_inputs import ComputedInputs
 from resources.duckdb.duckdb_engine import DuckDB
@@ -50,8 +50,8 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChan
     Raises:
         As `SyncPass.run`.
     """
-    position = SyncPosition(spark, sync)
-    source = position.read(duckdb)
+    position = position_of(spark, sync)
+    source = read_needed(spark, duckdb, sync)
     destination = find_destination(spark, sync, source.types)
     if source.destination_version not in (None, destination.version):
         raise CommitConflict(f"Another writer of {position.full_name} committed while the source was read.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from components.syncs.duckdb_source import column_types
+from components.syncs.duckdb_source import typed_rows
 from components.syncs.sync_declaration import SyncDeclaration
 from components.syncs.warehouse_queries import WarehouseQueries
 from resources.errors import RatifyError, SyncRefused
@@ -52,8 +52,8 @@ def uploaded(
         QueryMismatch: the query has a column of a type that no table has.
         SyncRefused: rows are missing.
     """
+    text, types = typed_rows(con.sql(text))
     relation = con.sql(text)
-    types = column_types(relation)
     name = f"{sync.destination.schema}.ratify_staging_{sync.name}_{uuid4().hex[:12]}"
     table = table_name(f"{sync.destination.catalog or queries.catalog_name}.{name}")
     places = [f"c{number}" for number in range(len(types))]

@@ -1,6 +1,7 @@
 """The Dagster definitions of a sync: its asset, what its page shows of a run, its check, and its schedule."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -8,7 +9,7 @@ import dagster as dg
 from components.checks.check_definitions import check_spec
 from components.lineage_graph import COLUMN_LINEAGE
 from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
-from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncExecutor, SyncMode
 from components.syncs.sync_executors import pass_of, warehouse_pass
 from components.syncs.sync_pass import SyncResult
 from components.table_asset import SIDE_BY_SIDE
@@ -21,6 +22,7 @@ from resources.spark.spark_engine import Spark
 GROUP = "syncs"
 AS_COMMITTED, NO_DEAD_LETTERS = "rows_as_committed", "no_dead_letters"
 _VERSION = "Delta version"
+_COMMITS_READ = 10_000
 _METRICS = {
     "inserted": ("numTargetRowsInserted", "numOutputRows"),
     "updated": ("numTargetRowsUpdated",),
@@ -145,9 +147,11 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
             yield rows_as_committed(key, reported, lambda: warehouse_pass(duckdb, sync).queries.history(full_name))
             waiting = 0
         else:
-            by_duckdb = sync.executor is SyncExecutor.DUCKDB
-            yield rows_as_committed(key, reported, lambda: spark.history(full_name), shared=by_duckdb)
-            waiting = dead_letters(spark, sync)
+            appended = sync.executor is SyncExecutor.DUCKDB and sync.mode is SyncMode.INSERT
+            history = partial(spark.recent_commits, full_name, _COMMITS_READ)
+            yield rows_as_committed(key, reported, history, shared=appended)
+            # Only a sync that skips rows has some, and Spark has to be opened to find out.
+            waiting = dead_letters(spark, sync) if sync.row_errors is RowErrors.SKIP else 0
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=NO_DEAD_LETTERS,

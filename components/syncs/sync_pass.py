@@ -15,7 +15,7 @@ from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
-from components.syncs.sync_position import SyncPosition
+from components.syncs.sync_position import insert_app_id
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
@@ -135,7 +135,7 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
     if sync.mode is SyncMode.INSERT:
         insert = insert_sql(table, spark.full_name(table), "{rows}")
         version = prepared.source.version if prepared.source.versioned else 0
-        app_id = SyncPosition(spark, sync).app_id(prepared.source.inputs)
+        app_id = insert_app_id(sync, prepared.source.inputs)
         return spark.merge_following(table, insert, changes, record, version, app_id=app_id)
     if sync.mode is SyncMode.REPLACE:
         overwrite = insert_sql(table, spark.full_name(table), "{rows}", overwrite=True)

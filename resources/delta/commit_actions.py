@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from resources.delta.commit_author import authored_by
+from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
 from resources.distribution import distribution_version
 
@@ -26,6 +26,9 @@ class Proposal:
         metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
         metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
         load_details: What the commit records of its loads, one JSON object each: see `load_details_of`.
+        record: What the commit's user metadata has beside its author, a JSON object. Such a commit was computed from the
+            snapshot, and so is no blind append even if it only adds files.
+        change_files: Files of the change data feed: where a commit has some, its readers take nothing else of it.
         data_change: False where the added files have the rows of the removed ones: streams and change feeds skip it.
     """
 
@@ -37,6 +40,8 @@ class Proposal:
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
     load_details: Sequence[Json] = ()
+    record: str = ""
+    change_files: Sequence[DataFile] = ()
     data_change: bool = True
 
 
@@ -68,11 +73,11 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str, principal: s
         "operationParameters": proposal.parameters,
         "readVersion": snapshot.version,
         "isolationLevel": "Serializable" if proposal.data_change else "SnapshotIsolation",
-        "isBlindAppend": not (proposal.removes or proposal.metadata),
+        "isBlindAppend": not (proposal.removes or proposal.metadata or proposal.record),
         "operationMetrics": {name: str(value) for name, value in _metrics(proposal).items()},
         "engineInfo": _engine_info(),
         "txnId": txn_id,
-        **({"userMetadata": f"ratify {authored_by(principal)}"} if principal else {}),
+        **({"userMetadata": f"ratify {author}"} if (author := _author(proposal, principal)) else {}),
         **({_LOAD_DETAILS: list(proposal.load_details)} if proposal.load_details else {}),
         # PROTOCOL.md, "Writer Requirements for Row Tracking": the files of such a proposal have the ids of their rows.
         **({"tags": {"delta.rowTracking.preserved": "true"}} if keeps_ids else {}),
@@ -95,10 +100,21 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str, principal: s
             add |= {"baseRowId": row_ids + 1, "defaultRowCommitVersion": version}
             row_ids += file.rows
         actions.append({"add": add})
+    for file in proposal.change_files:
+        values = dict(file.partition_values)
+        actions.append({"cdc": {"path": file.path, "partitionValues": values, "size": file.size, "dataChange": False}})
     if tracked and proposal.adds:
         mark = json.dumps({"rowIdHighWaterMark": row_ids})
         actions.append({"domainMetadata": {"domain": ROW_TRACKING, "configuration": mark, "removed": False}})
     return actions
+
+
+def _author(proposal: Proposal, principal: str | None) -> str:
+    """The user metadata; empty if there is nothing to say."""
+    if proposal.record:
+        # One without a record may be proposed by a writer that commits for others.
+        return authored_by(principal, current_run_id(), proposal.record)
+    return authored_by(principal) if principal else ""
 
 
 def load_details_of(actions: Sequence[Json]) -> list[Json]:

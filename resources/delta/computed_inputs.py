@@ -11,6 +11,9 @@ from typing import Any
 
 from resources.delta.commit_history import SAME_ROWS, Commit
 
+COMPUTED = "ratify:computed"
+"""App id of the `txn` of writes that are computed against a version of their table: its version is the next one."""
+
 COMMITS_READ = 30
 """The newest commits of a table, among which its record is looked for."""
 

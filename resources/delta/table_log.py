@@ -5,6 +5,8 @@ Not every table's log can be read here: its storage may be one that only Spark r
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine
@@ -14,6 +16,22 @@ from resources.delta.load_ids import loaded_ids
 from resources.delta.row_changes import appended_files, removes_rows
 from resources.delta.snapshot import Snapshot
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
+
+
+@dataclass(frozen=True)
+class LogCommits:
+    """Reads the commits of tables whose logs this process can read."""
+
+    catalog: UnityCatalog
+
+    def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
+        """Yield as many of a table's newest commits, newest first; none where its log cannot be read.
+
+        Raises:
+            TableMissing, StorageUnavailable, CatalogUnavailable, CatalogDenied.
+        """
+        if log := TableLog.opened(self.catalog, full_name):
+            yield from islice(log.commits(), limit)
 
 
 class TableLog:

@@ -11,6 +11,7 @@ from posixpath import dirname
 from resources.declarations import Engine
 from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.commit_history import engine_of
+from resources.delta.computed_inputs import COMPUTED
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_withdrawn, loaded_ids
 from resources.delta.snapshot import LiveFile, Snapshot
@@ -175,10 +176,12 @@ class _Origin:
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
         writer: str = (infos[0].get("engineInfo") if infos else None) or ""
         # Other engines number their batches by it: Spark would skip a batch if we changed the number. And a commit that also
-        # removes files has rewritten rows of other loads.
+        # removes files has rewritten rows of other loads. One that was computed from the table loads nothing.
         if engine_of(writer) is not Engine.DUCKDB or any("remove" in action for action in actions):
             return cls(writer)
         txns = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
+        if COMPUTED in txns:
+            return cls(writer)
         loads = {load: txns[load] for load in loaded_ids(txns)}
         # Loads that were withdrawn or replaced since must not change; those that the log forgot may be loaded again anyway.
         if any(now != loads[load] for load, now in snapshot.txn_versions(loads).items()):

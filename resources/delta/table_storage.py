@@ -121,6 +121,7 @@ class TableStorage:
         """Copy a local file to `path`; the source stays."""
         if self.local:
             with self._disk("write", path) as target:
+                target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     os.link(source, target)
                 except OSError:

@@ -26,7 +26,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
 from resources.delta.schema_change import columns_added
 from resources.duckdb.duckdb_errors import translating
-from resources.duckdb.extension_loading import load_extension, load_extensions
+from resources.duckdb.extension_loading import load_extensions
 from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Complete, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
@@ -179,10 +179,6 @@ class DuckDBSession:
         self._detach()
         self.con.close()
 
-    def load_extension(self, name: str) -> None:
-        """Load an extension whose wheel is installed."""
-        load_extension(self.con, name)
-
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
         with self._reading():
@@ -282,13 +278,17 @@ class DuckDBSession:
             return made
 
         ratified = CommitQueue(self._spool(declaration)).commit(staged, append, yield_windows(self.log(declaration)))
+        # Only by the writer that committed the version, after the others have their answers.
+        self.after_commits(declaration, committed)
+        return ratified
+
+    def after_commits(self, declaration: TableDeclaration, versions: Sequence[int]) -> None:
+        """Do what follows commits of this writer to a table."""
         # The attached catalog shows the table as it was before.
         self._attached = False
-        # By the writer that committed the version, after the others have their answers.
         every = _CHECKPOINT_EVERY if self._engine.extended else _CHECKPOINT_EVERY_UNEXTENDED
-        if any(version % every == 0 for version in committed):
+        if any(version % every == 0 for version in versions):
             self._checkpoint(declaration)
-        return ratified
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged], complete: Complete) -> CommittedGroup:
         log = self.log(declaration)

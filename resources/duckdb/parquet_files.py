@@ -1,12 +1,15 @@
 """Parquet files written by DuckDB, with their statistics for Delta's log."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from resources.delta.snapshot import DataFile
+from resources.delta.table_storage import TableStorage
 from resources.errors import AppendFailed
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -50,6 +53,36 @@ def write_parquet(con: "DuckDBPyConnection", select: str, path: Path) -> Parquet
         path.unlink(missing_ok=True)
         raise
     return ParquetFile(rows, size, _stats(rows, columns, types))
+
+
+def put_data_file(
+    storage: TableStorage,
+    local: Path,
+    written: ParquetFile,
+    without: Collection[str] = (),
+    partition_values: Mapping[str, str | None] | None = None,
+    below: str = "",
+) -> DataFile:
+    """Copy a Parquet file to a table's storage, and return it as a data file that no version names yet.
+
+    Args:
+        storage: The table's.
+        local: The file, which stays.
+        written: What it has.
+        without: Columns of it that are none of the table, so that the log has no statistics of them.
+        partition_values: Of its rows, if the table is partitioned.
+        below: Folder of the table that gets it; by default the table's own.
+
+    Raises:
+        StorageUnavailable.
+    """
+    stats = dict(written.stats)
+    for key in ("nullCount", "minValues", "maxValues") if without and written.rows else ():
+        of_columns: dict[str, Any] = stats[key]
+        stats[key] = {name: value for name, value in of_columns.items() if name not in without}
+    path = "/".join(filter(None, [below, f"duckdb-{uuid4()}.parquet"]))
+    storage.put(local, path)
+    return DataFile(path, written.rows, written.size, stats, partition_values or {})
 
 
 def _refuse_infinite(con: "DuckDBPyConnection", target: str, columns: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,8 +1,7 @@
 """A pending append: rows of a group of writers, checked against the table, stored and proposed for commit."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from resources.column_types import type_of_delta
@@ -12,7 +11,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import as_loaded, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged
-from resources.duckdb.parquet_files import write_parquet
+from resources.duckdb.parquet_files import ParquetFile, put_data_file, write_parquet
 from resources.errors import AlreadyLoaded, AppendFailed, UnsafeTable
 from resources.sql.duckdb_sql import literal
 
@@ -125,25 +124,21 @@ class PendingAppend:
     def _write_files(self) -> list[DataFile]:
         filled = [staged for staged in self._group if staged.rows]
         small = [staged for staged in filled if staged.size < _FILE_OF_ITS_OWN]
+        single = filled if len(small) == 1 else [staged for staged in filled if staged not in small]
+        storage = self._log.storage
         files = [
-            self._put(staged.parquet, staged.rows, staged.size, staged.stats) for staged in filled if staged not in small
+            put_data_file(storage, staged.parquet, ParquetFile(staged.rows, staged.size, dict(staged.stats)))
+            for staged in single
         ]
-        if len(small) == 1:
-            files.append(self._put(small[0].parquet, small[0].rows, small[0].size, small[0].stats))
-        elif small:
+        if len(small) > 1:
             combined = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
             names = ", ".join(literal(str(staged.parquet)) for staged in small)
             try:
                 written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", combined)
-                files.append(self._put(combined, written.rows, written.size, written.stats))
+                files.append(put_data_file(storage, combined, written))
             finally:
                 combined.unlink(missing_ok=True)
         return files
-
-    def _put(self, parquet: Path, rows: int, size: int, stats: Mapping[str, Any]) -> DataFile:
-        path = f"duckdb-{uuid4()}.parquet"
-        self._log.storage.put(parquet, path)
-        return DataFile(path, rows, size, dict(stats))
 
 
 def _check_columns(snapshot: Snapshot, staged: Staged) -> None:

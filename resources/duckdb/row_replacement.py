@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from resources.column_types import type_of_delta
 from resources.delta.commit_actions import Proposal
@@ -14,7 +13,7 @@ from resources.delta.load_ids import as_loaded, as_withdrawn, withdrawn_ids
 from resources.delta.snapshot import DataFile, LiveFile, Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.group_commit import Staged
-from resources.duckdb.parquet_files import write_parquet
+from resources.duckdb.parquet_files import put_data_file, write_parquet
 from resources.duckdb.pending_append import PendingAppend
 from resources.errors import NOTHING_COMMITTED, LoadsWithdrawn, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
@@ -193,9 +192,7 @@ class _Replacement:
             target = Path(folder) / "rest.parquet"
             rest = f"SELECT {typed} FROM {source} WHERE {self._condition('IS DISTINCT FROM')}"
             written = write_parquet(self._con, rest, target)
-            path = f"duckdb-{uuid4()}.parquet"
-            self._log.storage.put(target, path)
-        return _Rest(removed, DataFile(path, written.rows, written.size, written.stats))
+            return _Rest(removed, put_data_file(self._log.storage, target, written))
 
     def _condition(self, operator: str) -> str:
         return f"{identifier(self._column)} {operator} {literal(self._value)}"

@@ -12,8 +12,6 @@ FULL_REFRESH = "ratify:full refresh"
 
 COMMITTED = "ratify:"
 """Beginning of the user metadata of commits by `Spark.commit` and `Spark.merge_to_match`."""
-COMPUTED = f"{COMMITTED}computed"
-"""App id of the `txn` of writes that are computed against a version of their table."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"

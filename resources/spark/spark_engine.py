@@ -17,11 +17,11 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
-from resources.delta.computed_inputs import computed_in
+from resources.delta.computed_inputs import COMPUTED, computed_in
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
-from resources.spark.commit_conf import COMPUTED, FULL_REFRESH, commit_conf
+from resources.spark.commit_conf import FULL_REFRESH, commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed

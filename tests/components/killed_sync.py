@@ -1,19 +1,27 @@
 """A pass of a sync as a process of its own, which a test kills with -9.
 
-Arguments: the destination in bronze, the source in bronze, the mode, the column of the key, and whether it is `tracked`.
+Arguments: the destination in bronze, the source in bronze, the mode, the column of the key, whether it is `tracked`, and
+what runs it.
 """
 
 import sys
 
-from components.syncs.sync_declaration import DeletionGuards, SyncDeclaration, SyncMode, SyncSource, whole_table
-from components.syncs.sync_pass import SyncPass
+from components.syncs.sync_declaration import (
+    DeletionGuards,
+    SyncDeclaration,
+    SyncExecutor,
+    SyncMode,
+    SyncSource,
+    whole_table,
+)
+from components.syncs.sync_executors import pass_of
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 
 
-def main(destination: str, source: str, mode: str, key: str, tracked: str) -> None:
+def main(destination: str, source: str, mode: str, key: str, tracked: str, executor: str) -> None:
     """Run the pass; a line says when it begins, because the start of Python takes longer than a pass."""
     catalog = UnityCatalog()
     query = TableQuery.parsed(whole_table(TableName("bronze", source)), "databricks", "the test")
@@ -24,12 +32,17 @@ def main(destination: str, source: str, mode: str, key: str, tracked: str) -> No
         mode=SyncMode(mode),
         keys=(key,),
         guards=DeletionGuards(tracked=tracked == "tracked"),
+        executor=SyncExecutor(executor),
     )
-    spark = Spark(catalog=catalog, attempts=30)
-    # The session's start is not what is to be killed.
-    spark.types("SELECT 1")
+    spark, duckdb = Spark(catalog=catalog, attempts=30), DuckDB(catalog=catalog)
+    # The start of the engine is not what is to be killed.
+    if sync.executor is SyncExecutor.SPARK:
+        spark.types("SELECT 1")
+    else:
+        with duckdb.session() as session:
+            session.attach()
     print("begins", flush=True)
-    SyncPass(spark, DuckDB(catalog=catalog), sync).run()
+    pass_of(spark, duckdb, sync).run()
     spark.close()
 
 

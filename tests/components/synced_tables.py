@@ -4,7 +4,7 @@ import datetime as dt
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,22 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs import sync_pass
+from components.syncs import duckdb_pass, sync_pass
 from components.syncs.dead_letters import dead_letters
-from components.syncs.sync_declaration import DeletionGuards, RowErrors, SyncDeclaration, SyncMode, SyncSource, whole_table
-from components.syncs.sync_pass import SyncPass
+from components.syncs.sync_declaration import (
+    DeletionGuards,
+    RowErrors,
+    SyncDeclaration,
+    SyncExecutor,
+    SyncMode,
+    SyncSource,
+    whole_table,
+)
+from components.syncs.sync_executors import pass_of
 from components.syncs.written_keys import WrittenKeys
+from resources.delta.delta_log import DeltaLog
+from resources.duckdb import row_merge
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import RatifyError
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
@@ -34,6 +45,22 @@ _VALUES: dict[str, Sequence[Text]] = {
     "w": ("x", "y", "", None),
 }
 _MISFITS = {"n": "1e9", "t": "yesterday", "v": "many"}
+_STEPS: dict[SyncExecutor, Sequence[tuple[Any, str]]] = {
+    SyncExecutor.SPARK: (
+        (Spark, "merge_changes"),
+        (Spark, "write_result"),
+        (sync_pass, "store_dead_letters"),
+        (WrittenKeys, "intend"),
+        (WrittenKeys, "settle"),
+    ),
+    SyncExecutor.DUCKDB: (
+        (duckdb_pass, "merge_changes"),
+        (duckdb_pass, "overwrite"),
+        (row_merge, "put_data_file"),
+        (DeltaLog, "commit"),
+        (DuckDBSession, "after_commits"),
+    ),
+}
 _KEYS = (("k",), ("k", "n"), ("t", "k"), ("n",), ("k", "n", "t"))
 
 
@@ -61,7 +88,13 @@ class SyncedTable:
         self.keys = self.chance.choice(_KEYS)
         columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
         self.lake.catalog.ensure_schemas(("bronze", "ops"))
-        self.lake.run(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA")
+        properties = {
+            "delta.enableChangeDataFeed": self.chance.choice(("true", "false")),
+            "delta.enableRowTracking": self.chance.choice(("true", "false")),
+            "delta.columnMapping.mode": "none",
+        }
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        self.lake.run(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA TBLPROPERTIES ({listed})")
         self.syncs = [self._sync(number) for number in range(2)]
         texts = ", ".join(f"{name} STRING" for name in TYPES)
         for sync in self.syncs:
@@ -86,6 +119,11 @@ class SyncedTable:
                 scope=self.chance.choice(((), ("v",), ("w", "k"))),
                 tracked=self.chance.random() < 0.4,
             )
+        executor, row_errors = self.chance.choice((SyncExecutor.SPARK, SyncExecutor.DUCKDB)), RowErrors.FAIL
+        if executor is SyncExecutor.DUCKDB:
+            guards = replace(guards, tracked=False)
+        else:
+            row_errors = self.chance.choice(list(RowErrors))
         name = f"{self.name}_{number}"
         text = whole_table(TableName("bronze", name))
         from_table = self.chance.random() < 0.5
@@ -97,9 +135,10 @@ class SyncedTable:
             destination=TableName("bronze", self.name),
             mode=mode,
             keys=self.keys if mode.keyed else (),
-            row_errors=self.chance.choice(list(RowErrors)),
+            row_errors=row_errors,
             dedupe_by=self.chance.choice(((), ("v",), ("v", "w"))) if mode.keyed else (),
             guards=guards,
+            executor=executor,
         )
 
     def source(self, sync: SyncDeclaration) -> list[SourceRow]:
@@ -168,15 +207,7 @@ class SyncedTable:
         sync = self.chance.choice(self.syncs)
         rows = self.source(sync)
         self.offer(sync, rows)
-        owner, step = self.chance.choice(
-            (
-                (Spark, "merge_changes"),
-                (Spark, "write_result"),
-                (sync_pass, "store_dead_letters"),
-                (WrittenKeys, "intend"),
-                (WrittenKeys, "settle"),
-            )
-        )
+        owner, step = self.chance.choice(_STEPS[sync.executor])
         before, version = self.stored(), self.version
         original = getattr(owner, step)
         late = self.chance.random() < 0.5
@@ -224,7 +255,7 @@ class SyncedTable:
                 self.lake.run(f"DELETE FROM {self.full_name} WHERE {same}")
 
     def _run(self, sync: SyncDeclaration) -> Any:
-        return SyncPass(self.lake.spark, self.lake.duckdb, sync).run()
+        return pass_of(self.lake.spark, self.lake.duckdb, sync).run()
 
     def _compare(self, sync: SyncDeclaration, wanted: ModelledPass, *, done_already: bool = False) -> None:
         version, error, text, result = self.version, "", "", None

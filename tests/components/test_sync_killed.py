@@ -39,9 +39,9 @@ class SharedTable:
         """Give a source the rows of a query."""
         self.lake.run(f"INSERT OVERWRITE ratify.bronze.{self.source(number)} {rows}")
 
-    def start(self, number: int, mode: str, *, tracked: bool) -> "subprocess.Popen[str]":
+    def start(self, number: int, mode: str, executor: str = "spark", *, tracked: bool = False) -> "subprocess.Popen[str]":
         """Start a pass, and return when it begins."""
-        arguments = [self.name, self.source(number), mode, "id", "tracked" if tracked else ""]
+        arguments = [self.name, self.source(number), mode, "id", "tracked" if tracked else "", executor]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.components.killed_sync", *arguments],
             env=os.environ | {"RATIFY_HOME": str(self.home)},
@@ -78,14 +78,18 @@ def ended(processes: Sequence["subprocess.Popen[str]"]) -> None:
         assert process.returncode == 0, errors[-3000:]
 
 
-def killed_sequence(shared: SharedTable, seed: int, kills: int) -> None:
+_SECONDS = {"spark": 4.0, "duckdb": 0.4}
+"""About as long as a pass takes."""
+
+
+def killed_sequence(shared: SharedTable, seed: int, kills: int, executor: str) -> None:
     chance, before = random.Random(seed), list[tuple[int, str]]()  # noqa: S311 moments, not keys
     for number in range(kills):
         first = chance.randint(0, 50)
         shared.fill(0, f"SELECT id, concat('{number}-', id % 3) AS v FROM range({first}, {first + chance.randint(1, 100)})")
         after = sorted((row["id"], row["v"]) for row in shared.lake.run(f"SELECT * FROM ratify.bronze.{shared.source(0)}"))
-        version, process = shared.version, shared.start(0, "mirror", tracked=False)
-        time.sleep(chance.uniform(0, 4))
+        version, process = shared.version, shared.start(0, "mirror", executor)
+        time.sleep(chance.uniform(0, _SECONDS[executor]))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         # What it had sent to Spark may still be running there.
@@ -95,20 +99,22 @@ def killed_sequence(shared: SharedTable, seed: int, kills: int) -> None:
             rows = shared.rows()
         assert rows in (before, after), "neither before nor after"
         assert shared.version - version <= 1
-        ended([shared.start(0, "mirror", tracked=False)])
+        ended([shared.start(0, "mirror", executor)])
         assert shared.rows() == after
         assert shared.version - version == 1
         before = after
 
 
-def test_a_killed_sync_is_completed_by_the_next(shared: SharedTable) -> None:
-    killed_sequence(shared, 1, 1)
+@pytest.mark.parametrize("executor", _SECONDS)
+def test_a_killed_sync_is_completed_by_the_next(shared: SharedTable, executor: str) -> None:
+    killed_sequence(shared, 1, 1, executor)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("executor", _SECONDS)
 @pytest.mark.parametrize("seed", range(2, 7))
-def test_a_sync_is_killed_at_any_moment(shared: SharedTable, seed: int) -> None:
-    killed_sequence(shared, seed, 6)
+def test_a_sync_is_killed_at_any_moment(shared: SharedTable, seed: int, executor: str) -> None:
+    killed_sequence(shared, seed, 6, executor)
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `executor: warehouse`"),
         (LEGACY, "line 5, destination.create_if_missing", "a sync creates none"),
         (BY_WAREHOUSE.replace("warehouse", "snowflake"), "line 8, executor", "not 'snowflake'"),
-        (BY_DUCKDB.replace("insert", "merge") + "  upsert_key: [id]\n", "line 6, mode", "duckdb has no mode merge"),
+        (BY_DUCKDB.replace("insert", "scd2") + "  upsert_key: [id]\n", "line 6, mode", "duckdb has no mode scd2"),
         (BY_DUCKDB + "  on_error: skip\n", "line 8, on_error", "duckdb has no dead letters"),
         (BY_DUCKDB + "  batch: 10\n", "line 8, batch", "only the executor warehouse"),
         (BY_DUCKDB.replace("{table: bronze.orders}", "{sql: ../orders.sql}"), "line 4, source.engine", "`engine: duckdb`"),
