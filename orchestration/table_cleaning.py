@@ -1,11 +1,11 @@
-"""The job that removes what killed writers left in the storage of the tables."""
+"""The job that removes what killed writers, and old versions, left in the storage of the tables."""
 
 import dagster as dg
 
 from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration.project_tables import declared_tables
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.table_clean import clean
+from resources.delta.table_clean import RETENTION, clean
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError, TableMissing, UnsafeTable
 from resources.wording import counted
@@ -13,12 +13,15 @@ from resources.wording import counted
 
 @dg.op
 def clean_tables(context: dg.OpExecutionContext, catalog: UnityCatalog, duckdb: DuckDB) -> None:
-    """Clean every declared table, its quarantine and the ledger; a table that cannot be read does not stop the others."""
+    """Clean every declared table, its quarantine and the ledger; a table that cannot be read does not stop the others.
+
+    Files of old versions go where a declaration says how long they stay.
+    """
     failed = list[str]()
     for table in (*declared_tables().declarations.values(), LANDED_FILES):
         full_name = table.full_name(catalog.connection.name)
         try:
-            files = clean(catalog, duckdb.log(full_name))
+            files = clean(catalog, duckdb.log(full_name), old_versions=RETENTION in table.properties)
         except TableMissing:
             continue
         except UnsafeTable as error:

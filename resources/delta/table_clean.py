@@ -1,4 +1,4 @@
-"""Files that no version of a table names: writers that were killed, and commits that lost, leave them in its storage.
+"""Files that no version of a table needs: writers that were killed, commits that lost, and old versions leave them.
 
 A file is one of these if it is older than what the table keeps deleted files for (`delta.deletedFileRetentionDuration`, a
 week unless it says otherwise) and if it is
@@ -7,35 +7,38 @@ week unless it says otherwise) and if it is
   staged commit from that list;
 - a data file, change file or deletion vector that no commit, checkpoint or staged commit in the log names;
 - a commit request (`resources.delta.commit_requests`), which is valid for minutes;
-- a partly written file of ours, or the checksum that Hadoop wrote beside a file that is gone.
+- a partly written file of ours, or the checksum that Hadoop wrote beside a file that is gone;
+- where that is asked for: a file of old versions, that no version needs which the table has had in that time. These old
+  versions cannot be read any more.
 
-Files of old versions stay as long as the log has these versions. Other files are not of Delta, and stay.
+Other files are not of Delta, and stay.
 """
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from posixpath import basename, dirname, join
-from typing import cast
-from urllib.parse import unquote, urlsplit
-from uuid import UUID
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_requests import REQUESTS
 from resources.delta.delta_log import STAGED, DeltaLog
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
+from resources.delta.retained_versions import named_in, retained_versions
 from resources.delta.snapshot import Json, Snapshot, retention_seconds
 from resources.delta.table_storage import StoredFile, TableStorage
 from resources.errors import LogUnreadable, UnsafeTable
 
-_RETENTION = "delta.deletedFileRetentionDuration"
+RETENTION = "delta.deletedFileRetentionDuration"
+"""Table property: how long files stay that no version names any more, as `interval 7 days`."""
+
 _WEEK_S = 7 * 86_400
+# Shorter than that, a slow load could lose its files before it commits.
+_SHORTEST_S = 3600
 _STAGED_COMMIT = re.compile(r"^(\d{20})\.[0-9a-f-]{36}\.json$")
 # Files are written under such names first: by `resources.durable_files`, and by Delta in Spark.
 _PARTIAL = re.compile(r"^\.([a-z0-9_]{8}|.+\.tmp)$")
 _DATA = re.compile(r"(\.parquet|^deletion_vector_[0-9a-f-]{36}\.bin)$")
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class UnneededFile:
 
     Attributes:
         path: Relative to the table's location.
-        kind: "staged commit", "data file", "commit request" or "partial file".
+        kind: "staged commit", "data file", "old version", "commit request" or "partial file".
         size: Bytes.
     """
 
@@ -53,16 +56,18 @@ class UnneededFile:
     size: int
 
 
-def unneeded_files(catalog: UnityCatalog, log: DeltaLog) -> list[UnneededFile]:
+def unneeded_files(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False) -> list[UnneededFile]:
     """Return the files of a table that no version needs, sorted by path.
 
     Args:
         catalog: The table's catalog.
         log: The table's log.
+        old_versions: Also those that only versions need that are older than what the table keeps deleted files for.
 
     Raises:
         UnsafeTable: the catalog, which manages the table, does not permit its clients to remove files; the log names files
-            outside of the table's folder; or its retention cannot be understood.
+            outside of the table's folder, or does not go back far enough to know what old versions need; or the retention
+            cannot be understood, or is too short.
         StorageUnavailable, LogUnreadable, and what `DeltaLog.refresh` raises.
     """
     # The files before the log: whatever is committed while this runs is among the newer files, or in the log.
@@ -75,11 +80,13 @@ def unneeded_files(catalog: UnityCatalog, log: DeltaLog) -> list[UnneededFile]:
         )
     # Their age at the newest file: a clock that is ahead must not make files old that a writer is about to commit.
     now = min(time.time(), max((file.modified for file in stored), default=0))
-    old = [file for file in stored if now - file.modified > _retained_seconds(snapshot)]
+    retained_s = _retained_seconds(snapshot)
+    old = [file for file in stored if now - file.modified > retained_s]
     commits: list[Json] = catalog.load_table(snapshot.full_name).get("commits") or []
     listed: set[str] = {commit["file-name"] for commit in commits}
     unneeded = _unneeded_staged(log.storage, snapshot.version, old, listed)
     named = _named_files(snapshot, log.storage, {file.path for file in unneeded})
+    needed = _needed_files(log, snapshot, (now - retained_s) * 1000) if old_versions else named
     for file in old:
         name = basename(file.path)
         if file.path.startswith(f"{REQUESTS}/"):
@@ -88,30 +95,57 @@ def unneeded_files(catalog: UnityCatalog, log: DeltaLog) -> list[UnneededFile]:
             unneeded.append(UnneededFile(file.path, "partial file", file.size))
         elif _DATA.search(name) and file.path not in named and not file.path.startswith(f"{LOG}/"):
             unneeded.append(UnneededFile(file.path, "data file", file.size))
+        elif file.path in named and file.path not in needed:
+            unneeded.append(UnneededFile(file.path, "old version", file.size))
     return sorted([*unneeded, *_checksums(stored, old, unneeded)], key=lambda file: file.path)
 
 
-def clean(catalog: UnityCatalog, log: DeltaLog) -> list[UnneededFile]:
+def clean(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False) -> list[UnneededFile]:
     """Remove the files that no version needs, and return them. Whatever a kill leaves, the next clean removes.
+
+    Args:
+        catalog: As for `unneeded_files`.
+        log: Likewise.
+        old_versions: Likewise.
 
     Raises:
         What `unneeded_files` raises.
     """
-    files = unneeded_files(catalog, log)
+    files = unneeded_files(catalog, log, old_versions=old_versions)
     for file in files:
         log.storage.remove(file.path)
     return files
 
 
 def _retained_seconds(snapshot: Snapshot) -> int:
-    declared = snapshot.properties.get(_RETENTION)
+    declared = snapshot.properties.get(RETENTION)
     if declared is None:
         return _WEEK_S
     if (seconds := retention_seconds(declared)) == 0:
         raise UnsafeTable(
-            f"{snapshot.full_name}: {_RETENTION} is {declared!r}; set it to a number of one unit, as 'interval 7 days'."
+            f"{snapshot.full_name}: {RETENTION} is {declared!r}; set it to a number of one unit, as 'interval 7 days'."
+        )
+    if seconds < _SHORTEST_S:
+        raise UnsafeTable(
+            f"{snapshot.full_name}: {RETENTION} is {declared!r}, in which a load or a query may not be done: set it to an "
+            "hour or more."
         )
     return seconds
+
+
+def _needed_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[str]:
+    """Paths of the files of the versions that are retained, and of those that may be ratified yet."""
+    retained = retained_versions(log, snapshot, since_ms)
+    if retained is None:
+        raise UnsafeTable(
+            f"The log of {snapshot.full_name} does not go back as far as its deleted files are retained, so that it is not "
+            f"known what its versions need: set {RETENTION} to less, or clean it without old versions."
+        )
+    needed = set(retained.files)
+    for name in log.storage.names(STAGED):
+        if (match := _STAGED_COMMIT.match(name)) and int(match[1]) > snapshot.version:
+            needed.update(named_in(snapshot, _actions(log.storage, join(STAGED, name))))
+    return needed
 
 
 def _unneeded_staged(storage: TableStorage, latest: int, old: Iterable[StoredFile], listed: set[str]) -> list[UnneededFile]:
@@ -133,10 +167,8 @@ def _named_files(snapshot: Snapshot, storage: TableStorage, except_for: set[str]
     named = set[str]()
     paths = (join(folder, name) for folder in (LOG, SIDECARS, STAGED) for name in storage.names(folder))
     for path in paths:
-        for action in _actions(storage, path) if path not in except_for else ():
-            for kind in ("add", "remove", "cdc"):
-                if entry := action.get(kind):
-                    named.update(_paths(snapshot, entry))
+        if path not in except_for:
+            named.update(named_in(snapshot, _actions(storage, path)))
     return named
 
 
@@ -151,24 +183,6 @@ def _actions(storage: TableStorage, path: str) -> list[Json]:
             # Its writer lost the version.
             return []
         raise LogUnreadable(f"{path} was removed from the log while it was read: call again.") from error
-
-
-def _paths(snapshot: Snapshot, entry: Mapping[str, object]) -> Iterable[str]:
-    path = unquote(cast("str", entry["path"]))
-    if path.startswith("/") or urlsplit(path).scheme:
-        raise UnsafeTable(f"{snapshot.full_name} names a file outside of its folder, {path}: clean it with its own engine.")
-    yield path
-    vector = cast("dict[str, str]", entry.get("deletionVector") or {})
-    if vector.get("storageType") == "u":
-        folder, encoded = vector["pathOrInlineDv"][:-20], vector["pathOrInlineDv"][-20:]
-        yield join(folder, f"deletion_vector_{_uuid(encoded)}.bin")
-
-
-def _uuid(encoded: str) -> UUID:
-    """The UUID that 20 characters of Z85 are (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
-    words = (encoded[at : at + 5] for at in range(0, 20, 5))
-    numbers = (sum(_Z85.index(digit) * 85 ** (4 - at) for at, digit in enumerate(word)) for word in words)
-    return UUID(bytes=b"".join(number.to_bytes(4, "big") for number in numbers))
 
 
 def _checksums(

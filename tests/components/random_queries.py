@@ -158,7 +158,10 @@ class QueryGrammar:
             selected.append(f"{text} AS v{number}")
             kinds[f"v{number}"] = kind
         having = f" HAVING count(*) > {constant(self._chance)}" if self._chance.random() < 0.2 else ""
-        group = self._chance.choice((", ".join(by), ", ".join(keys), "ALL", ", ".join(str(n + 1) for n in range(len(by)))))
+        # A column of the input is meant by its name, where it has that of an alias.
+        hidden = {name.rpartition(".")[2].lower() for name in found.columns}.intersection(keys)
+        aliases = ", ".join(by if hidden else keys)
+        group = self._chance.choice((", ".join(by), aliases, "ALL", ", ".join(str(n + 1) for n in range(len(by)))))
         text = f"SELECT {', '.join(selected)} FROM {found.text}{self._make.where(found.columns)} GROUP BY {group}{having}"
         return RandomQuery(text, kinds, keys, "")
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import dagster as dg
 import pytest
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from orchestration import table_cleaning
 from orchestration.cli.main import app
 from resources.declarations import TableDeclaration
+from resources.delta.table_clean import RETENTION
 from resources.errors import TableMissing
 from tests.resources.lakehouse import Lakehouse, append, engines, lake, pairs
 
@@ -76,6 +79,25 @@ def test_clean(lake: Lakehouse) -> None:
     assert "1 file removed." in ratify("clean", lake.full(table))
     assert not left.exists()
     assert "(no rows)" in ratify("clean", name)
+
+
+@pytest.mark.stack
+def test_clean_of_old_versions(lake: Lakehouse) -> None:
+    table = pairs(properties={RETENTION: "interval 1 hour"})
+    left, name = with_an_old_file(lake, table), f"bronze.{table.name}"
+    append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+    lake.run(f"DELETE FROM {lake.full(table)}")
+    later = time.time() + 2 * 3600
+    newest = left.with_name("newest")
+    newest.touch()
+    os.utime(newest, (later, later))
+    with mock.patch.object(time, "time", return_value=later):
+        planned = ratify("clean", name, "--old-versions", "--dry-run")
+        assert "old version" in planned
+        assert "could not be read any more" in planned
+        assert "old version" not in ratify("clean", name, "--dry-run")
+        assert "cannot be read any more" in ratify("clean", name, "--old-versions")
+    assert lake.rows(table) == []
 
 
 @pytest.mark.stack

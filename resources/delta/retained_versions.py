@@ -1,0 +1,86 @@
+"""The versions of a table that stay readable when files of older ones are removed, and the files that they need."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from posixpath import join
+from typing import cast
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from resources.delta.deletion_vectors import decode_z85
+from resources.delta.delta_log import DeltaLog
+from resources.delta.snapshot import Json, Snapshot
+from resources.errors import UnsafeTable
+
+
+@dataclass(frozen=True)
+class RetainedVersions:
+    """Versions from one on.
+
+    Attributes:
+        first: The oldest one: the version that the table had at the begin of its retention.
+        files: Paths of the data files, change files and deletion vectors that one of them needs.
+    """
+
+    first: int
+    files: frozenset[str]
+
+
+def retained_versions(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> RetainedVersions | None:
+    """Return the versions that the table has had since a time; None if its log does not go back that far.
+
+    Args:
+        log: The table's.
+        snapshot: Its latest version, which the log returned last.
+        since_ms: Milliseconds since 1970.
+
+    Raises:
+        UnsafeTable: the log names files outside of the table's folder.
+        StorageUnavailable, LogUnreadable.
+    """
+    files = {path for file in log.files(snapshot) for path in paths_of(snapshot, file.add)}
+    for version in range(snapshot.version, -1, -1):
+        try:
+            actions = log.actions(version)
+        except FileNotFoundError:
+            return None
+        if _timestamp(actions) <= since_ms:
+            # What this version had, and later ones have not, was removed by one of these.
+            return RetainedVersions(version, frozenset(files))
+        files.update(named_in(snapshot, actions))
+    return RetainedVersions(0, frozenset(files))
+
+
+def named_in(snapshot: Snapshot, actions: Iterable[Json]) -> Iterator[str]:
+    """Yield the paths of the files that actions name.
+
+    Raises:
+        UnsafeTable: one is outside of the table's folder.
+    """
+    for action in actions:
+        for kind in ("add", "remove", "cdc"):
+            if entry := action.get(kind):
+                yield from paths_of(snapshot, entry)
+
+
+def paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
+    """Yield the paths of the files of one action, relative to the table's location: the file, and its deletion vector.
+
+    Raises:
+        UnsafeTable: the file is outside of the table's folder.
+    """
+    path = unquote(cast("str", entry["path"]))
+    if path.startswith("/") or urlsplit(path).scheme:
+        raise UnsafeTable(f"{snapshot.full_name} names a file outside of its folder, {path}: clean it with its own engine.")
+    yield path
+    vector = cast("dict[str, str]", entry.get("deletionVector") or {})
+    if vector.get("storageType") == "u":
+        folder, encoded = vector["pathOrInlineDv"][:-20], vector["pathOrInlineDv"][-20:]
+        yield join(folder, f"deletion_vector_{UUID(bytes=decode_z85(encoded))}.bin")
+
+
+def _timestamp(actions: Iterable[Json]) -> float:
+    """When a version was committed, milliseconds since 1970; that of one whose time nobody knows is not over yet."""
+    for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+        return info.get("inCommitTimestamp") or info.get("timestamp") or float("inf")
+    return float("inf")

@@ -1,0 +1,221 @@
+"""Files of old versions are removed, and no other: each version that is retained is as before, whatever its history."""
+
+import json
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from resources.delta.table_clean import RETENTION, UnneededFile, clean, unneeded_files
+from resources.delta.table_storage import TableStorage
+from resources.errors import UnsafeTable
+from tests.resources.lakehouse import Lakehouse, pairs
+from tests.resources.test_table_clean import TableModel, log_of
+
+pytestmark = pytest.mark.stack
+
+_HOUR_S = 3600
+
+
+class CleanKilled(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class AgedTable:
+    """A table of a model, whose deleted files are retained for an hour, at a time that a test chooses."""
+
+    model: TableModel
+    patch: pytest.MonkeyPatch
+    times: dict[int, float] = field(default_factory=dict[int, float])
+
+    @property
+    def latest(self) -> int:
+        return len(self.model.versions) - 1
+
+    def committed_at(self, version: int) -> float:
+        """Seconds since 1970."""
+        if version not in self.times:
+            actions = self.model.lake.commit(self.model.table, version)
+            (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+            self.times[version] = info["inCommitTimestamp"] / 1000
+        return self.times[version]
+
+    def retain_from(self, version: int) -> None:
+        """Let it be an hour after a moment at which this was the latest version."""
+        now = self.committed_at(version) + 0.0005 + _HOUR_S
+        newest = self.model.folder / "newest"
+        newest.touch()
+        os.utime(newest, (now, now))
+        self.patch.setattr(time, "time", lambda: now)
+
+    def needed(self, first: int) -> set[str]:
+        """The data files of the versions from one on, as Spark reads them."""
+        name, found = self.model.lake.full(self.model.table), set[str]()
+        for version in range(first, self.latest + 1):
+            read = f"SELECT DISTINCT _metadata.file_name AS f FROM {name} VERSION AS OF {version}"
+            found |= {row["f"] for row in self.model.lake.run(read)}
+        return found
+
+    def check(self, first: int) -> None:
+        """Spark reads each version from one on as it was, and DuckDB the latest."""
+        name = self.model.lake.full(self.model.table)
+        for version in range(first, self.latest + 1):
+            read = self.model.lake.run(f"SELECT id, v FROM {name} VERSION AS OF {version} ORDER BY id")
+            assert [(row["id"], row["v"]) for row in read] == self.model.versions[version], version
+        with self.model.lake.another_duckdb().session() as session:
+            latest = f"SELECT id, v FROM uc.bronze.{self.model.table.name} ORDER BY id"
+            assert session.rows(latest) == self.model.versions[-1]
+
+    def data_files(self) -> set[str]:
+        return {path.name for path in self.model.folder.glob("*.parquet")}
+
+    def cleaned(self) -> list[UnneededFile]:
+        return clean(self.model.lake.catalog, log_of(self.model.lake, self.model.table), old_versions=True)
+
+    def killed(self, after: int) -> None:
+        """A clean that ends after it has removed some files."""
+        removed, remove = list[str](), TableStorage.remove
+
+        def dying(storage: TableStorage, path: str) -> None:
+            if len(removed) == after:
+                raise CleanKilled
+            removed.append(path)
+            remove(storage, path)
+
+        with mock.patch.object(TableStorage, "remove", dying), pytest.raises(CleanKilled):
+            self.cleaned()
+
+
+def made(lake: Lakehouse, patch: pytest.MonkeyPatch, **more: str) -> AgedTable:
+    properties = {
+        RETENTION: "interval 1 hour",
+        "delta.checkpointInterval": "4",
+        "delta.enableDeletionVectors": "true",
+        **more,
+    }
+    model = TableModel(lake, pairs(properties=properties))
+    assert lake.spark.ensure_table(model.table)
+    return AgedTable(model, patch)
+
+
+def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    table = made(lake, patch, **{"delta.enableChangeDataFeed": str(seed % 3 == 0).lower()})
+    model = table.model
+    does = [
+        *(model.append, model.append, model.delete_by_spark, model.delete_by_spark),
+        *(model.killed_before_the_commit, model.killed_after_the_commit),
+    ]
+    for does_first in (model.append, model.append, model.delete_by_spark):
+        does_first()
+    for _ in range(steps):
+        chance.choice(does)()
+    # All rows of the files before are removed, so that old versions have files of their own.
+    name = lake.full(model.table)
+    lake.run(f"INSERT OVERWRITE {name} SELECT id, v FROM {name}")
+    model.versions.append(model.versions[-1])
+    model.append()
+    for first in sorted(chance.sample(range(1, table.latest + 1), k=min(3, table.latest))):
+        with lake.another_duckdb().session() as reader:
+            read = f"SELECT id, v FROM uc.bronze.{model.table.name} ORDER BY id"
+            opened = reader.rows(read)
+            table.retain_from(first)
+            needed = table.needed(first)
+            planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True)
+            if len(planned) > 1:
+                table.killed(chance.randrange(len(planned)))
+                table.check(first)
+            table.cleaned()
+            table.check(first)
+            assert reader.con.execute(read).fetchall() == opened, "a reader that opened before"
+        assert table.data_files() >= needed
+        old = {path.name for path in model.folder.glob("*.parquet") if path.stat().st_mtime < table.committed_at(first)}
+        assert old <= needed, "files that no retained version needs"
+    patch.undo()
+    model.append()
+    table.check(first)
+
+
+def test_retained_versions_are_as_before(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_at_random(lake, monkeypatch, 3, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20, 32))
+def test_retained_versions_are_as_before_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    clean_at_random(lake, monkeypatch, seed, 40)
+
+
+@pytest.fixture
+def table(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> AgedTable:
+    """With a version 2 that deleted the only file of version 1."""
+    aged = made(lake, monkeypatch)
+    aged.model.append()
+    lake.run(f"DELETE FROM {lake.full(aged.model.table)}")
+    aged.model.versions.append([])
+    aged.model.append()
+    return aged
+
+
+def old_versions(table: AgedTable) -> list[UnneededFile]:
+    log = log_of(table.model.lake, table.model.table)
+    return [file for file in unneeded_files(table.model.lake.catalog, log, old_versions=True) if file.kind == "old version"]
+
+
+def test_a_file_stays_as_long_as_a_retained_version_needs_it(lake: Lakehouse, table: AgedTable) -> None:
+    (file,) = [action["add"]["path"] for action in lake.commit(table.model.table, 1) if "add" in action]
+    table.retain_from(1)
+    assert old_versions(table) == []
+    table.retain_from(2)
+    assert [found.path for found in old_versions(table)] == [file]
+    kinds = {found.kind for found in unneeded_files(lake.catalog, log_of(lake, table.model.table))}
+    assert "old version" not in kinds, "they stay unless it is asked for"
+    table.cleaned()
+    table.check(2)
+    assert file not in table.data_files()
+
+
+def test_what_a_staged_commit_may_bring_back_stays(lake: Lakehouse, table: AgedTable) -> None:
+    """A RESTORE that waits for its version."""
+    actions = lake.commit(table.model.table, 1)
+    staged = table.model.folder / "_delta_log/_staged_commits" / f"{4:020d}.{'0' * 8}-0000-4000-8000-{'0' * 12}.json"
+    staged.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    table.retain_from(3)
+    assert old_versions(table) == []
+    staged.unlink()
+    assert len(old_versions(table)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("'interval 10 minutes'", "set it to an hour or more"),
+        ("'interval 1 week 2 days'", "set it to a number of one unit"),
+    ],
+)
+def test_a_retention_that_is_not_safe(lake: Lakehouse, table: AgedTable, change: str, text: str) -> None:
+    lake.run(f"ALTER TABLE {lake.full(table.model.table)} SET TBLPROPERTIES ('{RETENTION}' = {change})")
+    before: Any = table.data_files()
+    with pytest.raises(UnsafeTable, match=text):
+        table.cleaned()
+    assert table.data_files() == before
+
+
+def test_a_log_that_does_not_go_back_far_enough(lake: Lakehouse, table: AgedTable) -> None:
+    table.model.delete_by_spark()
+    table.model.append()
+    log: Path = table.model.folder / "_delta_log"
+    assert list(log.glob(f"{4:020d}.checkpoint.*"))
+    for version in range(4):
+        (log / f"{version:020d}.json").unlink()
+    table.retain_from(5)
+    assert old_versions(table) != []
+    table.patch.setattr(time, "time", lambda: table.committed_at(5))
+    with pytest.raises(UnsafeTable, match="does not go back as far"):
+        table.cleaned()
