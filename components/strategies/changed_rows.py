@@ -12,7 +12,7 @@ is seen from their records (`with_quarantine`).
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dagster as dg
@@ -44,6 +44,9 @@ from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
 from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def materialize_changes(
@@ -233,10 +236,20 @@ class ChangedRows(SparkQueries):
         stored = self._spark.sql_name(declaration)
         return [f"SELECT {keys} FROM {rows} WHERE {of_days}" for rows in (f"(\n{text}\n)", stored)]
 
+    def _rows_of(self, text: str) -> "DataFrame":
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._spark.computed(self._spark.query(text))
+        except PySparkException:
+            # The versions that it reads are those of the tables that were there when the pass began.
+            self._inputs.check_replaced()
+            raise
+
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         if self._scope is None:
             raise ValueError("it is not known what to compute")
-        rows = None if self._scope.nothing else self._spark.computed(self._spark.query(text))
+        rows = None if self._scope.nothing else self._rows_of(text)
         yield ComputedRows(self._spark, rows, self._scope, self._inputs)

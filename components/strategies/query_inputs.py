@@ -14,7 +14,7 @@ from resources.declarations import CHANGE_DATA_FEED
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.table_log import TableLog
-from resources.errors import HistoryNotContinued, LogUnreadable
+from resources.errors import CommitConflict, HistoryNotContinued, LogUnreadable
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
@@ -102,6 +102,17 @@ class QueryInputs:
             since = last.inputs.get(self.full_name(name))
             if since is None or since.table_id != now.table_id or since.version > now.version:
                 raise FullRecompute(f"{name} is another table than before")
+
+    def check_replaced(self) -> None:
+        """Check that the inputs still are the tables of which the versions are read.
+
+        Raises:
+            CommitConflict: one was dropped and created again.
+            TableMissing: one does not exist any more.
+        """
+        for name, read in self._versions.items():
+            if read.version != _NO_VERSION and self.spark.catalog.table(self.full_name(name)).table_id != read.table_id:
+                raise CommitConflict(f"{name} was dropped and created again while it was read.")
 
     def create_views(self, last: ComputedInputs) -> dict[TableName, str]:
         """Define a view of the changed rows of each input that has some, and return these views.

@@ -14,8 +14,9 @@ from components.strategies import changed_rows
 from components.strategies.changed_rows import materialize_changes
 from components.strategies.query_inputs import QueryInputs
 from resources.errors import QueryMismatch, TableMissing
+from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName
-from tests.components.incremental_tables import declared_query, without_pictures
+from tests.components.incremental_tables import declared_query, moved, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -143,3 +144,24 @@ def test_an_input_is_read_at_one_version_however_it_is_named(lake: Lakehouse) ->
     assert first.endswith("VERSION AS OF 1")
     for name in (TableName(shop.schema, "A"), TableName(shop.schema, "a", "ratify")):
         assert inputs.relation(name, ["k", "v"]).endswith("VERSION AS OF 1")
+
+
+def test_an_input_that_is_replaced_while_it_is_read(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new table does not have the version that the pass has begun to read."""
+    shop = OneInput(lake, feed=False)
+    for _ in range(2):
+        shop.run("UPDATE a SET v = v + 1")
+    table = shop.table("SELECT k, sum(v) AS total")
+
+    def drop() -> None:
+        shop.run("DROP TABLE a")
+
+    def replace() -> None:
+        drop()
+        shop.create(feed=False)
+
+    with moved(monkeypatch, Spark, "computed", replace):
+        assert shop.made(table) == ("the table is new", 1)
+    with moved(monkeypatch, Spark, "computed", drop), pytest.raises(TableMissing):
+        shop.made(shop.table("SELECT k, sum(v) + 0 AS total"))
+    assert shop.version() == 1
