@@ -31,7 +31,11 @@ def connection_steps(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> Ite
     """Try what a sync needs, one after the other, up to the first that it lacks."""
     if sync.executor is not SyncExecutor.SPARK:
         named = "the warehouse" if sync.executor is SyncExecutor.WAREHOUSE else "the catalog"
-        yield from _tried(((f"{named}, the source and the destination", lambda: _planned(spark, duckdb, sync)),))
+        planned = f"{named}, the source and the destination", lambda: _planned(spark, duckdb, sync)
+        # The workspace does not say which grants its warehouse needs.
+        by_duckdb = sync.executor is SyncExecutor.DUCKDB
+        written = [("the destination can be written", lambda: _destination(spark, sync))] if by_duckdb else []
+        yield from _tried((planned, *written))
         return
     steps = (
         ("the catalog answers", lambda: _catalog(spark)),

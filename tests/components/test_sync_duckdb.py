@@ -129,7 +129,8 @@ def test_a_query_is_a_source(bronze: Lakehouse) -> None:
     text = f"SELECT v, count(*) AS n, sum(id) AS total FROM bronze.{source} GROUP BY ALL"
     sync = inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
     assert [(step.name, step.lacks) for step in connection_steps(bronze.spark, bronze.duckdb, sync)] == [
-        ("the catalog, the source and the destination", "")
+        ("the catalog, the source and the destination", ""),
+        ("the destination can be written", ""),
     ]
     assert DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()[0].inserted == 1
     assert run(bronze, sync).counts.inserted == 1
