@@ -52,7 +52,7 @@ def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, mo
     original = SqlWarehouse.rows
 
     def interrupted(self: SqlWarehouse, statement: str, *more: Any) -> list[dict[str, Any]]:
-        if "count_if" in statement:
+        if "FILTER (WHERE" in statement:
             raise KeyboardInterrupt
         return original(self, statement, *more)
 
