@@ -25,8 +25,7 @@ from components.syncs.sync_destination import SyncDestination, fitting_destinati
 from components.syncs.sync_pass import SyncResult
 from components.syncs.sync_position import SyncPosition, insert_app_id, insert_loads, inserted_until
 from resources.column_types import sql_type
-from resources.declarations import TableDeclaration
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import commit_from_actions
 from resources.delta.computed_inputs import InputVersion
 from resources.delta.table_log import LogCommits, TableLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -35,7 +34,7 @@ from resources.duckdb.live_rows import LiveRows
 from resources.duckdb.row_merge import merge_changes, overwrite, table_rows
 from resources.errors import AlreadyLoaded, ChangesNotRecorded, CommitConflict, HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
-from resources.sql.duckdb_sql import identifier
+from resources.sql.duckdb_sql import identifier, no_rows
 from resources.sql.table_query import TableName
 
 _READINGS = 5
@@ -99,15 +98,14 @@ class DuckDBPass:
         with self._duckdb.session() as session, self._prepared(session) as prepared:
             destination, source = prepared.destination, prepared.source
             created = not destination.exists and self._spark.ensure_table(destination.table)
-            sample, commit = self._sample(session, prepared), None
-            if prepared.changes is not None:
-                commit = self._write(session, prepared)
+            sample = self._sample(session, prepared)
+            version = None if prepared.changes is None else self._write(session, prepared)
             log = session.log(destination.table)
             snapshot = log.refresh()
             return SyncResult(
                 counts=prepared.counts,
-                version=commit.version if commit else snapshot.version,
-                commit=commit,
+                version=snapshot.version if version is None else version,
+                commit=None if version is None else commit_from_actions(version, log.actions(version)),
                 created=created,
                 rows=session.count(destination.table) if (rows := TableLog(log, snapshot).rows()) is None else rows,
                 inputs=source.inputs,
@@ -132,7 +130,8 @@ class DuckDBPass:
                 yield _Prepared(source, destination, unchanged=True)
                 return
             accepted = RowConversion(queries, sync, source, destination, DUCKDB).accepted()
-            read = f"({stored.select() if stored else _no_rows(destination.table)})"
+            new = {column.name: sql_type(column.type).sql for column in destination.table.columns}
+            read = f"({stored.select() if stored else no_rows(new)})"
             counts, changes = RowComparison(queries, sync, destination, accepted, DUCKDB, read).compared()
             yield _Prepared(source, destination, changes=changes, counts=counts, stored=stored)
 
@@ -201,7 +200,7 @@ class DuckDBPass:
 
     @property
     def _position(self) -> SyncPosition:
-        return SyncPosition(self._catalog, LogCommits(self._catalog), self._sync)
+        return SyncPosition(self._catalog, LogCommits(self._duckdb.log), self._sync)
 
     def _exists(self) -> bool:
         try:
@@ -221,8 +220,8 @@ class DuckDBPass:
         version = stored.snapshot.version if stored else self._catalog.version(self.full_name)
         return fitting_destination(self._sync, given, self.full_name, fields, found.properties or {}, version)
 
-    def _write(self, session: DuckDBSession, prepared: _Prepared) -> Commit:
-        """Make the commit.
+    def _write(self, session: DuckDBSession, prepared: _Prepared) -> int:
+        """Make the commit, and return its version.
 
         Raises:
             CommitConflict: another writer was first.
@@ -239,8 +238,8 @@ class DuckDBPass:
                 return overwrite(session, destination.table, stored, str(prepared.changes), prepared.counts.inserted, record)
             return merge_changes(session, destination.table, stored, str(prepared.changes), record)
 
-    def _append(self, session: DuckDBSession, prepared: _Prepared) -> Commit:
-        """Append the rows in one commit.
+    def _append(self, session: DuckDBSession, prepared: _Prepared) -> int:
+        """Append the rows in one commit, and return its version.
 
         Raises:
             CommitConflict: another run of the sync has inserted them.
@@ -255,20 +254,12 @@ class DuckDBPass:
         loads = insert_loads(insert_app_id(self._sync, source.inputs), prepared.since, source.version)
         rows = f"SELECT {', '.join(listed)} FROM ({prepared.changes})"
         try:
-            version = session.append(declaration, rows, loads).version
+            return session.append(declaration, rows, loads).version
         except AlreadyLoaded as error:
             raise CommitConflict(f"Another run of the sync {self._sync.name} has inserted these rows: {error}") from error
-        log = session.log(destination.table)
-        return next(each for each in TableLog(log, log.refresh()).commits() if each.version == version)
 
     def _sample(self, session: DuckDBSession, prepared: _Prepared) -> list[dict[str, Any]]:
         if prepared.changes is None:
             return []
         sampled = sample_sql(prepared.destination.table, keyed=self._sync.mode.keyed, sql=DUCKDB)
         return session.records(placed(sampled, {"changes": prepared.changes}))
-
-
-def _no_rows(table: TableDeclaration) -> str:
-    """The query for the rows of a table that does not exist yet."""
-    columns = (f"CAST(NULL AS {sql_type(column.type).sql}) AS {identifier(column.name)}" for column in table.columns)
-    return f"SELECT {', '.join(columns)} WHERE false"

@@ -1,7 +1,6 @@
-"""The versions of a table that stay readable when files of older ones are removed, and the files that they need."""
+"""The files of a table that its retained versions need: those that stay readable when files of older ones are removed."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from posixpath import join
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -13,32 +12,21 @@ from resources.delta.snapshot import Json, Snapshot
 from resources.errors import UnsafeTable
 
 
-@dataclass(frozen=True)
-class RetainedVersions:
-    """Versions from one on.
+def retained_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[str] | None:
+    """Return the paths of the data files, change files and deletion vectors that versions need which a table has had since.
 
-    Attributes:
-        first: The oldest one: the version that the table had at the begin of its retention.
-        files: Paths of the data files, change files and deletion vectors that one of them needs.
-    """
-
-    first: int
-    files: frozenset[str]
-
-
-def retained_versions(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> RetainedVersions | None:
-    """Return the versions that the table has had since a time; None if its log does not go back that far.
+    None if its log does not go back that far.
 
     Args:
         log: The table's.
         snapshot: Its latest version, which the log returned last.
-        since_ms: Milliseconds since 1970.
+        since_ms: The time, milliseconds since 1970; the version that the table had then is one of them.
 
     Raises:
         UnsafeTable: the log names files outside of the table's folder.
         StorageUnavailable, LogUnreadable.
     """
-    files = {path for file in log.files(snapshot) for path in paths_of(snapshot, file.add)}
+    files = {path for file in log.files(snapshot) for path in _paths_of(snapshot, file.add)}
     for version in range(snapshot.version, -1, -1):
         try:
             actions = log.actions(version)
@@ -46,9 +34,9 @@ def retained_versions(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> Ret
             return None
         if _timestamp(actions) <= since_ms:
             # What this version had, and later ones have not, was removed by one of these.
-            return RetainedVersions(version, frozenset(files))
+            break
         files.update(named_in(snapshot, actions))
-    return RetainedVersions(0, frozenset(files))
+    return files
 
 
 def named_in(snapshot: Snapshot, actions: Iterable[Json]) -> Iterator[str]:
@@ -60,15 +48,11 @@ def named_in(snapshot: Snapshot, actions: Iterable[Json]) -> Iterator[str]:
     for action in actions:
         for kind in ("add", "remove", "cdc"):
             if entry := action.get(kind):
-                yield from paths_of(snapshot, entry)
+                yield from _paths_of(snapshot, entry)
 
 
-def paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
-    """Yield the paths of the files of one action, relative to the table's location: the file, and its deletion vector.
-
-    Raises:
-        UnsafeTable: the file is outside of the table's folder.
-    """
+def _paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
+    """The paths of the files of one action, relative to the table's location: the file, and its deletion vector."""
     path = unquote(cast("str", entry["path"]))
     if path.startswith("/") or urlsplit(path).scheme:
         raise UnsafeTable(f"{snapshot.full_name} names a file outside of its folder, {path}: clean it with its own engine.")

@@ -24,7 +24,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_requests import REQUESTS
 from resources.delta.delta_log import STAGED, DeltaLog
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
-from resources.delta.retained_versions import named_in, retained_versions
+from resources.delta.retained_versions import named_in, retained_files
 from resources.delta.snapshot import Json, Snapshot, retention_seconds
 from resources.delta.table_storage import StoredFile, TableStorage
 from resources.errors import LogUnreadable, UnsafeTable
@@ -135,13 +135,12 @@ def _retained_seconds(snapshot: Snapshot) -> int:
 
 def _needed_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[str]:
     """Paths of the files of the versions that are retained, and of those that may be ratified yet."""
-    retained = retained_versions(log, snapshot, since_ms)
-    if retained is None:
+    needed = retained_files(log, snapshot, since_ms)
+    if needed is None:
         raise UnsafeTable(
             f"The log of {snapshot.full_name} does not go back as far as its deleted files are retained, so that it is not "
             f"known what its versions need: set {RETENTION} to less, or clean it without old versions."
         )
-    needed = set(retained.files)
     for name in log.storage.names(STAGED):
         if (match := _STAGED_COMMIT.match(name)) and int(match[1]) > snapshot.version:
             needed.update(named_in(snapshot, _actions(log.storage, join(STAGED, name))))

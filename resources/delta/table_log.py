@@ -4,7 +4,7 @@ Not every table's log can be read here: its storage may be one that only Spark r
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,18 +20,22 @@ from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailab
 
 @dataclass(frozen=True)
 class LogCommits:
-    """Reads the commits of tables whose logs this process can read."""
+    """Reads the commits of tables from their logs.
 
-    catalog: UnityCatalog
+    Attributes:
+        log: Returns the log of a table by its full name; what was read of it before is not read again.
+    """
+
+    log: Callable[[str], DeltaLog]
 
     def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
-        """Yield as many of a table's newest commits, newest first; none where its log cannot be read.
+        """Yield as many of a table's newest commits, newest first.
 
         Raises:
-            TableMissing, StorageUnavailable, CatalogUnavailable, CatalogDenied.
+            StorageUnavailable, and what `DeltaLog.refresh` raises.
         """
-        if log := TableLog.opened(self.catalog, full_name):
-            yield from islice(log.commits(), limit)
+        log = self.log(full_name)
+        yield from islice(TableLog(log, log.refresh()).commits(), limit)
 
 
 class TableLog:

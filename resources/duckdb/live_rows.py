@@ -10,7 +10,7 @@ from resources.delta.deletion_vectors import deleted_rows
 from resources.delta.snapshot import LiveFile, Snapshot
 from resources.delta.table_storage import TableStorage
 from resources.errors import UnsafeTable
-from resources.sql.duckdb_sql import identifier, literal
+from resources.sql.duckdb_sql import identifier, literal, no_rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -119,8 +119,7 @@ class LiveRows:
             groups.setdefault(self._columns[path], []).append(path)
         wanted = {name: type_ for name, type_ in self._types.items() if columns is None or name in columns}
         if not groups:
-            listed = ", ".join(f"CAST(NULL AS {self.types[name]}) AS {identifier(name)}" for name in wanted)
-            return f"SELECT {listed}, NULL AS {FILE} WHERE false"
+            return no_rows({**{name: type_.sql for name, type_ in wanted.items()}, FILE: "VARCHAR"})
         return " UNION ALL ".join(self._group(wanted, has, paths) for has, paths in groups.items())
 
     def _group(self, wanted: Mapping[str, SqlType], columns: Sequence[str], paths: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ with changed rows are rewritten; what a row's change is goes into the change dat
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -14,7 +14,6 @@ from uuid import uuid4
 
 from resources.declarations import CHANGE_DATA_FEED, TableDeclaration
 from resources.delta.commit_actions import Proposal
-from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.computed_inputs import COMPUTED
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.delta.table_features import refuse_unsupported_features
@@ -41,17 +40,14 @@ def table_rows(session: DuckDBSession, declaration: TableDeclaration) -> Generat
     log = session.log(declaration)
     snapshot = log.refresh()
     refuse_unsupported_features(snapshot)
-    with (
-        translating(f"read {snapshot.full_name}"),
-        live_rows(session.con, log.storage, snapshot, log.files(snapshot)) as rows,
-    ):
+    with ExitStack() as stack:
+        with translating(f"read {snapshot.full_name}"):
+            rows = stack.enter_context(live_rows(session.con, log.storage, snapshot, log.files(snapshot)))
         yield rows
 
 
-def merge_changes(
-    session: DuckDBSession, declaration: TableDeclaration, stored: LiveRows, changes: str, record: str
-) -> Commit:
-    """Apply changed rows to a table, found by its keys, in one commit.
+def merge_changes(session: DuckDBSession, declaration: TableDeclaration, stored: LiveRows, changes: str, record: str) -> int:
+    """Apply changed rows to a table, found by its keys, in one commit; return its version.
 
     Args:
         session: The session that `stored` is of.
@@ -74,8 +70,8 @@ def merge_changes(
 
 def overwrite(
     session: DuckDBSession, declaration: TableDeclaration, stored: LiveRows, rows: str, inserted: int, record: str
-) -> Commit:
-    """Replace all rows of a table by those of a query with the declaration's columns, in one commit.
+) -> int:
+    """Replace all rows of a table by those of a query with the declaration's columns, in one commit; return its version.
 
     Args:
         session: As for `merge_changes`.
@@ -141,8 +137,8 @@ class _Follower:
         target.unlink()
         return file
 
-    def commit(self, proposal: Proposal, record: str) -> Commit:
-        """Commit after the version of the stored rows, and return the commit.
+    def commit(self, proposal: Proposal, record: str) -> int:
+        """Commit after the version of the stored rows, and return the new version.
 
         Raises:
             CommitConflict: another writer has committed after it.
@@ -162,9 +158,7 @@ class _Follower:
             log.storage.discard(file.path for file in (*proposal.adds, *proposal.change_files))
             raise
         self.session.after_commits(self.declaration, [version])
-        commit = commit_from_actions(version, log.actions(version))
-        assert commit is not None, "its commitInfo is ours"  # noqa: S101
-        return commit
+        return version
 
 
 @dataclass(frozen=True)
@@ -197,7 +191,7 @@ class _Merge:
         )
         self._same = " AND ".join(keys)
 
-    def commit(self, record: str) -> Commit:
+    def commit(self, record: str) -> int:
         """Write the files and commit them."""
         ((inserted,),) = self._rows(f"SELECT count(*) FROM ({self._new})")
         groups, adds, feed = self._groups(), list[DataFile](), list[DataFile]()

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from resources.declarations import TableDeclaration
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.computed_inputs import COMPUTED
 from resources.duckdb import feed_reading, row_merge
 from resources.duckdb.duckdb_engine import DuckDBSession
@@ -111,7 +111,10 @@ class MergedTable:
             with self.lake.duckdb.session() as another:
                 return self.merged(changes, another)
         with table_rows(session, self.table) as stored:
-            return merge_changes(session, self.table, stored, changes_sql(changes, self.rows), RECORD)
+            version = merge_changes(session, self.table, stored, changes_sql(changes, self.rows), RECORD)
+        commit = commit_from_actions(version, session.log(self.table).actions(version))
+        assert commit is not None
+        return commit
 
     def _changed(self, changes: dict[int, str | None]) -> None:
         version = self.lake.version(self.table)
