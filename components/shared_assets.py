@@ -18,6 +18,7 @@ def shared_definitions(
     records: Sequence[RecordTable],
     streams: Sequence[EventStream],
     published: Collection[str] = (),
+    read: Collection[str] = (),
 ) -> dg.Definitions:
     """Return the topics and the ledgers of these tables as assets that others write, and the ledgers' checks.
 
@@ -26,8 +27,10 @@ def shared_definitions(
         records: Tables of records.
         streams: Streams from tables of records.
         published: Topics that are assets of their own.
+        read: Topics that other tables read.
     """
-    topics = dict.fromkeys(topic for table in records for topic in table.source.topics if topic not in published)
+    of_records = [topic for table in records for topic in table.source.topics]
+    topics = dict.fromkeys(topic for topic in (*of_records, *read) if topic not in published)
     writers = [
         (LANDED_FILES, [asset_key(source.table) for source in sources]),
         (STREAM_BATCHES, [asset_key(stream.table) for stream in streams]),

@@ -15,6 +15,8 @@ from components.declaration_places import located, not_made
 from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
 from components.feeds.topic_feed_component import TopicFeed
+from components.flink.flink_table import FlinkTable
+from components.flink_sql_component import FlinkSql
 from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
 from components.query_component import QueryComponent
@@ -76,8 +78,9 @@ class DeclaredTables:
             # Dagster warns of what its own loader uses, for each definition.
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
+        read = [topic for table in self.flink_tables for topic in table.topic_names]
         merged = dg.Definitions.merge(
-            *built, shared_definitions(self.sources, self.record_tables, self.streams, self.topics)
+            *built, shared_definitions(self.sources, self.record_tables, self.streams, self.topics, read)
         )
         if not self.partitioned:
             return merged
@@ -181,9 +184,14 @@ class DeclaredTables:
         return [asset_key(table.table.declaration) for table in self.sql_tables if table.partitioned]
 
     @cached_property
-    def from_records(self) -> Sequence[dg.AssetKey]:
-        """The tables of records, and then all that depend on them."""
-        return self.with_dependents(asset_key(table.declaration) for table in self.record_tables)
+    def flink_tables(self) -> Sequence[FlinkTable]:
+        """The tables that jobs of Flink write."""
+        return [each.table for each in self._all(FlinkSql)]
+
+    @cached_property
+    def from_kafka(self) -> Sequence[dg.AssetKey]:
+        """The tables of records and those that jobs of Flink write, and then all that depend on them."""
+        return self.with_dependents(asset_key(table.declaration) for table in (*self.record_tables, *self.flink_tables))
 
     def with_dependents(self, keys: Iterable[dg.AssetKey]) -> Sequence[dg.AssetKey]:
         """Return tables, and then all that depend on them."""

@@ -15,7 +15,8 @@ from embedded.private_files import Progress
 
 _SOURCES = Path(__file__).parent / "connector" / "flink"
 _CLIENT = _SOURCES.parent / "FlinkClient.scala"
-_SERVICES = {"org.apache.flink.table.factories.Factory": "ratify.flink.SinkFactory"}
+_FACTORIES = ("ratify.flink.SinkFactory", "ratify.flink.UnityCatalogFactory")
+_SERVICES = {"org.apache.flink.table.factories.Factory": "\n".join(_FACTORIES)}
 
 # Scala comes first, for no other release may shadow it.
 _FROM_PYSPARK = (
@@ -50,6 +51,7 @@ def prepare(jars_dir: Path, java: Java, progress: Progress) -> None:
         EmbeddedError: a jar cannot be downloaded, or the sink does not compile.
     """
     gateway(jars_dir, java, progress)
+    kafka_connector(jars_dir, java, progress)
     client_jar(jars_dir, java, progress)
     sink_jars(jars_dir, java, progress)
 
@@ -61,6 +63,15 @@ def gateway(jars_dir: Path, java: Java, progress: Progress) -> Sequence[Path]:
         EmbeddedError: they cannot be downloaded.
     """
     return jvm_jars.resolve(("flink-client",), jars_dir, java, progress)
+
+
+def kafka_connector(jars_dir: Path, java: Java, progress: Progress) -> Sequence[Path]:
+    """Return the jars of Flink's connector for Kafka.
+
+    Raises:
+        EmbeddedError: they cannot be downloaded.
+    """
+    return jvm_jars.resolve(("flink-kafka",), jars_dir, java, progress)
 
 
 def flink_home() -> Path:

@@ -31,6 +31,7 @@ SETS: Mapping[str, str] = {
     "s3": "ivy.xml",
     "flink-client": "ivy-flink.xml",
     "flink-delta": "ivy-flink.xml",
+    "flink-kafka": "ivy-flink.xml",
 }
 """The lock of each set."""
 

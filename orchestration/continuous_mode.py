@@ -9,7 +9,7 @@ stream continues from its checkpoint.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -143,7 +143,7 @@ class ContinuousMode:
             self.metrics.record_outstanding(stream.table, bytes_outstanding(self.spark, records, position))
 
     def _report(self, results: list[AssetResult]) -> None:
-        for event in _events(results):
+        for event in asset_events(results):
             self.instance.report_runless_asset_event(event)
         tables = {asset_key(stream.table): stream.table for stream in self.streams}
         for check in results:
@@ -151,7 +151,8 @@ class ContinuousMode:
                 self.metrics.record_check(tables[check.asset_key], check)
 
 
-def _events(results: list[AssetResult]) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+def asset_events(results: Iterable[AssetResult]) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """Yield results as events that are reported outside of a run."""
     for result in results:
         key = result.asset_key
         if key is None:

@@ -18,7 +18,7 @@ from orchestration.jobs import (
 from orchestration.project_resources import EXECUTOR, RESOURCES
 from orchestration.project_tables import declared_tables, folder
 from orchestration.reprocess_job import reprocess_job
-from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
+from orchestration.sensors.kafka_lag_sensor import flink_lag_sensor, kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from orchestration.sensors.whole_table_sensor import whole_table_keys, whole_table_sensor
 from orchestration.table_cleaning import clean_job
@@ -37,6 +37,7 @@ defs = with_repository_links(
             sensors=[
                 landed_files_sensor,
                 *map(kafka_lag_sensor, declared_tables().record_tables),
+                *map(flink_lag_sensor, declared_tables().flink_tables),
                 automation_sensor,
                 *map(whole_table_sensor, whole_table_keys()),
             ],

@@ -16,7 +16,7 @@ ingest_job = dg.define_asset_job(
     description="Load all waiting files into bronze.",
 )
 
-_from_kafka = dg.AssetSelection.assets(*declared_tables().from_records)
+_from_kafka = dg.AssetSelection.assets(*declared_tables().from_kafka)
 
 events_job = dg.define_asset_job(
     "events", selection=_from_kafka, description="Read new events from Kafka and update the tables that depend on them."
@@ -52,7 +52,7 @@ files_job = dg.define_asset_job(
 
 full_checks_job = dg.define_asset_job(
     "full_checks",
-    selection=dg.AssetSelection.checks(*_checks) - dg.AssetSelection.checks_for_assets(*declared_tables().from_records),
+    selection=dg.AssetSelection.checks(*_checks) - dg.AssetSelection.checks_for_assets(*declared_tables().from_kafka),
     tags={FULL: "full"},
     description="Check every table that does not depend on Kafka in full: other runs compare what is new since they passed.",
 )

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from components.flink.flink_table import FlinkTable
 from components.stream.event_stream import EventStream
 from components.stream.record_table import RecordTable
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
 from orchestration.project_folders import declaring_package
 from resources.errors import NotConfigured
+from resources.flink.flink_engine import is_available
 
 OWN_LOCATIONS = ("cross_engine",)
 """Folders of the package that are code locations of their own."""
@@ -45,6 +47,21 @@ def record_tables(name: str = "") -> Sequence[RecordTable]:
     if name and name not in found:
         raise NotConfigured(f"{name} is no table of the kind KafkaEvents: choose from {', '.join(found)}.")
     return [found[name]] if name else list(found.values())
+
+
+def continuous_tables(name: str = "") -> Sequence[RecordTable | FlinkTable]:
+    """Return the tables that the continuous mode can keep up to date: the one that is named, or all that can run here.
+
+    Raises:
+        NotConfigured: there is none, or none of that name.
+    """
+    jobs = {table.name: table for table in declared_tables().flink_tables}
+    if name in jobs:
+        return [jobs[name]]
+    if name or not jobs:
+        return record_tables(name)
+    here = list(jobs.values()) if is_available() else []
+    return [*declared_tables().record_tables, *here]
 
 
 def event_stream(name: str = "") -> EventStream:

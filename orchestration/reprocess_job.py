@@ -40,7 +40,7 @@ def reprocessed_tables() -> Sequence[SqlTable]:
     declared = declared_tables()
     tables = {asset_key(table.table.declaration): table for table in declared.sql_tables}
     ordered = list[dg.AssetKey]()
-    from_kafka = set(declared.from_records)
+    from_kafka = set(declared.from_kafka)
     waiting = [key for key in tables if key not in from_kafka]
     deps = {key: _deps(table) for key, table in tables.items()}
     while waiting:

@@ -20,11 +20,13 @@ class StreamMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._rows = self._counter("rows", "Rows that the stream has read")
-        self._batches = self._counter("batches", "Micro-batches that had rows")
+        self._batches = self._counter("batches", "Micro-batches that had rows, or checkpoints")
         self._input_rate = self._gauge("input_rows_per_second", "Spark's inputRowsPerSecond of the last batch")
         self._processed_rate = self._gauge("processed_rows_per_second", "Spark's processedRowsPerSecond of the last batch")
         self._seconds = self._gauge("batch_seconds", "Duration of the last batch")
-        self._offsets = self._gauge("offsets_behind", "Records in Kafka that were not read yet at the last batch")
+        self._offsets = self._gauge(
+            "offsets_behind", "Records in Kafka that were not read yet at the last batch or checkpoint"
+        )
         self._bytes = self._gauge(
             "bytes_outstanding", "Bytes of the source table that were not read yet after the last batch"
         )
@@ -63,6 +65,13 @@ class StreamMetrics:
             )
 
         return record
+
+    def record_job(self, table: TableDeclaration, records: int, checkpoints: int, behind: int) -> None:
+        """Record what a job of Flink has done since the last call, and how many records it has not read."""
+        name = table.table_name
+        self._rows.labels(name).inc(max(0, records))
+        self._batches.labels(name).inc(max(0, checkpoints))
+        self._offsets.labels(name).set(behind)
 
     def record_outstanding(self, table: TableDeclaration, size: int) -> None:
         """Record how many bytes the stream into a table has not read yet."""

@@ -190,6 +190,14 @@ class FlinkFailed(TerminalError):
     """A Flink job failed; what it committed before the failure is in its tables."""
 
 
+class FlinkStateLost(TerminalError):
+    """The newest state of a streaming job of Flink is older than the rows of its table, or is gone; nothing was started."""
+
+
+class QueryChanged(TerminalError):
+    """The state of a streaming job was made with another query; nothing was started."""
+
+
 class LandingUnavailable(TransientError):
     """The landing zone cannot be listed or read; this does not mean that it holds no files."""
 

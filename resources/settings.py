@@ -150,6 +150,10 @@ class Settings(_CatalogName):
     flink_command: str = Field(default="ratify-flink", description="Program that runs Flink's SQL client: a name or a path")
     flink_delta_jars: str | None = Field(default=None, description="Delta's own connector for Flink: a folder, or jars")
     flink_delta_package: str | None = Field(default=None, description="Maven coordinates of that connector")
+    flink_rest: str = Field(default="", description="Session cluster for streaming jobs of Flink, as http://host:8081")
+    flink_credentials_file: str = Field(
+        default="", description="File of the session cluster's machines with the catalog's credentials"
+    )
     kafka_bootstrap: str | None = Field(default=None, description="Kafka brokers, host:port and commas")
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="Protocol of the brokers"

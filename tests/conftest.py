@@ -43,6 +43,7 @@ _SERVERS = frozenset(
 # group. These groups and files take longest, and start first, so that all processes end at about the same time.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "the tables of the shipped events, and the broker, which one test kills": (
+        "sample/test_flink_tables.py",
         "sample/test_tracker_events.py",
         "sample/test_tracker_replay.py",
         "sample/test_tracker_source.py",

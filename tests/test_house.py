@@ -239,7 +239,7 @@ def test_each_step_of_the_proof_waits_for_all_before_it() -> None:
 def test_asset_keys_are_the_full_names_of_tables() -> None:
     every = [*defs.resolve_all_asset_specs(), *proof_definitions.defs.resolve_all_asset_specs()]
     tables = [spec for spec in every if spec.group_name not in {"landing", "kafka", "cross_engine", "syncs"}]
-    assert len(tables) == 23
+    assert len(tables) == 24
     for spec in tables:
         assert ".".join(spec.key.path) == spec.metadata["dagster/table_name"]
         assert spec.key.path[1] == spec.group_name
@@ -249,8 +249,9 @@ def test_asset_keys_are_the_full_names_of_tables() -> None:
 
 def test_every_table_has_its_layers_policies() -> None:
     for spec in defs.resolve_all_asset_specs():
-        # Tables with partitions have a sensor in place of a condition.
-        automated = spec.group_name in {"silver", "gold", "syncs"} and spec.partitions_def is None
+        # Tables with partitions have a sensor in place of a condition, and so have those that read Kafka.
+        by_sensor = spec.partitions_def is not None or any(dep.asset_key.path[0] == "kafka" for dep in spec.deps)
+        automated = spec.group_name in {"silver", "gold", "syncs"} and not by_sensor
         assert bool(spec.automation_condition) == automated, spec.key
         assert bool(spec.freshness_policy) == (spec.group_name in {"bronze", "silver", "gold", "syncs"}), spec.key
 
@@ -269,6 +270,7 @@ def test_everything_runs_without_being_switched_on() -> None:
         "automation": "RUNNING",
         "landed_files_sensor": "RUNNING",
         "bronze__tracker_events_raw_lag": "RUNNING",
+        "gold__heart_rate_minute_flink_lag": "RUNNING",
         "gold__airport_daily_whole": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {

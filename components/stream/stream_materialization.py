@@ -1,7 +1,6 @@
 """What a run of a stream with expectations reports to Dagster: its tables, and its expectations as checks."""
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from components.stream.event_stream import EventStream
 from components.stream.quarantine_corrections import read_corrections, write_corrections
 from components.stream.stream_ledger import Account
 from components.stream.validated_stream import MAX_FILES
-from components.table_asset import TableChange, asset_key, result, step_name, table_spec
-from components.table_preview import preview_by_spark
-from resources.declarations import TableDeclaration
+from components.table_asset import asset_key, result, step_name, table_spec
+from components.table_before import TableBefore
 from resources.errors import ExpectationFailed, StreamBusy
 from resources.spark.commit_conf import COMMITTED
 from resources.spark.spark_engine import Spark
@@ -63,7 +61,7 @@ def materialize_stream(
     key, expectations = asset_key(stream.table), stream.expectations
     corrections = read_corrections(Path(config.corrections)) if config.corrections else []
     created = stream.ensure_tables(spark)
-    before = [_Before.of(spark, table, created=table in created) for table in stream.written]
+    before = [TableBefore.of(spark, table, created=table in created) for table in stream.written]
     try:
         done = stream.run(spark, max_files=config.max_files, full_refresh=config.full_refresh, options=options)
     except StreamBusy:
@@ -80,40 +78,7 @@ def materialize_stream(
         replayed = stream.replay(spark).numbers
         more |= {"replayed": -replayed["quarantined"], "replayed into the table": replayed["accepted"]}
     for state, shown in zip(before, (stream.shown, stream.quarantine), strict=True):
-        yield result(shown, state.change(spark, stream, more), instance)
-    yield from check_results(expectations, key, done.found)
-
-
-class _Before:
-    """A table before the run, which the run's changes are measured against."""
-
-    def __init__(self, table: TableDeclaration, version: int, rows: int) -> None:
-        self.table = table
-        self._version = version
-        self._rows = rows
-        self._began = time.monotonic()
-
-    @classmethod
-    def of(cls, spark: Spark, table: TableDeclaration, *, created: bool) -> "_Before":
-        if created:
-            return cls(table, -1, 0)
-        version = spark.catalog.version(spark.full_name(table))
-        return cls(table, version, spark.count(table, version))
-
-    def change(self, spark: Spark, stream: EventStream, more: Mapping[str, Any]) -> TableChange:
-        name = spark.full_name(self.table)
-        version = spark.catalog.version(name)
-        rows = spark.count(self.table, version)
-        history = spark.history(name, version - self._version) if version > self._version else []
         # Other writers may commit meanwhile: our commits carry a mark.
-        ours = [c for c in history if c.version == 0 or (c.user_metadata or "").startswith((COMMITTED, stream.name))]
-        return TableChange(
-            version=version,
-            rows=rows,
-            added=rows - self._rows,
-            versions=sorted(commit.version for commit in ours),
-            last=history[0] if history else None,
-            seconds=time.monotonic() - self._began,
-            preview=preview_by_spark(spark, self.table),
-            more=more,
-        )
+        change = state.change(spark, lambda c: (c.user_metadata or "").startswith((COMMITTED, stream.name)), more)
+        yield result(shown, change, instance)
+    yield from check_results(expectations, key, done.found)

@@ -26,13 +26,16 @@ _DOWN_S = 60
 Every = Annotated[float, typer.Option(min=0.1, help="Seconds from one micro-batch to the next.")]
 Round = Annotated[float, typer.Option(min=1, help="Seconds from one report to Dagster to the next.")]
 Port = Annotated[int, typer.Option(help="Port of the Prometheus metrics on 127.0.0.1; 0: any free port.")]
-Table = Annotated[str, typer.Argument(help="schema.table of a KafkaEvents table; by default all.", show_default=False)]
+Table = Annotated[
+    str, typer.Argument(help="schema.table of a KafkaEvents or FlinkSql table; by default all.", show_default=False)
+]
 
 
 @stream_app.command()
 def run(
     table: Annotated[
-        str, typer.Argument(help="schema.table of a KafkaEvents table; by default the only one.", show_default=False)
+        str,
+        typer.Argument(help="schema.table of a KafkaEvents or FlinkSql table; by default the only one.", show_default=False),
     ] = "",
     every: Every = 10,
     round_seconds: Round = 300,
@@ -40,12 +43,15 @@ def run(
     options: Annotated[Path | None, typer.Option(hidden=True, help="These three as JSON, from `stream start`.")] = None,
 ) -> None:
     """Run the streams of a table in the foreground, until Ctrl-C or SIGTERM; the batches in progress are finished."""
+    from components.flink.flink_table import FlinkTable
     from orchestration.cli.dagster_session import dagster_instance
+    from orchestration.continuous_flink import ContinuousFlink
     from orchestration.continuous_mode import ContinuousMode
     from orchestration.continuous_state import ContinuousOptions, published_state
-    from orchestration.project_tables import record_tables, streams_from
+    from orchestration.project_tables import continuous_tables, streams_from
     from orchestration.stream_metrics import StreamMetrics
     from resources.catalog.unity_catalog import UnityCatalog
+    from resources.flink.flink_engine import Flink
     from resources.kafka.kafka_client import Kafka
     from resources.spark.spark_engine import Spark
 
@@ -58,27 +64,32 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    if len(found := record_tables(table)) > 1:
+    if len(found := continuous_tables(table)) > 1:
         names = ", ".join(each.declaration.table_name for each in found)
         raise typer.BadParameter(f"A process runs the streams of one table: name one of {names}.")
-    (records,) = found
-    spark, metrics, name = Spark(catalog=UnityCatalog()), StreamMetrics(), records.declaration.table_name
+    (only,) = found
+    catalog, kafka, metrics, name = UnityCatalog(), Kafka(), StreamMetrics(), only.declaration.table_name
+    spark = Spark(catalog=catalog)
     with dagster_instance() as instance, published_state(name, metrics.serve(given.metrics_port), given.every) as ready:
         try:
-            streams = streams_from(records)
-            ContinuousMode(Kafka(), spark, instance, records, streams, given, stop, metrics, ready).run()
+            if isinstance(only, FlinkTable):
+                flink = Flink(catalog=catalog)
+                ContinuousFlink(only, kafka, spark, flink, instance, given, stop, metrics, ready).run()
+            else:
+                streams = streams_from(only)
+                ContinuousMode(kafka, spark, instance, only, streams, given, stop, metrics, ready).run()
         finally:
             spark.close()
 
 
 @stream_app.command()
 def start(table: Table = "", every: Every = 10, round_seconds: Round = 300, metrics_port: Port = 0) -> None:
-    """Start the streams, a background process for each KafkaEvents table, and wait until they run."""
+    """Start the streams, a background process for each KafkaEvents or FlinkSql table, and wait until they run."""
     from orchestration.continuous_state import ContinuousOptions, continuous_state
-    from orchestration.project_tables import record_tables
+    from orchestration.project_tables import continuous_tables
 
     given = ContinuousOptions(every=every, round_seconds=round_seconds, metrics_port=metrics_port)
-    names = [records.declaration.table_name for records in record_tables(table)]
+    names = [each.declaration.table_name for each in continuous_tables(table)]
     if metrics_port and len(names) > 1:
         raise typer.BadParameter(f"Each table has a port of its own: name one of {', '.join(names)}.")
     for name in names:

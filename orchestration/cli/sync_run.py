@@ -17,11 +17,11 @@ _SHOWN = ("rows read", "inserted", "updated", "deleted", "failed", "Delta versio
 
 def run_chosen(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
     """Run syncs, each in a run of its own, so that one that fails stops no other; return what they did, and what failed."""
-    from_records, done, failed = set(declared_tables().from_records), list[dict[str, Any]](), list[str]()
+    from_kafka, done, failed = set(declared_tables().from_kafka), list[dict[str, Any]](), list[str]()
     with dagster_instance() as instance:
         for name in names:
             key = sync_key(name)
-            job = events_job if key in from_records else medallion_job
+            job = events_job if key in from_kafka else medallion_job
             run = run_job(instance, definitions, job.name, [key])
             if not run.success:
                 failed.append(f"{name}: {failure_of(run)}")

@@ -1,15 +1,30 @@
-"""The sensors that request a run when a table of records is behind Kafka, or behind the folder of its files."""
+"""The sensors that request a run when a table is behind Kafka, or behind the folder of its files."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import dagster as dg
 
+from components.flink.flink_asset import skip_reason
+from components.flink.flink_table import FlinkTable
 from components.stream.record_table import RecordTable, last_reported
 from components.table_asset import asset_key, step_name
 from ingest.records.record_stream import source_of
 from orchestration.continuous_state import continuous_state
-from resources.errors import LandingUnavailable, NotConfigured, StreamError
+from resources.declarations import TableDeclaration
+from resources.errors import (
+    CatalogUnavailable,
+    FlinkStateLost,
+    LandingUnavailable,
+    NotConfigured,
+    QueryChanged,
+    StreamError,
+    TableMissing,
+)
 from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
+from resources.wording import counted
 
 STREAM_TAG = "ratify/stream"
 
@@ -19,30 +34,65 @@ RETRY_SECONDS = 300.0
 
 def kafka_lag_sensor(table: RecordTable) -> dg.SensorDefinition:
     """Return the sensor of a table of records: it requests one run at a time, as long as the table is behind its source."""
-    name, key = table.declaration.table_name, asset_key(table.declaration)
 
-    @dg.sensor(
-        name=f"{step_name(table.declaration)}_lag",
-        target=dg.AssetSelection.assets(key),
-        minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Requests a run when the source of {name} has new records (Kafka: by its offsets).",
-    )
+    @_lag_sensor(table.declaration)
     def sensor(context: dg.SensorEvaluationContext, kafka: Kafka) -> dg.RunRequest | dg.SkipReason:
-        if continuous_state(name):
-            return dg.SkipReason("The stream runs (`ratify stream status`).")
-        if reason := _busy(context.instance, name):
-            return dg.SkipReason(reason)
-        try:
-            status = source_of(table.options, kafka).status(last_reported(table.declaration, context.instance))
-        except (LandingUnavailable, NotConfigured, StreamError) as error:
-            return dg.SkipReason(str(error))
-        if not status.has_new:
-            return dg.SkipReason(status.text)
-        context.log.info(status.text)
-        return dg.RunRequest(asset_selection=[key], tags={STREAM_TAG: name})
+        def status() -> tuple[bool, str]:
+            found = source_of(table.options, kafka).status(last_reported(table.declaration, context.instance))
+            return found.has_new, found.text
+
+        return _requested(context, table.declaration, status)
 
     return sensor
+
+
+def flink_lag_sensor(table: FlinkTable) -> dg.SensorDefinition:
+    """Return the sensor of a table that Flink writes: it requests one run at a time, as long as its topics have more."""
+
+    @_lag_sensor(table.declaration)
+    def sensor(context: dg.SensorEvaluationContext, kafka: Kafka, spark: Spark) -> dg.RunRequest | dg.SkipReason:
+        def status() -> tuple[bool, str]:
+            if reason := skip_reason(kafka):
+                return False, reason
+            try:
+                waiting = table.waiting(kafka, spark)
+            except TableMissing:
+                waiting = table.offsets(kafka).behind({})
+            return waiting > 0, f"{counted(waiting, 'record')} of {', '.join(table.topic_names)} wait"
+
+        return _requested(context, table.declaration, status)
+
+    return sensor
+
+
+def _lag_sensor(declaration: TableDeclaration) -> Callable[[Callable[..., Any]], dg.SensorDefinition]:
+    """The decorator of a table's sensor."""
+    return dg.sensor(
+        name=f"{step_name(declaration)}_lag",
+        target=dg.AssetSelection.assets(asset_key(declaration)),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Requests a run when the source of {declaration.table_name} has new records (Kafka: by its offsets).",
+    )
+
+
+def _requested(
+    context: dg.SensorEvaluationContext, declaration: TableDeclaration, status: Callable[[], tuple[bool, str]]
+) -> dg.RunRequest | dg.SkipReason:
+    """Request a run of a table, where `status` gives that records wait, and what is known of them."""
+    name = declaration.table_name
+    if continuous_state(name):
+        return dg.SkipReason("The stream runs (`ratify stream status`).")
+    if reason := _busy(context.instance, name):
+        return dg.SkipReason(reason)
+    try:
+        has_new, text = status()
+    except (LandingUnavailable, NotConfigured, StreamError, CatalogUnavailable, FlinkStateLost, QueryChanged) as error:
+        return dg.SkipReason(str(error))
+    if not has_new:
+        return dg.SkipReason(text)
+    context.log.info(text)
+    return dg.RunRequest(asset_selection=[asset_key(declaration)], tags={STREAM_TAG: name})
 
 
 def _busy(instance: dg.DagsterInstance, name: str) -> str | None:

@@ -66,10 +66,13 @@ class TableLog:
         """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
         return self._snapshot.txn_versions([app_id]).get(app_id)
 
+    def txn_versions(self, prefix: str) -> dict[str, int]:
+        """Return the greatest `txn` versions of the Delta applications whose ids begin with a text, by these ids."""
+        return self._snapshot.txn_versions([app_id for app_id in self._snapshot.state.txns if app_id.startswith(prefix)])
+
     def loaded_with(self, prefix: str) -> set[str]:
         """Return the ids of loads that begin with a text and whose rows are in the table, as far as the log knows them."""
-        known = [app_id for app_id in self._snapshot.state.txns if app_id.startswith(prefix)]
-        return loaded_ids(self._snapshot.txn_versions(known))
+        return loaded_ids(self.txn_versions(prefix))
 
     def commits(self) -> Iterator[Commit]:
         """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.

@@ -76,12 +76,13 @@ def _job(answers: Mapping[str, Any], id_: str, secrets: Sequence[str]) -> tuple[
     failures = answers[f"/jobs/{id_}/exceptions"]["exceptionHistory"]["entries"]
     # The newest is first. The one that a job ended by was not followed by a restart.
     restarts = len(failures) - (job["state"] == "FAILED")
-    error = _root_cause(redacted(failures[0]["stacktrace"], secrets)) if failures else ""
+    error = root_cause(redacted(failures[0]["stacktrace"], secrets)) if failures else ""
     completed = answers[f"/jobs/{id_}/checkpoints"]["counts"]["completed"]
     return job["start-time"], FlinkJob(job["name"], id_, job["state"], completed, restarts, error)
 
 
-def _root_cause(stack_trace: str) -> str:
+def root_cause(stack_trace: str) -> str:
+    """Return the innermost cause in a stack trace of Java, in one line; empty where none is found."""
     causes = _CAUSE.findall(stack_trace)
     return _short(causes[-1]) if causes else ""
 

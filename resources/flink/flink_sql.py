@@ -1,7 +1,7 @@
-"""The text of a Flink job: generated rows into tables of the catalog, by this project's sink or by Delta's own.
+"""The text of a Flink job: rows of a query over topics of Kafka, or generated ones, into tables of the catalog.
 
-Both take a fixed `uid` of a table that is declared here, by which a checkpoint restores the sink. This project's sink reads
-its credentials from the environment of its process and finds columns by name.
+This project's sink and Delta's own take a fixed `uid` of a table that is declared here, by which a checkpoint restores the
+sink. This project's sink reads its credentials from the environment of its process and finds columns by name.
 
 Delta's connector (delta-flink 4.4) requires: Flink's catalog has the name of Unity Catalog's; the catalog and each sink have
 the endpoint, without a slash at its end, and a bearer token. It finds columns by position.
@@ -33,6 +33,40 @@ class Insert:
     rows: int
     rows_per_second: int
     columns: Sequence[str]
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """A topic of Kafka that a query reads.
+
+    Attributes:
+        name: Its name in the query.
+        topic: The topic.
+        time: The time of an event, as Flink's SQL over the record's columns; empty: the query has no use for event time.
+        lateness: How long after it Kafka may have received the record, as Flink's interval; later ones are left out.
+    """
+
+    name: str
+    topic: str
+    time: str = ""
+    lateness: str = ""
+
+
+@dataclass(frozen=True)
+class StreamInsert:
+    """The rows of a query over topics, which are appended to a table for as long as records come.
+
+    Attributes:
+        uid: The sink's, and the name of Kafka's consumer group.
+        connection: The options of Kafka's connection, without secrets.
+        query: One SELECT, in Flink's SQL.
+    """
+
+    table: TableDeclaration
+    uid: str
+    topics: Sequence[TopicSource]
+    connection: Mapping[str, str]
+    query: str
 
 
 @dataclass(frozen=True)
@@ -70,14 +104,77 @@ def delta_connector(name: str, database: str, endpoint: str, token: str) -> Flin
 
 def job_text(target: FlinkTarget, inserts: Sequence[Insert], settings: Mapping[str, str]) -> str:
     """Return the SQL that runs the inserts one after the other, each a job of the name `schema.table`."""
-    catalog = {**target.catalog_options, "default-database": target.database}
-    statements = [
-        *(f"SET {literal(key)} = {literal(value)}" for key, value in {**_SETTINGS, **settings}.items()),
-        f"CREATE CATALOG {quoted(target.catalog)} WITH ({_options(catalog)})",
-    ]
+    statements = _opening(target, target.database, settings)
     for number, insert in enumerate(inserts, 1):
         statements += _insert(target, insert, f"generated_{number}")
     return ";\n".join(statements) + ";\n"
+
+
+def stream_text(target: FlinkTarget, insert: StreamInsert, settings: Mapping[str, str]) -> str:
+    """Return the SQL that runs a query over topics, as one job."""
+    table = insert.table
+    rows = ", ".join(
+        f"CAST({quoted(each.name)} AS {flink_type(each.type)}) AS {quoted(each.name)}" for each in table.columns
+    )
+    sink, create = _sink(target, table, insert.uid)
+    statements = [
+        *_opening(target, table.layer, settings),
+        *(statement for topic in insert.topics for statement in _topic(topic, insert.uid, insert.connection)),
+        create,
+        f"INSERT INTO {sink} SELECT {rows} FROM (\n{insert.query}\n)",
+    ]
+    return ";\n".join(statements) + ";\n"
+
+
+def _topic(topic: TopicSource, group: str, connection: Mapping[str, str]) -> list[str]:
+    """The table of a topic's records, and the view of those that are not late.
+
+    The watermark goes by Kafka's timestamp, as the rule of what is late does, so that it does not depend on how far ahead
+    the clocks of devices are. What a window would drop as late is left out before it: after a restart the watermark begins
+    again, and would let the first record of each partition into a window whose row was written already.
+    """
+    columns = [
+        *("`key` STRING", "`value` STRING", "`topic` STRING METADATA VIRTUAL", "`partition` INT METADATA VIRTUAL"),
+        *("`offset` BIGINT METADATA VIRTUAL", "`timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL"),
+        *("`headers` MAP<STRING, BYTES> METADATA VIRTUAL", "`processed_at` AS PROCTIME()"),
+    ]
+    if topic.time:
+        watermark = f"`timestamp` - {topic.lateness}"
+        columns += [f"`time` AS {topic.time}", f"WATERMARK FOR `time` AS {watermark}"]
+    options = {
+        "connector": "kafka",
+        "topic": topic.topic,
+        **{f"properties.{name}": value for name, value in connection.items()},
+        "properties.group.id": group,
+        "scan.startup.mode": "earliest-offset",
+        # A partition without records would hold the watermark of all others.
+        "scan.watermark.idle-timeout": "1 min",
+        "key.format": "raw",
+        "key.fields": "key",
+        "value.format": "raw",
+        "value.fields-include": "EXCEPT_KEY",
+    }
+    records = f"{topic.name}_records"
+    on_time = f" WHERE `time` >= `timestamp` - {topic.lateness}" if topic.time else ""
+    return [
+        f"CREATE TEMPORARY TABLE {quoted(records)} ({', '.join(columns)}) WITH ({_options(options)})",
+        f"CREATE TEMPORARY VIEW {quoted(topic.name)} AS SELECT * FROM {quoted(records)}{on_time}",
+    ]
+
+
+def _opening(target: FlinkTarget, database: str, settings: Mapping[str, str]) -> list[str]:
+    catalog = {**target.catalog_options, "default-database": database}
+    return [
+        *(f"SET {literal(key)} = {literal(value)}" for key, value in {**_SETTINGS, **settings}.items()),
+        f"CREATE CATALOG {quoted(target.catalog)} WITH ({_options(catalog)})",
+    ]
+
+
+def _sink(target: FlinkTarget, table: TableDeclaration, uid: str) -> tuple[str, str]:
+    """The name of a table in Flink's SQL, and the statement that declares it."""
+    sink = ".".join(map(quoted, (target.catalog, table.layer, table.name)))
+    columns = ", ".join(f"{quoted(column.name)} {flink_type(column.type)}" for column in table.columns)
+    return sink, f"CREATE TEMPORARY TABLE {sink} ({columns}) WITH ({_options(target.sink_options(uid))})"
 
 
 _SETTINGS = {
@@ -90,8 +187,7 @@ _SETTINGS = {
 
 def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
     table = insert.table
-    sink = ".".join(map(quoted, (target.catalog, table.layer, table.name)))
-    columns = ", ".join(f"{quoted(column.name)} {flink_type(column.type)}" for column in table.columns)
+    sink, create = _sink(target, table, insert.uid)
     rows = ", ".join(
         f"CAST({expression} AS {flink_type(column.type)}) AS {quoted(column.name)}"
         for expression, column in zip(insert.columns, table.columns, strict=True)
@@ -107,7 +203,7 @@ def _insert(target: FlinkTarget, insert: Insert, source: str) -> list[str]:
     return [
         f"SET 'pipeline.name' = {literal(table.table_name)}",
         f"CREATE TEMPORARY TABLE default_catalog.default_database.{source} (seq BIGINT) WITH ({_options(generated)})",
-        f"CREATE TEMPORARY TABLE {sink} ({columns}) WITH ({_options(target.sink_options(insert.uid))})",
+        create,
         f"INSERT INTO {sink} SELECT {rows} FROM default_catalog.default_database.{source}",
     ]
 

@@ -73,20 +73,35 @@ class Kafka(dg.ConfigurableResource[Any]):
 
     def source_options(self) -> dict[str, str]:
         """Return the connection options of Spark's source and sink; they include the password."""
+        options = {f"kafka.{name}": value for name, value in self.java_options().items()}
+        login = self.login()
+        return options | ({"kafka.sasl.jaas.config": login} if login else {})
+
+    def java_options(self) -> dict[str, str]:
+        """Return the connection options of Kafka's client in Java, without the password."""
         to = self.connection
-        options = {"kafka.bootstrap.servers": to.bootstrap, "kafka.security.protocol": to.protocol}
+        options = {"bootstrap.servers": to.bootstrap, "security.protocol": to.protocol}
         if to.protocol.startswith("SASL"):
-            options |= {"kafka.sasl.mechanism": to.mechanism, "kafka.sasl.jaas.config": _jaas(to)}
+            options["sasl.mechanism"] = to.mechanism
         if to.ca:
-            # The text itself, because Spark's servers may not have the file.
-            options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": to.ca.read_text()}
+            # The text itself, because other machines may not have the file.
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": to.ca.read_text()}
         return options
+
+    def login(self) -> str | None:
+        """Return the login module of Kafka's client in Java, with the password; None where the brokers ask for none."""
+        to = self.connection
+        return _jaas(to) if to.protocol.startswith("SASL") else None
 
     def redacted(self, text: str) -> str:
         """Return a text, such as one of Spark's errors, without the password."""
+        return redacted(text, self.secrets())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return the password as errors of clients may have it."""
         password = self.connection.password
         secret = password.get_secret_value() if password else ""
-        return redacted(text, (secret, _quoted(secret)))
+        return (secret, _quoted(secret)) if secret else ()
 
     def offset_range(self, topics: Sequence[str]) -> OffsetRange:
         """Return which offsets the topics hold.

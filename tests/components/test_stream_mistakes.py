@@ -148,7 +148,7 @@ def test_a_stream_without_a_mistake_loads_with_its_topics_and_ledger_once(mistak
     inputs = {"/".join(spec.key.path): sorted("/".join(dep.asset_key.path) for dep in spec.deps) for spec in external}
     assert inputs == {"kafka/clicks": [], "ratify/ops/stream_batches": ["ratify/silver/clicks", "ratify/silver/more"]}
     assert len(external) == 2
-    assert {"/".join(key.path[1:]) for key in tables.from_records} == {
+    assert {"/".join(key.path[1:]) for key in tables.from_kafka} == {
         *(
             "bronze/clicks",
             "bronze/more",

@@ -99,7 +99,7 @@ TYPES = (
     Column("one", "struct<a:int,b:array<date>>"),
     Column("deep", "array<struct<x:int,y:map<string,struct<z:timestamp>>>>"),
 )
-_VALUES = (
+VALUES = (
     "MOD(seq, 2) = 0",
     "-128",
     "-32768",
@@ -197,7 +197,7 @@ def jobs(engines: Lakehouse, tmp_path_factory: pytest.TempPathFactory, jars_dir:
         parts.name: {"credentials-file": str(folder / "writer"), "open-partitions": "8", "file-size": "2 kb"},
         forbidden.name: {"credentials-file": str(folder / "reader")},
     }
-    columns = [or_null(column, value) for column, value in zip(TYPES[1:], _VALUES, strict=True)]
+    columns = [or_null(column, value) for column, value in zip(TYPES[1:], VALUES, strict=True)]
     part = (
         "CASE seq / 40 WHEN 0 THEN '' WHEN 1 THEN CAST(NULL AS STRING) ELSE CONCAT('a/b %=', CAST(seq / 40 AS STRING)) END"
     )

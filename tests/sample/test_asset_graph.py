@@ -35,6 +35,7 @@ GRAPH = {
     "ratify/silver/tracker_events_quarantine": ["ratify/bronze/tracker_events_raw"],
     "ratify/ops/stream_batches": ["ratify/silver/tracker_events"],
     "ratify/gold/heart_rate_minute": ["ratify/silver/tracker_events"],
+    "ratify/gold/heart_rate_minute_flink": ["kafka/tracker-events"],
     "ratify/gold/device_daily": ["ratify/silver/tracker_events"],
     "ratify/gold/airport_daily": ["ratify/silver/flights"],
     "ratify/gold/airport_hourly": ["ratify/silver/flights", "ratify/silver/flights_weather"],
@@ -72,6 +73,8 @@ def test_every_table_is_checked_against_its_history() -> None:
         landed = any(dep.startswith("landing/") for dep in GRAPH[name])
         assert ({"files_loaded_once", "csv_rows_in_bronze", "files_accepted"} <= found) == landed, name
         assert ("offsets_once" in found) == (name == "ratify/bronze/tracker_events_raw")
+        by_flink = {"one_row_for_each_key", "equals_gold_heart_rate_minute"}
+        assert (by_flink <= found) == (name == "ratify/gold/heart_rate_minute_flink")
     assert len(checks) == len(set(checks))
 
 

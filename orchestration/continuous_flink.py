@@ -1,0 +1,96 @@
+"""The continuous mode of a table that Flink writes: its job runs on, and is reported to Dagster round by round."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import dagster as dg
+
+from components.flink.flink_asset import is_of_job, reported
+from components.flink.flink_table import FlinkTable, StartedJob
+from components.table_asset import result
+from components.table_before import TableBefore
+from orchestration.continuous_mode import asset_events
+from orchestration.continuous_state import ContinuousOptions
+from orchestration.stream_metrics import StreamMetrics
+from resources.errors import RatifyError, TerminalError
+from resources.flink.flink_engine import Flink
+from resources.flink.flink_rest import JobNumbers
+from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
+
+logger = logging.getLogger(__name__)
+
+_WATCH_S, _MAX_PAUSE_S = 2.0, 60.0
+
+
+@dataclass
+class ContinuousFlink:
+    """The job of a table, until `stop` is set; `ready` is called when it has completed a checkpoint."""
+
+    table: FlinkTable
+    kafka: Kafka
+    spark: Spark
+    flink: Flink
+    instance: dg.DagsterInstance
+    options: ContinuousOptions
+    stop: threading.Event
+    metrics: StreamMetrics
+    ready: Callable[[], None]
+
+    def run(self) -> None:
+        """Run the job, again after a transient error, such as that of a server that restarts.
+
+        Raises:
+            TerminalError: FlinkFailed, FlinkUnavailable, FlinkStateLost, QueryChanged, BrokerDenied and others.
+        """
+        pause = 1.0
+        while not self.stop.is_set():
+            try:
+                self._run()
+            except RatifyError as error:
+                self.metrics.failures.labels(type(error).__name__).inc()
+                if isinstance(error, TerminalError):
+                    raise
+                logger.warning("%s: %s The job is started again in %.0f s.", type(error).__name__, error, pause)
+                self.spark.close()
+                self.stop.wait(pause)
+                pause = min(_MAX_PAUSE_S, pause * 2)
+
+    def _run(self) -> None:
+        created = self.spark.ensure_table(self.table.declaration)
+        before = TableBefore.of(self.spark, self.table.declaration, created=created)
+        with self.table.started(self.spark, self.kafka, self.flink, refresh=False) as job:
+            numbers = JobNumbers(0, 0, 0)
+            while not self.stop.is_set():
+                numbers = self._watch(job, numbers)
+                self._report(job, before, numbers)
+                before = TableBefore.of(self.spark, self.table.declaration, created=False)
+            job.job.stop()
+        self._report(job, before, numbers)
+
+    def _watch(self, job: StartedJob, known: JobNumbers) -> JobNumbers:
+        """Watch the job for a round, and return what it has done since it started; `known` is what it had done before."""
+        ends, read = time.monotonic() + self.options.round_seconds, self._read(job)
+        while not self.stop.wait(_WATCH_S) and time.monotonic() < ends:
+            numbers, now, behind = job.job.numbers(), self._read(job), job.behind(self.table.offsets(self.kafka))
+            if numbers.checkpoints:
+                self.ready()
+            done = numbers.checkpoints - known.checkpoints
+            self.metrics.record_job(self.table.declaration, now - read, done, behind)
+            known, read = numbers, now
+        return known
+
+    def _read(self, job: StartedJob) -> int:
+        progress = self.kafka.progress(job.uid, self.table.topic_names)
+        return sum(offset for partitions in progress.values() for offset in partitions.values())
+
+    def _report(self, job: StartedJob, before: TableBefore, numbers: JobNumbers) -> None:
+        change = before.change(self.spark, is_of_job, reported(job, numbers))
+        if change.versions:
+            made = result(self.table.declaration, change, self.instance)
+            for event in asset_events([made]):
+                self.instance.report_runless_asset_event(event)
+        self.metrics.rounds.inc()

@@ -1,0 +1,34 @@
+"""The job of a table of Flink, whose process ends by kill -9 once the table has rows of it.
+
+Arguments: the folder of the package, the package.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import time
+
+from components.yaml_tables import DeclaredTables
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.flink.flink_engine import Flink
+from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
+
+
+def main(folder: str, package: str) -> None:
+    """Run the job until then."""
+    sys.path.insert(0, folder)
+    (table,) = DeclaredTables(importlib.import_module(package)).flink_tables
+    catalog = UnityCatalog()
+    spark = Spark(catalog=catalog)
+    spark.ensure_table(table.declaration)
+    with table.started(spark, Kafka(), Flink(catalog=catalog), refresh=False) as job:
+        while not spark.catalog.version(spark.full_name(table.declaration)):
+            job.job.numbers()
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
