@@ -22,15 +22,18 @@ from components.shared_assets import shared_definitions
 from components.sql_table_component import SqlTable
 from components.stream.event_stream import EventStream
 from components.stream.record_table import RecordTable
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.stream_table_component import StreamTable
 from components.sync_component import Sync
 from components.syncs.sync_assets import GROUP
 from components.syncs.sync_conflicts import check_writers
 from components.table_asset import asset_key
-from components.table_component import TableComponent
+from components.table_component import CaredTable, TableComponent
 from components.table_policies import without_condition
 from ingest.file_source import SchemaMode, Source
+from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import TableDeclaration
+from resources.delta.care_need import TableCare
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.sql.table_query import TableName
@@ -169,6 +172,14 @@ class DeclaredTables:
         """The tables that are declared in YAML, with their quarantines, by their keys."""
         written = (table for component in self.components.values() for table in component.written)
         return {asset_key(table): table for table in written}
+
+    @cached_property
+    def cared(self) -> Mapping[dg.AssetKey, CaredTable]:
+        """The tables that are declared in YAML, with their quarantines and the ledgers, by their keys."""
+        tables = [table for component in self.components.values() for table in component.cared]
+        ledgers = [*([LANDED_FILES] if self.sources else []), *([STREAM_BATCHES] if self.streams else [])]
+        tables += [CaredTable(ledger, TableCare()) for ledger in ledgers]
+        return {asset_key(table.declaration): table for table in tables}
 
     @cached_property
     def sql_tables(self) -> Sequence[SqlTable]:
