@@ -18,10 +18,11 @@ from resources.delta.care_need import TableCare
 
 @dataclass(frozen=True)
 class CaredTable:
-    """A table, and when and how it is cared for."""
+    """A table, when and how it is cared for, and the tables that are computed from it."""
 
     declaration: TableDeclaration
     care: TableCare
+    readers: tuple[TableDeclaration, ...] = ()
 
 
 class TableColumn(dg.Model, dg.Resolvable):

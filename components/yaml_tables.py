@@ -4,6 +4,7 @@ import importlib
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import dagster as dg
 
+from components.checks.care_checks import care_check
 from components.declaration_places import located, not_made
 from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
@@ -80,7 +82,9 @@ class DeclaredTables:
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
         merged = dg.Definitions.merge(
-            *built, shared_definitions(self.sources, self.record_tables, self.streams, self.topics)
+            *built,
+            shared_definitions(self.sources, self.record_tables, self.streams, self.topics),
+            dg.Definitions(asset_checks=[care_check(table) for table in self.cared.values() if table.care.enabled]),
         )
         if not self.partitioned:
             return merged
@@ -179,7 +183,20 @@ class DeclaredTables:
         tables = [table for component in self.components.values() for table in component.cared]
         ledgers = [*([LANDED_FILES] if self.sources else []), *([STREAM_BATCHES] if self.streams else [])]
         tables += [CaredTable(ledger, TableCare()) for ledger in ledgers]
-        return {asset_key(table.declaration): table for table in tables}
+        readers = self._readers
+        keys = {asset_key(table.declaration): table for table in tables}
+        return {key: replace(table, readers=tuple(readers.get(key, ()))) for key, table in keys.items()}
+
+    @property
+    def _readers(self) -> Mapping[dg.AssetKey, Sequence[TableDeclaration]]:
+        """The tables that are computed from another one and may say so in their commits, by the key of that."""
+        catalog, found = catalog_name(), dict[dg.AssetKey, list[TableDeclaration]]()
+        feeds = [feed for feed in self._all(FeedComponent) if isinstance(feed, TableComponent)]
+        read = [(feed, [feed.followed]) for feed in feeds] + [(table, table.query.inputs) for table in self.sql_tables]
+        for table, inputs in read:
+            for name in inputs:
+                found.setdefault(dg.AssetKey(name.key_path(catalog)), []).append(table.written[0])
+        return found
 
     @cached_property
     def sql_tables(self) -> Sequence[SqlTable]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import dagster as dg
 from pydantic import Field
 
+from components.checks.care_checks import care_evaluation, found_care
+from components.checks.history_findings import Finding
 from components.table_component import CaredTable
 from orchestration.care_records import CareOutcome, CareRecord, care_report, observation
 from orchestration.project_tables import declared_tables
@@ -53,10 +55,15 @@ def care_for_tables(context: dg.OpExecutionContext, config: CareConfig, catalog:
         caring = _Caring(catalog, duckdb, table)
         try:
             record = caring.run(targeted_by_runs(context.instance).get(key, ""), below_thresholds=config.below_thresholds)
+            found = _finding(duckdb, table, record)
         except RatifyError as error:
             context.log.exception("%s", caring.full_name)
             record = CareRecord(caring.full_name, CareOutcome.FAILED, f"{type(error).__name__}: {error}")
+            found = None
         records.append(record)
+        if found:
+            # A job of ops has no checks: else the page would show what was found before the care.
+            context.instance.report_runless_asset_event(care_evaluation(key, found))
         if seen := observation(key, record):
             context.log_event(seen)
     report = care_report(records)
@@ -64,6 +71,12 @@ def care_for_tables(context: dg.OpExecutionContext, config: CareConfig, catalog:
     context.add_output_metadata({"care": dg.MetadataValue.md(report)})
     if failed := [record.full_name for record in records if record.outcome is CareOutcome.FAILED]:
         raise dg.Failure(f"Not cared for, for the reasons above: {', '.join(failed)}.", allow_retries=False)
+
+
+def _finding(duckdb: DuckDB, table: CaredTable, record: CareRecord) -> Finding | None:
+    """What the check `table_care` finds now; None where nobody looked at the table."""
+    look = record.after or record.before
+    return found_care(duckdb, table, look) if look else None
 
 
 @dg.job(name="care", description="Compact the tables that have many small files or deleted rows, and shorten long logs.")
