@@ -20,9 +20,11 @@ class DeclaredCare(dg.Model, dg.Resolvable):
         description="Compact from so many small files on that can become fewer: those of less than half the target size",
     )
     small_ratio: float = Field(default=_DEFAULT.small_ratio, description="If they are also at least this part of all files")
-    deleted_rows: float = Field(
-        default=_DEFAULT.deleted_ratio,
-        description="Compact where at least this part of the rows in the files is deleted",
+    deleted_rows: int = Field(
+        default=_DEFAULT.deleted_rows, description="Compact from so many deleted rows on that its files still have"
+    )
+    deleted_ratio: float = Field(
+        default=_DEFAULT.deleted_ratio, description="If they are also at least this part of the rows in the files"
     )
     log_versions: int = Field(
         default=_DEFAULT.log_versions, description="Write a checkpoint after so many versions without one"
@@ -42,7 +44,8 @@ class DeclaredCare(dg.Model, dg.Resolvable):
             enabled=self.enabled,
             small_files=self.small_files,
             small_ratio=self.small_ratio,
-            deleted_ratio=self.deleted_rows,
+            deleted_rows=self.deleted_rows,
+            deleted_ratio=self.deleted_ratio,
             log_versions=self.log_versions,
             target_bytes=self.target_mb << 20,
             sort=tuple(self.sort) if is_sorted else (),
@@ -58,10 +61,10 @@ class DeclaredCare(dg.Model, dg.Resolvable):
             UnsafeDeclaration: a number is out of its bounds, or the table lacks a column, or one is named twice.
         """
         # Here and not by pydantic, whose errors name the line of `care` only.
-        for name, least in {"small_files": 2, "log_versions": 1, "target_mb": 1}.items():
+        for name, least in {"small_files": 2, "deleted_rows": 1, "log_versions": 1, "target_mb": 1}.items():
             if getattr(self, name) < least:
                 raise UnsafeDeclaration(f"it is {getattr(self, name)}; the least is {least}.", name)
-        for name in ("small_ratio", "deleted_rows"):
+        for name in ("small_ratio", "deleted_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise UnsafeDeclaration(f"it is {getattr(self, name)}; it is a part of all, above 0 and up to 1.", name)
         given = [name.casefold() for name in self.sort]

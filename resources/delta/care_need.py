@@ -24,7 +24,8 @@ class TableCare:
         enabled: Whether it is at all.
         small_files: Compact from so many small files on that can become fewer, if they are also
         small_ratio: at least this part of all files.
-        deleted_ratio: Compact where at least this part of the rows in the files is deleted, and can be dropped.
+        deleted_rows: Compact from so many deleted rows on that can be dropped, if they are also
+        deleted_ratio: at least this part of the rows in the files.
         log_versions: Write a checkpoint after so many versions without one.
         target_bytes: Size of the files that a compaction makes.
         sort: Columns to order the rows of each new file by.
@@ -34,6 +35,8 @@ class TableCare:
     # As Delta's autoCompact.minNumFiles.
     small_files: int = 50
     small_ratio: float = 0.2
+    # Each MERGE into a small table deletes a large part of it, which costs nobody anything.
+    deleted_rows: int = 10_000
     deleted_ratio: float = DELETED_RATIO
     log_versions: int = 100
     target_bytes: int = TARGET_BYTES
@@ -68,21 +71,23 @@ def care_need(figures: TableFigures, care: TableCare) -> CareNeed:
     merged = min(
         figures.mergeable_files / care.small_files, _part(figures.mergeable_files, figures.files) / care.small_ratio
     )
-    deleted = _part(figures.droppable_rows, figures.rows + figures.deleted_rows)
+    deleted_part = _part(figures.droppable_rows, figures.rows + figures.deleted_rows)
+    deleted = min(figures.droppable_rows / care.deleted_rows, deleted_part / care.deleted_ratio)
     log = figures.since_checkpoint / care.log_versions
     compact, due = list[str](), dict[CareStep, str]()
     if merged >= 1:
         limit = f"{care.small_files:,} and {care.small_ratio:.0%}"
         compact.append(f"{figures.mergeable_files:,} of {counted(figures.files, 'file')} can become fewer (limit {limit})")
-    if deleted >= care.deleted_ratio:
-        compact.append(f"{deleted:.1%} of the rows in its files are deleted (limit {care.deleted_ratio:.1%})")
+    if deleted >= 1:
+        limit = f"{care.deleted_rows:,} and {care.deleted_ratio:.1%}"
+        compact.append(f"{figures.droppable_rows:,} rows in its files are deleted, {deleted_part:.1%} (limit {limit})")
     if compact:
         due[CareStep.COMPACT] = "; ".join(compact)
     if log >= 1:
         versions = f"{counted(figures.since_checkpoint, 'version')} since the last checkpoint (limit {care.log_versions:,})"
         only = f", {figures.unpublished:,} of them not published" if figures.unpublished else ""
         due[CareStep.CHECKPOINT] = versions + only
-    return CareNeed(due, round(max(merged, deleted / care.deleted_ratio, log), 3))
+    return CareNeed(due, max(merged, deleted, log))
 
 
 def _part(number: int, of: int) -> float:

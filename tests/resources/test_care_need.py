@@ -14,7 +14,7 @@ NONE = TableFigures(
     version=3,
     files=100,
     bytes=100 << 27,
-    rows=1000,
+    rows=1_000_000,
     small_files=0,
     mergeable_files=0,
     deletion_vectors=0,
@@ -37,13 +37,15 @@ NONE = TableFigures(
         ({"mergeable_files": 60, "files": 300}, {"compact": "60 of 300 files can become fewer (limit 50 and 20%)"}),
         # A partition with one small file has nothing that it could be written together with.
         ({"small_files": 100}, {}),
-        ({"deleted_rows": 52, "droppable_rows": 52}, {}),
+        ({"deleted_rows": 52_000, "droppable_rows": 52_000}, {}),
         (
-            {"deleted_rows": 53, "droppable_rows": 53},
-            {"compact": "5.0% of the rows in its files are deleted (limit 5.0%)"},
+            {"deleted_rows": 53_000, "droppable_rows": 53_000},
+            {"compact": "53,000 rows in its files are deleted, 5.0% (limit 10,000 and 5.0%)"},
         ),
         # In files of which each has too few to be rewritten.
-        ({"deleted_rows": 60, "droppable_rows": 0}, {}),
+        ({"deleted_rows": 60_000, "droppable_rows": 0}, {}),
+        # A large part of a small table costs nobody anything.
+        ({"rows": 5000, "deleted_rows": 9999, "droppable_rows": 9999}, {}),
         ({"since_checkpoint": 99}, {}),
         ({"since_checkpoint": 100}, {"checkpoint": "100 versions since the last checkpoint (limit 100)"}),
         (
@@ -60,19 +62,19 @@ def test_what_is_due_and_why(figures: dict[str, Any], due: dict[str, str]) -> No
 
 
 def test_a_table_has_thresholds_of_its_own() -> None:
-    figures = replace(NONE, files=3, mergeable_files=3, deleted_rows=20, droppable_rows=20, since_checkpoint=5)
-    care = TableCare(small_files=2, small_ratio=1, deleted_ratio=0.01, log_versions=5)
+    figures = replace(NONE, files=3, mergeable_files=3, rows=1000, deleted_rows=20, droppable_rows=20, since_checkpoint=5)
+    care = TableCare(small_files=2, small_ratio=1, deleted_rows=10, deleted_ratio=0.01, log_versions=5)
     need = care_need(figures, care)
     assert set(need.due) == {CareStep.COMPACT, CareStep.CHECKPOINT}
     assert need.reason == (
-        "3 of 3 files can become fewer (limit 2 and 100%); 2.0% of the rows in its files are deleted (limit 1.0%); "
+        "3 of 3 files can become fewer (limit 2 and 100%); 20 rows in its files are deleted, 2.0% (limit 10 and 1.0%); "
         "5 versions since the last checkpoint (limit 5)"
     )
     assert need.times_over == pytest.approx(1.961, abs=0.001)
-    assert care_need(figures, TableCare()) == CareNeed({}, 0.392)
+    assert care_need(figures, TableCare()) == CareNeed({}, 0.06)
 
 
-@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 2000), st.integers(0, 300))
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 200_000), st.integers(0, 300))
 def test_what_is_worse_is_never_less_urgent(mergeable: int, others: int, deleted: int, versions: int) -> None:
     figures = replace(
         NONE,
