@@ -17,7 +17,7 @@ from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
-from resources.duckdb.compaction_bins import TARGET_BYTES
+from resources.delta.compaction_bins import TARGET_BYTES
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.table_compaction import compact
 

@@ -25,6 +25,14 @@ class ExpectedRow(dg.Model, dg.Resolvable):
     description: str = Field(default="", description="Shown with its asset check")
 
 
+class UniqueRow(dg.Model, dg.Resolvable):
+    """Which of several rows with the same keys is accepted; the others are dropped."""
+
+    latest: list[str] = Field(
+        description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
+    )
+
+
 def read_query(file: Path, dialect: Dialect, *field: str) -> TableQuery:
     """Return the query in a file.
 

@@ -1,6 +1,6 @@
 """The component `SqlTable`: a table whose rows are those of one query, which stands in a `.sql` file beside the YAML."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
-from components.query_component import QueryComponent, check_no_quarantine
+from components.query_component import QueryComponent, UniqueRow, check_no_quarantine
 from components.query_engines import DuckDBQueries, SparkQueries
 from components.sql_table import ValidatedQuery, materialize, resolve
 from components.sql_table_scaffolder import SqlTableScaffolder
@@ -46,7 +46,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
-from resources.sql.row_history import VALID_FROM, RowHistory
+from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory
 from resources.sql.table_query import Dialect, TableName, check_columns
 
 TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
@@ -62,14 +62,6 @@ class QueriedColumn(TableColumn):
     """A column of the query."""
 
     type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
-
-
-class UniqueRow(dg.Model, dg.Resolvable):
-    """Which of several rows with the same keys is accepted; the others are dropped."""
-
-    latest: list[str] = Field(
-        description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
-    )
 
 
 @dg.scaffold_with(SqlTableScaffolder)
@@ -238,8 +230,16 @@ class SqlTable(QueryComponent):
     def _check_days(self) -> None:
         if self.day and self.strategy != "changes":
             raise UnsafeDeclaration("only a table of the strategy changes needs it: take it out.", "day")
-        if self.day and "*" not in self.query.columns and self.day not in {*self.query.columns} - {*self.helpers}:
+        if self.day and self.known_columns is not None and self.day not in self.known_columns:
             raise UnsafeDeclaration(f"{self.day!r} is no column of the table.", "day")
+
+    @property
+    def known_columns(self) -> Collection[str] | None:
+        """Those of the query that are no helpers, and of a history; None where the query does not name them all."""
+        if "*" in self.query.columns:
+            return None
+        of_history = (VALID_FROM, VALID_TO, CURRENT) if self.strategy == "scd2" else ()
+        return [name for name in (*self.query.columns, *of_history) if name not in self.helpers]
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

@@ -1,7 +1,8 @@
 """What the components of tables share: a table is a folder `<schema>/<table>` with its `defs.yaml`."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
@@ -9,8 +10,19 @@ from pydantic import Field
 
 from components.checks.check_definitions import files_check, freshness_check, history_checks
 from components.declaration_places import in_field
+from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
+from resources.delta.care_need import TableCare
+
+
+@dataclass(frozen=True)
+class CaredTable:
+    """A table, when and how it is cared for, and the tables that are computed from it."""
+
+    declaration: TableDeclaration
+    care: TableCare
+    readers: tuple[TableDeclaration, ...] = ()
 
 
 class TableColumn(dg.Model, dg.Resolvable):
@@ -30,10 +42,13 @@ class TableComponent(DeclaredComponent):
         default=False,
         description="Whether a new table records its changed rows, as they were and as they are",
     )
+    care: DeclaredCare = Field(default=DeclaredCare(), description="From when on the job `care` compacts the table, and how")
 
     def declared_defs(self) -> dg.Definitions:
         """Return the assets of the table and their checks, and the one that `daily` asks for."""
         found = self.table_defs()
+        with in_field("care"):
+            self.care.check(self.known_columns)
         if not self.daily:
             return found
         named = self.declared(columns=(), writer=Engine.SPARK, operations=frozenset(), inferred=True)
@@ -43,6 +58,21 @@ class TableComponent(DeclaredComponent):
     @abstractmethod
     def written(self) -> Sequence[TableDeclaration]:
         """The tables that its assets write."""
+
+    @property
+    def known_columns(self) -> Collection[str] | None:
+        """The columns of the table; None where not all of them are declared."""
+        table = self.written[0]
+        return None if table.inferred else table.column_names
+
+    @property
+    def cared(self) -> Iterable[CaredTable]:
+        """The tables that its assets write, each with its care."""
+        names = {table.name for table in self.written}
+        for table in self.written:
+            # The columns of a quarantine are others.
+            is_quarantine = table.name.removesuffix("_quarantine") in names - {table.name}
+            yield CaredTable(table, self.care.table_care(is_sorted=not is_quarantine))
 
     @abstractmethod
     def table_defs(self) -> dg.Definitions:

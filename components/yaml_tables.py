@@ -4,6 +4,7 @@ import importlib
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import dagster as dg
 
+from components.checks.care_checks import care_check
 from components.declaration_places import located, not_made
 from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
@@ -24,15 +26,18 @@ from components.shared_assets import shared_definitions
 from components.sql_table_component import SqlTable
 from components.stream.event_stream import EventStream
 from components.stream.record_table import RecordTable
+from components.stream.stream_ledger import STREAM_BATCHES
 from components.stream_table_component import StreamTable
 from components.sync_component import Sync
 from components.syncs.sync_assets import GROUP
 from components.syncs.sync_conflicts import check_writers
 from components.table_asset import asset_key
-from components.table_component import TableComponent
+from components.table_component import CaredTable, TableComponent
 from components.table_policies import without_condition
 from ingest.file_source import SchemaMode, Source
+from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import TableDeclaration
+from resources.delta.care_need import TableCare
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.sql.table_query import TableName
@@ -80,7 +85,9 @@ class DeclaredTables:
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
         read = [topic for table in self.flink_tables for topic in table.topic_names]
         merged = dg.Definitions.merge(
-            *built, shared_definitions(self.sources, self.record_tables, self.streams, self.topics, read)
+            *built,
+            shared_definitions(self.sources, self.record_tables, self.streams, self.topics, read),
+            dg.Definitions(asset_checks=[care_check(table) for table in self.cared.values() if table.care.enabled]),
         )
         if not self.partitioned:
             return merged
@@ -172,6 +179,27 @@ class DeclaredTables:
         """The tables that are declared in YAML, with their quarantines, by their keys."""
         written = (table for component in self.components.values() for table in component.written)
         return {asset_key(table): table for table in written}
+
+    @cached_property
+    def cared(self) -> Mapping[dg.AssetKey, CaredTable]:
+        """The tables that are declared in YAML, with their quarantines and the ledgers, by their keys."""
+        tables = [table for component in self.components.values() for table in component.cared]
+        ledgers = [*([LANDED_FILES] if self.sources else []), *([STREAM_BATCHES] if self.streams else [])]
+        tables += [CaredTable(ledger, TableCare()) for ledger in ledgers]
+        readers = self._readers
+        keys = {asset_key(table.declaration): table for table in tables}
+        return {key: replace(table, readers=tuple(readers.get(key, ()))) for key, table in keys.items()}
+
+    @property
+    def _readers(self) -> Mapping[dg.AssetKey, Sequence[TableDeclaration]]:
+        """The tables that are computed from another one and may say so in their commits, by the key of that."""
+        catalog, found = catalog_name(), dict[dg.AssetKey, list[TableDeclaration]]()
+        feeds = [feed for feed in self._all(FeedComponent) if isinstance(feed, TableComponent)]
+        read = [(feed, [feed.followed]) for feed in feeds] + [(table, table.query.inputs) for table in self.sql_tables]
+        for table, inputs in read:
+            for name in inputs:
+                found.setdefault(dg.AssetKey(name.key_path(catalog)), []).append(table.written[0])
+        return found
 
     @cached_property
     def sql_tables(self) -> Sequence[SqlTable]:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from filelock import Timeout
@@ -25,6 +25,7 @@ class StackConfig(BaseModel):
     any free one. `jar_sets` names the jars on Spark's class path; any of the `s3_…` adds those for S3. `storage_root`,
     s3://bucket/prefix or a directory, is `<home>/lake` by default. With `kafka` a broker runs too, and Spark has the jars
     to read from it; with `kafka_password_file` it accepts the user `ratify` only, with the password in that file.
+    `maintenance` is what the catalog server permits beyond commits of rows; None: all that it can, an empty one: nothing.
 
     It names files of secrets and holds none: it is handed to the supervisor as a JSON file.
     """
@@ -48,6 +49,7 @@ class StackConfig(BaseModel):
     s3_endpoint: str | None = None
     s3_region: str | None = None
     s3_credential_seconds: int | None = None
+    maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] | None = None
     spark: bool = True
     kafka: bool = False
     kafka_port: int = 0

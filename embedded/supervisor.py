@@ -219,6 +219,7 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
         catalog=config.catalog,
         principals=_ENGINES,
         exit_with_stdin=True,
+        **({} if config.maintenance is None else {"maintenance": config.maintenance}),
         **config.s3,
     )
     settings_file = home / "catalog" / "server.json"

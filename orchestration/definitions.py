@@ -5,6 +5,7 @@ import dagster as dg
 from orchestration.automation_sensor import automation_sensor
 from orchestration.code_links import with_modules, with_repository_links
 from orchestration.jobs import (
+    caring,
     cleaning,
     events_job,
     files_job,
@@ -21,6 +22,7 @@ from orchestration.reprocess_job import reprocess_job
 from orchestration.sensors.kafka_lag_sensor import flink_lag_sensor, kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from orchestration.sensors.whole_table_sensor import whole_table_keys, whole_table_sensor
+from orchestration.table_care import care_job
 from orchestration.table_cleaning import clean_job
 
 declared_tables().check_inputs()
@@ -30,10 +32,10 @@ defs = with_repository_links(
         with_modules(declared_tables().definitions),
         dg.Definitions(
             jobs=[
-                *(clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job),
+                *(care_job, clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job),
                 *([job] if (job := reprocess_job()) else []),
             ],
-            schedules=[cleaning, hourly, nightly, weekly],
+            schedules=[caring, cleaning, hourly, nightly, weekly],
             sensors=[
                 landed_files_sensor,
                 *map(kafka_lag_sensor, declared_tables().record_tables),

@@ -8,6 +8,7 @@ from components.checks.check_state import FULL
 from components.strategies.partition_checks import UP_TO_DATE
 from components.table_asset import asset_key
 from orchestration.project_tables import declared_tables, sources
+from orchestration.table_care import care_job
 from orchestration.table_cleaning import clean_job
 
 ingest_job = dg.define_asset_job(
@@ -69,6 +70,13 @@ cleaning = _schedule(
     job=clean_job,
     cron_schedule="0 4 * * SAT",
     description="Killed writers leave files that no version of a table needs.",
+)
+
+caring = _schedule(
+    name="caring",
+    job=care_job,
+    cron_schedule="0 5 * * *",
+    description="After the nightly run: tables get small files and deleted rows every day.",
 )
 
 hourly = _schedule(

@@ -140,6 +140,9 @@ class Settings(_CatalogName):
     ratify_s3_endpoint: str | None = Field(default=None, description="URL of S3 and STS, where not those of AWS")
     ratify_s3_region: str | None = Field(default=None, description="Region of S3 and STS")
     ratify_s3_credential_seconds: int | None = Field(default=None, ge=900, le=43200, description="Life of S3 credentials")
+    ratify_maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] | None = Field(
+        default=None, description="What the embedded catalog permits beyond commits of rows, as JSON; by default everything"
+    )
     unity_host: str | None = Field(default=None, description="URL of a Unity Catalog server or Databricks workspace")
     unity_token: SecretStr | None = Field(default=None, description="Bearer token (PAT)")
     unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")

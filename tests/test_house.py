@@ -258,7 +258,7 @@ def test_every_table_has_its_layers_policies() -> None:
 
 def test_every_job_has_its_steps() -> None:
     """Two steps of one name are found only when a job is resolved."""
-    assert {"medallion", "ingest", "events", "files", "full_checks", "clean", "reprocess"} <= {
+    assert {"medallion", "ingest", "events", "files", "full_checks", "care", "clean", "reprocess"} <= {
         job.name for job in defs.get_repository_def().get_all_jobs()
     }
     assert "cross_engine_proof" in {job.name for job in proof_definitions.defs.get_repository_def().get_all_jobs()}
@@ -274,6 +274,7 @@ def test_everything_runs_without_being_switched_on() -> None:
         "gold__airport_daily_whole": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
+        "caring": "RUNNING",
         "cleaning": "RUNNING",
         "hourly": "RUNNING",
         "nightly": "RUNNING",

@@ -5,34 +5,68 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from orchestration.cli.terminal_output import Json, out, show
+from orchestration.cli.terminal_output import Json, err, out, runnable, show
 from resources.wording import counted
 
 if TYPE_CHECKING:
     from orchestration.cli.engine_session import Engines
     from resources.delta.maintenance_rules import MaintenanceRules
 
-_FIGURES = frozenset({"files", "bytes", "small files", "deletion vectors", "deleted rows", "new files", "new bytes"})
+_FIGURES = frozenset(
+    {"files", "bytes", "rows", "small files", "mergeable files", "deletion vectors", "deleted rows", "droppable rows"}
+    | {"new files", "new bytes", "files before", "files after", "versions since checkpoint"}
+)
 
 
 def care(
-    table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
+    table: Annotated[
+        str, typer.Argument(help="schema.table, or catalog.schema.table; default: all declared tables, the worst first.")
+    ] = "",
+    due: Annotated[bool, typer.Option("--due", help="Do what the job `care` would do now, to the table or to all.")] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Write small files into larger ones; no row changes.")] = False,
     target_mb: Annotated[int, typer.Option("--target-mb", min=1, help="Size of the larger files, in MB.")] = 128,
     sort: Annotated[str, typer.Option("--sort", help="Columns to order each larger file by: a,b.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Show a table's files and what maintenance it allows, or compact it. See docs/table-care.md."""
+    """Show what care tables need, or a table's files and what it allows; or care for them. See docs/table-care.md."""
     from orchestration.cli.engine_session import engines
 
+    if due:
+        _care_when_due(table, as_json)
+        return
     with engines() as opened:
+        if not table:
+            if compact:
+                raise typer.BadParameter("name the table to compact; `ratify care --due` cares for all that need it.")
+            _show_needs(opened, as_json)
+            return
         full_name = opened.full_name(table)
         if compact:
             columns = tuple(column.strip() for column in sort.split(",") if column.strip())
             _compact(opened, full_name, target_mb << 20, columns, as_json)
         else:
             _show(opened, full_name, target_mb << 20, as_json)
+
+
+def _show_needs(opened: "Engines", as_json: bool) -> None:
+    from orchestration.cli.care_run import care_needs
+
+    rows = care_needs(opened)
+    show("Tables by the care that they need", rows, as_json=as_json, counts=_FIGURES)
+    if any(row["due"] for row in rows) and not as_json:
+        out.print(runnable("The job `care` does what is due, and `ratify care --due` does it now."), highlight=False)
+
+
+def _care_when_due(table: str, as_json: bool) -> None:
+    from orchestration.cli.care_run import care_when_due
+
+    rows, failure = care_when_due([".".join(table.split(".")[-2:])] if table else [])
+    show("Care", rows, as_json=as_json, counts=_FIGURES)
+    if failure:
+        err.print(f"[red]{escape(failure)}[/red]", highlight=False)
+        raise typer.Exit(1)
 
 
 def _show(opened: "Engines", full_name: str, target_bytes: int, as_json: bool) -> None:

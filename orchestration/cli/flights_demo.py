@@ -9,7 +9,7 @@ from ingest.file_source import Source
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.ledger.ledger_queries import latest_entries
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, count_rows, faults_of, report, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, care_for, count_rows, faults_of, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
@@ -71,6 +71,7 @@ def run_demo(days: int, more: int) -> bool:
         show_tables(opened, [*_tables(), *(sync.sync.table for sync in declared_tables().syncs.values())])
         fates = _fates(opened, [path for path, _ in second], repeated, broken)
         show("Files of the second landing", fates)
+        care_for(demo, _tables())
         show_checks(demo, {_REFUSED})
         wanted = ["loaded"] * len(second) + ["repeated", "refused"]
         new_rows = sum(rows for _, rows in second)

@@ -6,7 +6,7 @@ import dagster as dg
 
 from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration.cli.dagster_session import dagster_instance
-from orchestration.cli.demo_session import Demo, faults_of, report, show_checks, show_tables
+from orchestration.cli.demo_session import Demo, care_for, faults_of, report, show_checks, show_tables
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.stack_session import stack_for_this_process
@@ -33,6 +33,7 @@ def run_project_demo(*, kafka: bool) -> bool:
         if missing := [table.table_name for table in declared if table not in present]:
             waiting = f"No file has landed for these in {Settings().landing}, or for a table that they read"
             out.print(f"{waiting}: {', '.join(missing)}.", highlight=False)
+        care_for(demo, present)
         warnings = _warnings(demo)
         show_checks(demo, warnings, "warnings")
     for table, name in warnings:

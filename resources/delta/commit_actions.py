@@ -10,6 +10,9 @@ from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.snapshot import ROW_TRACKING, DataFile, Json, LiveFile, Snapshot
 from resources.distribution import distribution_version
 
+OUR_WRITER = "Ratify/"
+"""What `engineInfo` has of commits that are made here."""
+
 _LOAD_DETAILS = "loadDetails"
 
 
@@ -174,4 +177,4 @@ def _remove(file: LiveFile, now: int, data_change: bool) -> Json:
 def _engine_info() -> str:
     from importlib.metadata import version
 
-    return f"DuckDB/{version('duckdb')} Ratify/{distribution_version()}"
+    return f"DuckDB/{version('duckdb')} {OUR_WRITER}{distribution_version()}"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from resources.delta.compaction_bins import Bin
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.delta.table_storage import TableStorage
-from resources.duckdb.compaction_bins import Bin
 from resources.duckdb.live_rows import FILE, live_rows
 from resources.duckdb.parquet_files import put_data_file, write_parquet
 from resources.errors import UnsafeTable

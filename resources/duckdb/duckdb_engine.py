@@ -288,7 +288,7 @@ class DuckDBSession:
         self._attached = False
         every = _CHECKPOINT_EVERY if self._engine.extended else _CHECKPOINT_EVERY_UNEXTENDED
         if any(version % every == 0 for version in versions):
-            self._checkpoint(declaration)
+            self.checkpoint(declaration.table_name)
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged], complete: Complete) -> CommittedGroup:
         log = self.log(declaration)
@@ -310,17 +310,18 @@ class DuckDBSession:
         # What follows a commit is done once, by its writer: others would only get in its way.
         return CommittedGroup(committed.version, committed.attempts, by_other or completed(complete, committed.version))
 
-    def _checkpoint(self, declaration: TableDeclaration) -> None:
-        """Write a checkpoint, because every reader and writer reads the whole log after the last one."""
+    def checkpoint(self, table: str) -> bool:
+        """Write a checkpoint of a table (schema.table), after which all read its log; return whether that worked."""
         import duckdb
 
         try:
             self.attach()
-            table = literal(f"{ALIAS}.{declaration.layer}.{declaration.name}")
-            self.con.execute(f"CALL unity_catalog_checkpoint_table({table})")
+            self.con.execute(f"CALL unity_catalog_checkpoint_table({literal(f'{ALIAS}.{table}')})")
         except (duckdb.Error, RatifyError) as error:
             # The rows are committed, and a later commit writes a checkpoint.
-            logger.warning("no checkpoint of %s: %s", declaration.name, error)
+            logger.warning("no checkpoint of %s: %s", table, error)
+            return False
+        return True
 
     def _full_name(self, declaration: TableDeclaration) -> str:
         return declaration.full_name(self._catalog.connection.name)

@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from resources.declarations import CHANGE_DATA_FEED, TableDeclaration
 from resources.delta.commit_actions import Proposal
+from resources.delta.compaction_bins import TARGET_BYTES
 from resources.delta.computed_inputs import COMPUTED
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.delta.table_features import refuse_unsupported_features
-from resources.duckdb.compaction_bins import TARGET_BYTES
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.live_rows import FILE, LiveRows, live_rows

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_actions import Proposal
+from resources.delta.compaction_bins import DELETED_RATIO, TARGET_BYTES, Bin, bins_of
 from resources.delta.delta_log import DeltaLog
 from resources.delta.maintenance_rules import Maintenance, maintenance_rules
 from resources.delta.snapshot import Snapshot, file_key
 from resources.delta.table_features import refuse_unsupported_features
 from resources.duckdb.bin_rewriting import Rewritten, rewrite
-from resources.duckdb.compaction_bins import TARGET_BYTES, Bin, bins_of
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import NOTHING_COMMITTED, CommitConflict, UnsafeTable
 from resources.scratch_folders import scratch_folder
@@ -51,6 +51,7 @@ def compact(
     *,
     target_bytes: int = TARGET_BYTES,
     sort: Sequence[str] = (),
+    deleted_ratio: float = DELETED_RATIO,
 ) -> list[CompactedBin]:
     """Write the small files of a table into files of about the target size; return the commits.
 
@@ -61,6 +62,7 @@ def compact(
         full_name: The table.
         target_bytes: Files of less than half of this are small.
         sort: Columns to order the rows of each new file by, which lets readers skip more of it.
+        deleted_ratio: Larger files are rewritten if more than this part of their rows is deleted.
 
     Raises:
         UnsafeTable: the catalog does not permit it, or the table has column mapping or an unsupported feature.
@@ -74,7 +76,7 @@ def compact(
     for _ in range(_PLANS):
         try:
             with scratch_folder(session.home) as folder:
-                _Compaction(session, log, target_bytes, sort, folder).run(done)
+                _Compaction(session, log, (target_bytes, deleted_ratio), sort, folder).run(done)
         except _BinGone:
             continue
         return done
@@ -88,7 +90,7 @@ class _Compaction:
     """The bins of one version, each committed after whatever others commit meanwhile."""
 
     def __init__(
-        self, session: DuckDBSession, log: DeltaLog, target_bytes: int, sort: Sequence[str], folder: "Path"
+        self, session: DuckDBSession, log: DeltaLog, limits: tuple[int, float], sort: Sequence[str], folder: "Path"
     ) -> None:
         self._con, self._log, self._folder = session.con, log, folder
         self._planned = log.refresh()
@@ -100,7 +102,7 @@ class _Compaction:
             )
         in_files = [names[column.lower()] for column in sort]
         self._sort = [name for name in in_files if name not in self._planned.partition_columns]
-        self._bins = bins_of(log.files(self._planned), target_bytes)
+        self._bins = bins_of(log.files(self._planned), *limits)
         self._checked = self._planned.version
         self._removed = set[tuple[str, str]]()
 

@@ -98,6 +98,16 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  csv: {separator: ;}\n", "defs.yaml:5", "separator"),
         ("  columns: [{type: string}]\n", "defs.yaml:5", "name"),
         ("  daily: often\n", "line 5, daily", "valid boolean"),
+        ("  care: {small_files: 1}\n", "line 5, care.small_files", "it is 1; the least is 2"),
+        ("  care:\n    small_files: 9\n    small_ratio: 20\n", "line 7, care.small_ratio", "above 0 and up to 1"),
+        ("  care: {deleted_rows: 0}\n", "line 5, care.deleted_rows", "the least is 1"),
+        ("  care: {deleted_ratio: 5}\n", "line 5, care.deleted_ratio", "above 0 and up to 1"),
+        ("  care: {target_mb: 0}\n", "line 5, care.target_mb", "the least is 1"),
+        ("  care:\n    enabled: true\n    log_versions: 0\n", "line 7, care.log_versions", "the least is 1"),
+        ("  care: {small_filse: 9}\n", "defs.yaml:5", "small_filse"),
+        ("  care: false\n", "defs.yaml:5", "attributes.care"),
+        ("  columns: [{name: a}]\n  care: {sort: [a, b]}\n", "line 6, care.sort[1]", "'b' is no column of the table, which"),
+        ("  care:\n    sort: [a, A]\n", "line 6, care.sort[1]", "'A' is there twice"),
     ],
 )
 def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, reason: str) -> None:

@@ -26,7 +26,12 @@ from embedded.stack_state import (
     state_file,
     write_state,
 )
+from orchestration.cli.stack_session import stack_config
+from resources.catalog.unity_catalog import UnityCatalog
 from tests.conftest import say
+from tests.embedded.catalog.harness import client_of
+from tests.resources.declared_tables import create_declared
+from tests.resources.lakehouse import pairs
 
 pytestmark = pytest.mark.server
 
@@ -102,6 +107,7 @@ def test_the_file_carries_the_whole_configuration(tmp_path: Path) -> None:
         s3_endpoint="http://127.0.0.1:1",
         s3_region="eu-west-1",
         s3_credential_seconds=900,
+        maintenance=("clean",),
         spark=False,
         kafka=True,
         kafka_port=3,
@@ -121,6 +127,24 @@ def test_up_reuses_what_runs_and_down_ends_it(config: StackConfig) -> None:
     assert state.catalog.pid is not None
     assert has_ended(state.catalog.pid)
     assert down(config.home) is False
+
+
+@pytest.mark.parametrize(
+    ("setting", "permitted"), [(None, {"compact", "clean", "clean_log"}), ("[]", set()), ('["clean"]', {"clean"})]
+)
+def test_maintenance_can_be_withheld(
+    config: StackConfig, monkeypatch: pytest.MonkeyPatch, setting: str | None, permitted: set[str]
+) -> None:
+    monkeypatch.setenv("RATIFY_HOME", str(config.home))
+    monkeypatch.delenv("UNITY_HOST", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("RATIFY_MAINTENANCE", setting)
+    asked = stack_config().model_copy(update={"jars_dir": config.jars_dir, "spark": False})
+    catalog = up(asked, detached=True, progress=say).catalog
+    token, table = catalog.token_file.read_text().strip(), pairs()
+    with client_of(catalog.url, token) as admin:
+        create_declared(admin, table)
+    assert UnityCatalog(host=catalog.url, token=token).permitted_maintenance(table.full_name("ratify")) == permitted
 
 
 def test_a_second_supervisor_reports_the_first(config: StackConfig) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resources.delta.compaction_bins import bins_of
 from resources.delta.snapshot import LiveFile
-from resources.duckdb.compaction_bins import bins_of
 
 TARGET = 100
 

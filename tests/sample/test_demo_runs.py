@@ -50,6 +50,9 @@ def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     assert not alive
     assert ratify(new_home, "up").returncode == 0
     again = ratify(new_home, "demo", "--days", "1", "--more", "1")
+    (cared,) = [line for line in again.stdout.splitlines() if "bronze.flights_raw" in line and "cared for" in line]
+    before, after = (int(cell) for cell in cared.strip("│ ").split("│")[2:4])
+    assert before > after == 1
     rows = json.loads(
         invoke(
             new_home,

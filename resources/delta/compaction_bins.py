@@ -7,8 +7,8 @@ from functools import cached_property
 from resources.delta.snapshot import LiveFile
 
 TARGET_BYTES = 128 << 20
-# As Delta's optimize.maxDeletedRowsRatio: a file is rewritten to drop its deleted rows from here on.
-_DELETED_RATIO = 0.05
+DELETED_RATIO = 0.05
+"""A file with a larger part of deleted rows is rewritten without them, as by Delta's optimize.maxDeletedRowsRatio."""
 # Each file of a bin is open while it is rewritten.
 _MOST_FILES = 500
 
@@ -35,7 +35,7 @@ class Bin:
         return self.files[0].add.get("partitionValues") or {}
 
 
-def bins_of(files: Iterable[LiveFile], target_bytes: int) -> list[Bin]:
+def bins_of(files: Iterable[LiveFile], target_bytes: int, deleted_ratio: float = DELETED_RATIO) -> list[Bin]:
     """Return the bins of a table's files: of small files up to the target size each, and of single files with deleted rows.
 
     Files of less than half the target size are small. So each bin but the last of a partition has more than half of it, and
@@ -46,15 +46,15 @@ def bins_of(files: Iterable[LiveFile], target_bytes: int) -> list[Bin]:
         if "clusteringProvider" not in file.add:
             values: dict[str, str | None] = file.add.get("partitionValues") or {}
             partitions.setdefault(tuple(sorted(values.items())), []).append(file)
-    return [made for members in partitions.values() for made in _bins(members, target_bytes)]
+    return [made for members in partitions.values() for made in _bins(members, target_bytes, deleted_ratio)]
 
 
-def _bins(files: Iterable[LiveFile], target_bytes: int) -> Iterable[Bin]:
+def _bins(files: Iterable[LiveFile], target_bytes: int, deleted_ratio: float) -> Iterable[Bin]:
     small, size = list[LiveFile](), 0
     for file in files:
         bytes_ = file.add["size"]
         if bytes_ >= target_bytes // 2:
-            if _has_many_deleted_rows(file):
+            if _has_many_deleted_rows(file, deleted_ratio):
                 yield Bin((file,))
             continue
         if small and (size + bytes_ > target_bytes or len(small) == _MOST_FILES):
@@ -62,12 +62,12 @@ def _bins(files: Iterable[LiveFile], target_bytes: int) -> Iterable[Bin]:
             small, size = [], 0
         small.append(file)
         size += bytes_
-    if len(small) > 1 or (small and _has_many_deleted_rows(small[0])):
+    if len(small) > 1 or (small and _has_many_deleted_rows(small[0], deleted_ratio)):
         yield Bin(tuple(small))
 
 
-def _has_many_deleted_rows(file: LiveFile) -> bool:
+def _has_many_deleted_rows(file: LiveFile, deleted_ratio: float) -> bool:
     if not file.has_deletion_vector:
         return False
     deleted, rows = file.add["deletionVector"].get("cardinality"), file.stats.get("numRecords")
-    return not deleted or not rows or deleted > _DELETED_RATIO * rows
+    return not deleted or not rows or deleted > deleted_ratio * rows

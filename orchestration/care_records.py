@@ -1,0 +1,90 @@
+"""What became of each table in a run of the job `care`, and how the UI and the log show it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import dagster as dg
+
+from components.care_metadata import markdown_table, rules_table, shown_figures
+from resources.delta.care_history import ChangesSinceCare
+from resources.delta.care_inspection import Inspection
+
+BEFORE = " before"
+"""What the names of a table's figures end with in its observation that it had before; without it, it has them now."""
+
+
+class CareOutcome(StrEnum):
+    """What became of a table."""
+
+    CARED_FOR = "cared for"
+    NOT_DUE = "not due"
+    IN_USE = "a run is in progress"
+    LEFT = "left to others"
+    OFF = "switched off"
+    MISSING = "missing"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class CareRecord:
+    """A table in a run of the job.
+
+    Attributes:
+        full_name: The table.
+        outcome: What became of it.
+        why: The reason.
+        before: The table before; None where it could not be looked at, or nothing of it is to be known.
+        after: The table afterwards, where something was done.
+        changes: What had changed in it since its last care.
+    """
+
+    full_name: str
+    outcome: CareOutcome
+    why: str
+    before: Inspection | None = None
+    after: Inspection | None = None
+    changes: ChangesSinceCare | None = None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The record as a row of the tables that are printed and logged."""
+        figures = [look.figures if look else None for look in (self.before, self.after or self.before)]
+        files, size = ([getattr(found, name) if found else "" for found in figures] for name in ("files", "megabytes"))
+        return {
+            "table": self.full_name,
+            "care": str(self.outcome),
+            "files before": files[0],
+            "files after": files[1],
+            "MB before": size[0],
+            "MB after": size[1],
+            "why": self.why,
+        }
+
+
+def observation(key: dg.AssetKey, record: CareRecord) -> dg.AssetObservation | None:
+    """Return what the page of an asset shows of its table; None if nobody looked at the table.
+
+    Its numbers have the same names each time, so that Dagster plots them.
+    """
+    if record.before is None:
+        return None
+    metadata: dict[str, Any] = {"care": str(record.outcome), "why": record.why}
+    for when, look in ((BEFORE, record.before), ("", record.after or record.before)):
+        if look.figures:
+            metadata |= {f"{name}{when}": value for name, value in shown_figures(look.figures).items()}
+    if changes := record.changes:
+        since = {"versions": changes.versions, "files": changes.files, "bytes": changes.bytes}
+        since["deletion vectors"] = changes.deletion_vectors
+        metadata |= {f"{name} since last care": value for name, value in since.items()}
+        if changes.at:
+            metadata["last care"] = dg.MetadataValue.timestamp(changes.at)
+    metadata["maintenance"] = rules_table(record.before.rules)
+    return dg.AssetObservation(key, metadata=metadata)
+
+
+def care_report(records: Sequence[CareRecord]) -> str:
+    """Return the records as a table in Markdown, those of tables that something was done to first."""
+    order = list(CareOutcome)
+    return markdown_table([record.row for record in sorted(records, key=lambda each: order.index(each.outcome))])

@@ -1,0 +1,94 @@
+"""Whether a table needs care: its figures against its thresholds. Nothing is remembered: the table itself says it all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from resources.delta.compaction_bins import DELETED_RATIO, TARGET_BYTES
+from resources.delta.table_figures import TableFigures
+from resources.wording import counted
+
+
+class CareStep(StrEnum):
+    """What care does to a table."""
+
+    COMPACT = "compact"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True)
+class TableCare:
+    """From when on a table is cared for, and how.
+
+    Attributes:
+        enabled: Whether it is at all.
+        small_files: Compact from so many small files on that can become fewer, if they are also
+        small_ratio: at least this part of all files.
+        deleted_rows: Compact from so many deleted rows on that can be dropped, if they are also
+        deleted_ratio: at least this part of the rows in the files.
+        log_versions: Write a checkpoint after so many versions without one.
+        target_bytes: Size of the files that a compaction makes.
+        sort: Columns to order the rows of each new file by.
+    """
+
+    enabled: bool = True
+    # As Delta's autoCompact.minNumFiles.
+    small_files: int = 50
+    small_ratio: float = 0.2
+    # Each MERGE into a small table deletes a large part of it, which costs nobody anything.
+    deleted_rows: int = 10_000
+    deleted_ratio: float = DELETED_RATIO
+    log_versions: int = 100
+    target_bytes: int = TARGET_BYTES
+    sort: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CareNeed:
+    """What care is due.
+
+    Attributes:
+        due: The steps that are due, each with the reason.
+        times_over: The figure that is highest for its threshold, in thresholds: from 1 on something is due.
+    """
+
+    due: Mapping[CareStep, str] = field(default_factory=dict[CareStep, str])
+    times_over: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """Why care is due; empty if none is."""
+        return "; ".join(self.due.values())
+
+
+def care_need(figures: TableFigures, care: TableCare) -> CareNeed:
+    """Return what care a table needs by its thresholds, whether or not it is to be cared for.
+
+    Args:
+        figures: Of the table, for its target size and deleted ratio.
+        care: Its thresholds.
+    """
+    merged = min(
+        figures.mergeable_files / care.small_files, _part(figures.mergeable_files, figures.files) / care.small_ratio
+    )
+    deleted_part = _part(figures.droppable_rows, figures.rows + figures.deleted_rows)
+    deleted = min(figures.droppable_rows / care.deleted_rows, deleted_part / care.deleted_ratio)
+    log = figures.since_checkpoint / care.log_versions
+    compact, due = list[str](), dict[CareStep, str]()
+    if merged >= 1:
+        limit = f"{care.small_files:,} and {care.small_ratio:.0%}"
+        compact.append(f"{figures.mergeable_files:,} of {counted(figures.files, 'file')} can become fewer (limit {limit})")
+    if deleted >= 1:
+        limit = f"{care.deleted_rows:,} and {care.deleted_ratio:.1%}"
+        compact.append(f"{figures.droppable_rows:,} rows in its files are deleted, {deleted_part:.1%} (limit {limit})")
+    if compact:
+        due[CareStep.COMPACT] = "; ".join(compact)
+    if log >= 1:
+        versions = f"{counted(figures.since_checkpoint, 'version')} since the last checkpoint (limit {care.log_versions:,})"
+        only = f", {figures.unpublished:,} of them not published" if figures.unpublished else ""
+        due[CareStep.CHECKPOINT] = versions + only
+    return CareNeed(due, max(merged, deleted, log))
+
+
+def _part(number: int, of: int) -> float:
+    return number / of if of else 0.0
