@@ -13,7 +13,7 @@ from components.table_asset import result, step_name, table_spec
 from components.table_before import TableBefore
 from resources.declarations import Engine
 from resources.delta.commit_history import Commit
-from resources.errors import NotConfigured
+from resources.errors import FlinkFailed, NotConfigured
 from resources.flink.flink_engine import Flink, is_available
 from resources.flink.flink_rest import JobNumbers
 from resources.kafka.kafka_client import Kafka
@@ -51,9 +51,14 @@ def flink_table(table: FlinkTable) -> dg.AssetsDefinition:
             yield result(table.declaration, before.change(spark, is_of_job, {"records behind": 0}))
             return
         with table.started(spark, kafka, flink, refresh=config.full_refresh) as job:
-            numbers = job.job.numbers()
+            numbers, began = job.job.numbers(), time.monotonic()
             waiting = left = job.behind(offsets)
             while left:
+                if not numbers.checkpoints and time.monotonic() - began > flink.timeout_seconds:
+                    raise FlinkFailed(
+                        f"Flink's job into {table.name} completed no checkpoint within {flink.timeout_seconds:.0f} s: "
+                        f"{job.job.rest.url} says whether its cluster has free slots, and what its checkpoints wait for."
+                    )
                 context.log.info("%d of %d records are not in a checkpoint yet", left, waiting)
                 time.sleep(_PAUSE_S)
                 left = job.behind(offsets)

@@ -11,6 +11,8 @@ from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_run import root_cause
 
 _TIMEOUT_S = 10
+_PAUSE_S = 0.3
+_NOT_RUNNING = "Not all required tasks are currently running"
 ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
 """States that a job does not leave."""
 
@@ -69,22 +71,28 @@ class FlinkRest:
     def stop(self, job: str, folder: str, ended: Callable[[], bool], seconds: float) -> None:
         """Stop a job with a savepoint in a folder, and wait until it is complete, or the cluster has ended.
 
+        A job whose tasks do not all run yet, or do not run at the moment, cannot be stopped: it is asked again until then.
+
         Raises:
             FlinkFailed: the savepoint failed, so that the job goes on; or it took longer than `seconds`.
         """
-        answer = self._request("POST", f"jobs/{job}/stop", {"targetDirectory": folder, "drain": False})
-        if answer is None:
-            return
-        deadline = time.monotonic() + seconds
-        while not ended() and time.monotonic() < deadline:
-            at = self._get(f"jobs/{job}/savepoints/{answer['request-id']}")
+        deadline, trigger = time.monotonic() + seconds, self._stop(job, folder)
+        while trigger and not ended() and time.monotonic() < deadline:
+            at = self._get(f"jobs/{job}/savepoints/{trigger}")
             if at is not None and at["status"]["id"] == "COMPLETED":
-                if cause := at["operation"].get("failure-cause"):
+                cause = at["operation"].get("failure-cause")
+                if not cause:
+                    return
+                if _NOT_RUNNING not in cause["stack-trace"]:
                     raise FlinkFailed(f"Flink's job could not be stopped: {root_cause(cause['stack-trace'])}")
-                return
-            time.sleep(0.2)
-        if not ended():
+                trigger = self._stop(job, folder)
+            time.sleep(_PAUSE_S)
+        if trigger and not ended():
             raise FlinkFailed(f"Flink's job did not stop within {seconds:.0f} s: see {self.url}.")
+
+    def _stop(self, job: str, folder: str) -> str | None:
+        answer = self._request("POST", f"jobs/{job}/stop", {"targetDirectory": folder, "drain": False})
+        return answer["request-id"] if answer else None
 
     def _get(self, path: str) -> Any:
         return self._request("GET", path)

@@ -101,9 +101,6 @@ class RunningJob:
             FlinkFailed: it failed, or did not stop; the next job begins at its last checkpoint.
         """
         deadline = time.monotonic() + _STOPPED_S
-        # Before all its tasks run, it cannot be stopped with a savepoint.
-        while not self.numbers().checkpoints and time.monotonic() < deadline:
-            time.sleep(_PAUSE_S)
         self.rest.stop(self.id, self.settings.folder.as_uri(), lambda: self._ended, _STOPPED_S)
         while not self._has_stopped():
             if time.monotonic() > deadline:

@@ -18,8 +18,18 @@ jobmanager.bind-host: 127.0.0.1
 jobmanager.memory.process.size: 900m
 taskmanager.host: 127.0.0.1
 taskmanager.bind-host: 127.0.0.1
-taskmanager.memory.process.size: 1200m
+# Flink's own scripts derive these from the size of the process.
+taskmanager.cpu.cores: 1.0
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 64m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 128m
+taskmanager.memory.jvm-overhead.max: 128m
+taskmanager.memory.task.heap.size: 400m
+taskmanager.memory.task.off-heap.size: 0m
 taskmanager.memory.managed.size: 64m
+taskmanager.memory.network.min: 64m
+taskmanager.memory.network.max: 64m
 taskmanager.numberOfTaskSlots: 4
 rest.address: 127.0.0.1
 rest.bind-address: 127.0.0.1
