@@ -73,7 +73,7 @@ lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/deptry tests bench --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/dg check defs
 
-bench: setup ## The benchmarks; each prints ratios
+bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.command_start --spark
 	$(BIN)/python -m bench.orchestration
 	$(BIN)/python -m bench.catalog
@@ -87,6 +87,7 @@ bench: setup ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.care
 	$(BIN)/python -m bench.kafka
+	$(BIN)/python -m bench.flink
 
 clean: ## Remove the environment and all state
 	-$(BIN)/ratify down

@@ -1,6 +1,5 @@
 """The continuous mode of a table that Flink writes: its job runs on, and is reported to Dagster round by round."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,18 +11,15 @@ from components.flink.flink_asset import is_of_job, reported
 from components.flink.flink_table import FlinkTable, StartedJob
 from components.table_asset import result
 from components.table_before import TableBefore
-from orchestration.continuous_mode import asset_events
+from orchestration.continuous_mode import asset_events, repeat
 from orchestration.continuous_state import ContinuousOptions
 from orchestration.stream_metrics import StreamMetrics
-from resources.errors import RatifyError, TerminalError
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_rest import JobNumbers
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
 
-logger = logging.getLogger(__name__)
-
-_WATCH_S, _MAX_PAUSE_S = 2.0, 60.0
+_WATCH_S = 2.0
 
 
 @dataclass
@@ -46,18 +42,7 @@ class ContinuousFlink:
         Raises:
             TerminalError: FlinkFailed, FlinkUnavailable, FlinkStateLost, QueryChanged, BrokerDenied and others.
         """
-        pause = 1.0
-        while not self.stop.is_set():
-            try:
-                self._run()
-            except RatifyError as error:
-                self.metrics.failures.labels(type(error).__name__).inc()
-                if isinstance(error, TerminalError):
-                    raise
-                logger.warning("%s: %s The job is started again in %.0f s.", type(error).__name__, error, pause)
-                self.spark.close()
-                self.stop.wait(pause)
-                pause = min(_MAX_PAUSE_S, pause * 2)
+        repeat(self._run, self.stop, self.metrics, self.spark)
 
     def _run(self) -> None:
         created = self.spark.ensure_table(self.table.declaration)

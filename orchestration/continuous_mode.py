@@ -38,6 +38,28 @@ AssetResult = dg.MaterializeResult[Any] | dg.AssetCheckResult
 _MAX_PAUSE_S = 60.0
 
 
+def repeat(work: Callable[[], None], stop: threading.Event, metrics: StreamMetrics, spark: Spark) -> None:
+    """Work again and again until `stop` is set; after a transient error, such as a server's restart, following a pause.
+
+    Raises:
+        TerminalError: the work did.
+    """
+    pause = 1.0
+    while not stop.is_set():
+        try:
+            work()
+            pause = 1.0
+        except RatifyError as error:
+            metrics.failures.labels(type(error).__name__).inc()
+            if isinstance(error, TerminalError):
+                raise
+            logger.warning("%s: %s It is tried again in %.0f s.", type(error).__name__, error, pause)
+            # A server that restarted does not know our session any more.
+            spark.close()
+            stop.wait(pause)
+            pause = min(_MAX_PAUSE_S, pause * 2)
+
+
 @dataclass
 class ContinuousMode:
     """The streams into a table and on from it, until `stop` is set; `ready` is called when all have started."""
@@ -58,20 +80,7 @@ class ContinuousMode:
         Raises:
             TerminalError: BrokerDenied, OffsetsExpired, ExpectationFailed and others.
         """
-        pause = 1.0
-        while not self.stop.is_set():
-            try:
-                self._round()
-                pause = 1.0
-            except RatifyError as error:
-                self.metrics.failures.labels(type(error).__name__).inc()
-                if isinstance(error, TerminalError):
-                    raise
-                logger.warning("%s: %s The round is repeated in %.0f s.", type(error).__name__, error, pause)
-                # A server that restarted does not know our session any more.
-                self.spark.close()
-                self.stop.wait(pause)
-                pause = min(_MAX_PAUSE_S, pause * 2)
+        repeat(self._round, self.stop, self.metrics, self.spark)
 
     def _round(self) -> None:
         """Run all streams for a round, and report their results.

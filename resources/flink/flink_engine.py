@@ -103,7 +103,8 @@ class Flink(dg.ConfigurableResource[Any]):
             self._wait(process)
             run = process.finished()
         for job in run.jobs:
-            logger.info("Flink job %s (%s): %s, %d checkpoints, %d restarts", *vars(job).values())
+            shown = (job.name, job.id, job.status, job.checkpoints, job.restarts)
+            logger.info("Flink job %s (%s): %s, %d checkpoints, %d restarts", *shown)
         return run
 
     def _wait(self, process: FlinkProcess) -> None:

@@ -34,6 +34,7 @@ class FlinkJob:
         checkpoints: Number of completed checkpoints.
         restarts: How often it restarted after a failure.
         error: The last failure, in Flink's words; empty if it never failed.
+        seconds: How long it ran.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FlinkJob:
     checkpoints: int
     restarts: int
     error: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def _job(answers: Mapping[str, Any], id_: str, secrets: Sequence[str]) -> tuple[
     restarts = len(failures) - (job["state"] == "FAILED")
     error = root_cause(redacted(failures[0]["stacktrace"], secrets)) if failures else ""
     completed = answers[f"/jobs/{id_}/checkpoints"]["counts"]["completed"]
-    return job["start-time"], FlinkJob(job["name"], id_, job["state"], completed, restarts, error)
+    return job["start-time"], FlinkJob(job["name"], id_, job["state"], completed, restarts, error, job["duration"] / 1000)
 
 
 def root_cause(stack_trace: str) -> str:

@@ -44,7 +44,7 @@ def archived(
 ) -> Path:
     """Write the archive of a job that ended, with the answers of Flink's REST API that are read."""
     answers = {
-        f"/jobs/{id_}": {"jid": id_, "name": name, "state": status, "start-time": started},
+        f"/jobs/{id_}": {"jid": id_, "name": name, "state": status, "start-time": started, "duration": 2500},
         f"/jobs/{id_}/checkpoints": {"counts": {"restored": 1, "total": 3, "in_progress": 0, "completed": 2, "failed": 1}},
         f"/jobs/{id_}/exceptions": {"exceptionHistory": {"entries": [{"stacktrace": text} for text in failures]}},
     }
@@ -117,6 +117,7 @@ def test_an_archive_has_the_restarts_and_their_reason(tmp_path: Path) -> None:
         checkpoints=2,
         restarts=1,
         error="io.delta.kernel.exceptions.CommitFailedException: version 7 is taken",
+        seconds=2.5,
     )
     archived(tmp_path / "finished", "FINISHED", [FAILURE])
     run = read_run(tmp_path / "finished", "")
