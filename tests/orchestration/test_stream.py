@@ -50,7 +50,7 @@ class Stream:
 
     def start(self) -> dict[str, Any]:
         # Each new round costs about as much as a batch.
-        started = self("start", "--every", "1", "--round-seconds", "12")
+        started = self("start", RAW.table_name, "--every", "1", "--round-seconds", "12")
         assert started.exit_code == 0, started.output
         return json.loads((self.home / "streams" / f"{RAW.table_name}.continuous.json").read_text())
 
@@ -106,7 +106,7 @@ def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehous
     running = stream.start()
     wait_for(lambda: accounted(lake) == (3000, first.accepted), stream)
 
-    again = stream("start")
+    again = stream("start", RAW.table_name)
     assert f"run already, as process {running['process']}" in again.stdout
     with dg.DagsterInstance.ephemeral() as instance:
         tick = kafka_lag_sensor(RECORDS)(dg.build_sensor_context(instance=instance, resources={"kafka": kafka}))
@@ -156,7 +156,7 @@ def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehous
 
     # What does not pass by itself ends it with the reason.
     delete_topic(kafka, TOPIC)
-    refused = stream("start")
+    refused = stream("start", RAW.table_name)
     assert refused.exit_code == 1
     assert "The streams did not start" in refused.stderr
     assert "TopicMissing: Kafka at" in refused.stderr

@@ -198,7 +198,7 @@ def test_three_partitions_are_backfilled(dev: Dev, page: Page) -> None:
 
 
 def test_checks_are_green(dev: Dev, page: Page) -> None:
-    for table, checks in (("bronze/flights_raw", 10), ("silver/flights", 20)):
+    for table, checks in (("bronze/flights_raw", 11), ("silver/flights", 21)):
         page.goto(f"{dev.url}/assets/ratify/{table}?view=checks")
         expect(page.get_by_text(f"Checks ({checks})")).to_be_visible()
         expect(page.get_by_text("Succeeded", exact=True)).to_have_count(checks)
