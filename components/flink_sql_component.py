@@ -12,7 +12,8 @@ from components.declaration_places import in_field
 from components.flink.flink_asset import flink_table
 from components.flink.flink_checks import SameRows, same_rows_check, unique_keys_check
 from components.flink.flink_table import FlinkTable, JobOptions
-from components.stream_table_component import StreamedColumn
+from components.query_component import query_text
+from components.stream_table_component import DURATION, StreamedColumn
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_freshness
 from resources.declarations import Engine, TableDeclaration
@@ -20,7 +21,6 @@ from resources.errors import UnsafeDeclaration
 from resources.flink.flink_sql import TopicSource, flink_type
 from resources.sql.table_query import TableName
 
-_DURATION = r"^[1-9]\d* (second|minute|hour|day)s?$"
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -31,7 +31,7 @@ class EventTime(dg.Model, dg.Resolvable):
         description="Over the columns of a record, in Flink's SQL, of the type TIMESTAMP_LTZ(3); NULL leaves the record out"
     )
     allowed: str = Field(
-        pattern=_DURATION,
+        pattern=DURATION,
         description="How long after it Kafka may have received the record, such as 1 hour; later ones are left out",
     )
 
@@ -50,7 +50,7 @@ class SameTable(dg.Model, dg.Resolvable):
     table: str = Field(description="The other table, as schema.table; it has the same columns")
     time: str = Field(description="Column with the time of a row, in both")
     settled: str = Field(
-        default="2 hours", pattern=_DURATION, description="How long after its time a row of the other table may change"
+        default="2 hours", pattern=DURATION, description="How long after its time a row of the other table may change"
     )
 
 
@@ -105,7 +105,7 @@ class FlinkSql(TableComponent):
     parallelism: int = Field(default=1, ge=1, description="Tasks of the job that run side by side")
     state: str = Field(
         default="",
-        pattern=f"^$|{_DURATION}",
+        pattern=f"^$|{DURATION}",
         description="How long what the query keeps lives without being used, such as 3 hours; empty: for ever",
     )
     equal_to: SameTable | None = Field(default=None, description="A table that has to have the same rows")
@@ -153,13 +153,9 @@ class FlinkSql(TableComponent):
             raise UnsafeDeclaration(f"{self.equal_to.table} is not of the form schema.table.", "equal_to", "table")
 
     def _query(self) -> str:
-        where = "/".join(self.query_file.parts[-3:])
-        try:
-            text = self.query_file.read_text()
-        except FileNotFoundError:
-            raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", "sql") from None
-        query = text.rstrip().removesuffix(";")
+        query = query_text(self.query_file, "sql")
         if not query:
+            where = "/".join(self.query_file.parts[-3:])
             raise UnsafeDeclaration(f"{where} is empty; write one SELECT there.", "sql")
         return query
 

@@ -45,12 +45,25 @@ def read_query(file: Path, dialect: Dialect, *field: str) -> TableQuery:
         UnsafeDeclaration: it is missing.
         InvalidDeclaration: it is not one query that names its tables with their schemas.
     """
-    where = "/".join(file.parts[-3:])
+    return TableQuery.parsed(query_text(file, *field), dialect, "/".join(file.parts[-3:]))
+
+
+def query_text(file: Path, *field: str) -> str:
+    """Return the text in the file of a query, without a semicolon at its end.
+
+    Args:
+        file: The file, beside a `defs.yaml`.
+        field: The field of the declaration that names it.
+
+    Raises:
+        UnsafeDeclaration: it is missing.
+    """
     try:
         text = file.read_text()
     except FileNotFoundError:
+        where = "/".join(file.parts[-3:])
         raise UnsafeDeclaration(f"{where} does not exist; write the table's query there.", *field) from None
-    return TableQuery.parsed(text.rstrip().removesuffix(";"), dialect, where)
+    return text.rstrip().removesuffix(";")
 
 
 def check_no_quarantine(rules: Sequence[Expectation], reason: str) -> None:

@@ -20,6 +20,9 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
 from resources.sql.record_query import check_by_record
 
+DURATION = r"^[1-9]\d* (second|minute|hour|day)s?$"
+"""What a duration is written as, such as 1 hour."""
+
 ON_TIME = "on_time"
 """Name of the expectation that late records fail."""
 _EXAMPLE = "to_json(struct(topic, partition, offset, make_valid_utf8(CAST(substring(value, 1, 200) AS STRING)) AS value))"
@@ -42,7 +45,7 @@ class Lateness(dg.Model, dg.Resolvable):
 
     time: str = Field(description="Column with the event's own time")
     allowed: str = Field(
-        pattern=r"^[1-9]\d* (second|minute|hour|day)s?$",
+        pattern=DURATION,
         description="How long after it Kafka may have received the record, such as 1 hour",
     )
 

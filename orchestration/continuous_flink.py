@@ -16,7 +16,7 @@ from orchestration.continuous_state import ContinuousOptions
 from orchestration.stream_metrics import StreamMetrics
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_rest import JobNumbers
-from resources.kafka.kafka_client import Kafka
+from resources.kafka.kafka_client import Kafka, Offsets
 from resources.spark.spark_engine import Spark
 
 _WATCH_S = 2.0
@@ -58,19 +58,16 @@ class ContinuousFlink:
 
     def _watch(self, job: StartedJob, known: JobNumbers) -> JobNumbers:
         """Watch the job for a round, and return what it has done since it started; `known` is what it had done before."""
-        ends, read = time.monotonic() + self.options.round_seconds, self._read(job)
+        ends, read = time.monotonic() + self.options.round_seconds, _records(job.position())
         while not self.stop.wait(_WATCH_S) and time.monotonic() < ends:
-            numbers, now, behind = job.job.numbers(), self._read(job), job.behind(self.table.offsets(self.kafka))
+            numbers, position = job.job.numbers(), job.position()
             if numbers.checkpoints:
                 self.ready()
-            done = numbers.checkpoints - known.checkpoints
+            done, now = numbers.checkpoints - known.checkpoints, _records(position)
+            behind = self.table.offsets(self.kafka).behind(position)
             self.metrics.record_job(self.table.declaration, now - read, done, behind)
             known, read = numbers, now
         return known
-
-    def _read(self, job: StartedJob) -> int:
-        progress = self.kafka.progress(job.uid, self.table.topic_names)
-        return sum(offset for partitions in progress.values() for offset in partitions.values())
 
     def _report(self, job: StartedJob, before: TableBefore, numbers: JobNumbers) -> None:
         change = before.change(self.spark, is_of_job, reported(job, numbers))
@@ -79,3 +76,7 @@ class ContinuousFlink:
             for event in asset_events([made]):
                 self.instance.report_runless_asset_event(event)
         self.metrics.rounds.inc()
+
+
+def _records(position: Offsets) -> int:
+    return sum(offset for partitions in position.values() for offset in partitions.values())

@@ -1,8 +1,9 @@
 """A table that a streaming job of Flink appends to, from topics of Kafka: how its job begins, and how far it is."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from resources.declarations import TableDeclaration
@@ -12,7 +13,7 @@ from resources.flink.flink_engine import Flink
 from resources.flink.flink_sql import StreamInsert, TopicSource, stream_text
 from resources.flink.flink_state import Beginning, beginning, digest, generations
 from resources.flink.flink_stream import RunningJob, StreamSettings, running_job, stop_left
-from resources.kafka.kafka_client import Kafka, OffsetRange
+from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
 from resources.settings import Settings
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
@@ -113,8 +114,7 @@ class FlinkTable:
                 **asdict(self.options),
             )
             given = {**flink.credentials(), "KAFKA_LOGIN": kafka.login()}
-            text: Callable[..., str] = lambda of_flink: stream_text(target, insert, of_flink)  # noqa: E731 passed on
-            with running_job(how, text, given, list(kafka.secrets())) as job:
+            with running_job(how, partial(stream_text, target, insert), given, list(kafka.secrets())) as job:
                 yield StartedJob(self, kafka, job, uid, begins)
 
     def _beginning(self, spark: Spark, *, refresh: bool) -> Beginning:
@@ -168,6 +168,10 @@ class StartedJob:
     uid: str
     begun: Beginning
 
+    def position(self) -> Offsets:
+        """Return the offsets up to which its records are in a checkpoint."""
+        return self.kafka.progress(self.uid, self.table.topic_names)
+
     def behind(self, offsets: OffsetRange) -> int:
         """Return how many of these records are in no checkpoint yet."""
-        return offsets.behind(self.kafka.progress(self.uid, self.table.topic_names))
+        return offsets.behind(self.position())
