@@ -18,7 +18,7 @@ from orchestration.jobs import (
 )
 from orchestration.project_resources import EXECUTOR, RESOURCES
 from orchestration.project_tables import declared_tables, folder
-from orchestration.reprocess_job import reprocess_job
+from orchestration.reprocess_job import reprocess_checks_job, reprocess_checks_sensor, reprocess_job
 from orchestration.sensors.kafka_lag_sensor import flink_lag_sensor, kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
 from orchestration.sensors.whole_table_sensor import whole_table_keys, whole_table_sensor
@@ -26,6 +26,7 @@ from orchestration.table_care import care_job
 from orchestration.table_cleaning import clean_job
 
 declared_tables().check_inputs()
+_reprocess = reprocess_job()
 
 defs = with_repository_links(
     dg.Definitions.merge(
@@ -33,7 +34,7 @@ defs = with_repository_links(
         dg.Definitions(
             jobs=[
                 *(care_job, clean_job, events_job, files_job, full_checks_job, ingest_job, medallion_job),
-                *([job] if (job := reprocess_job()) else []),
+                *([_reprocess, reprocess_checks_job] if _reprocess else []),
             ],
             schedules=[caring, cleaning, hourly, nightly, weekly],
             sensors=[
@@ -42,6 +43,7 @@ defs = with_repository_links(
                 *map(flink_lag_sensor, declared_tables().flink_tables),
                 automation_sensor,
                 *map(whole_table_sensor, whole_table_keys()),
+                *([reprocess_checks_sensor(_reprocess)] if _reprocess else []),
             ],
             resources=RESOURCES,
             executor=EXECUTOR,

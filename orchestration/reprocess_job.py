@@ -2,7 +2,7 @@
 
 What is loaded into bronze stays as it is. A table whose partitions are days gets those of these days; one of the strategy
 `changes` with a `day` gets the keys that have these days in its query or in the table, beside what has changed; all other
-tables are brought up to date.
+tables are brought up to date. A job of ops has no asset checks: those of the tables are a job of their own, which follows.
 """
 
 import datetime as dt
@@ -18,6 +18,7 @@ from components.strategies.pass_scope import DaysAgain
 from components.strategies.table_partitions import TablePartitions
 from components.table_asset import asset_key, data_version_tags
 from orchestration.project_tables import declared_tables
+from orchestration.runs_in_progress import PROCESS_TAG
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import NotConfigured
 from resources.spark.spark_engine import Spark
@@ -91,6 +92,12 @@ def checked_days(first: str, last: str) -> tuple[dt.date, dt.date]:
     return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
 
 
+def checks_of(tables: Sequence[SqlTable]) -> list[dg.AssetCheckKey]:
+    """Return the checks that belong to tables or to their quarantines, but for those that run with the tables themselves."""
+    keys = {asset_key(declaration) for table in tables for declaration in table.written}
+    return [check for check in declared_tables().checks if check.asset_key in keys]
+
+
 @dg.op(description="Computes days again, in each table after its inputs.")
 def reprocess_days(context: dg.OpExecutionContext, config: Reprocessed, spark: Spark, duckdb: DuckDB) -> None:
     """Compute the days of the run's partition, or of its configuration, again."""
@@ -161,3 +168,30 @@ def reprocess_job() -> dg.JobDefinition | None:
         reprocess_days()
 
     return reprocess
+
+
+reprocess_checks_job = dg.define_asset_job(
+    "reprocess_checks",
+    selection=dg.AssetSelection.checks(*checks_of(reprocessed_tables())),
+    description="Check the tables that the job `reprocess` computes, after each of its runs.",
+)
+
+
+def reprocess_checks_sensor(reprocess: dg.JobDefinition) -> dg.SensorDefinition:
+    """Return the sensor that requests the checks after a run of the job; `ratify reprocess` makes them itself."""
+
+    @dg.run_status_sensor(
+        dg.DagsterRunStatus.SUCCESS,
+        name="reprocess_checks_sensor",
+        monitored_jobs=[reprocess],
+        request_job=reprocess_checks_job,
+        minimum_interval_seconds=15,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Requests the checks of the tables after a run of the job `reprocess`.",
+    )
+    def sensor(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
+        if PROCESS_TAG in context.dagster_run.tags:
+            return dg.SkipReason("The command that made the run checks the tables itself.")
+        return dg.RunRequest(run_key=context.dagster_run.run_id)
+
+    return sensor

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 import dagster as dg
 
+PROCESS_TAG = "ratify/process"
+"""Of the runs that a command executes itself: the id of its process."""
+
 _STATUSES = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 

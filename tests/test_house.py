@@ -258,9 +258,8 @@ def test_every_table_has_its_layers_policies() -> None:
 
 def test_every_job_has_its_steps() -> None:
     """Two steps of one name are found only when a job is resolved."""
-    assert {"medallion", "ingest", "events", "files", "full_checks", "care", "clean", "reprocess"} <= {
-        job.name for job in defs.get_repository_def().get_all_jobs()
-    }
+    names = {"medallion", "ingest", "events", "files", "full_checks", "care", "clean", "reprocess", "reprocess_checks"}
+    assert names <= {job.name for job in defs.get_repository_def().get_all_jobs()}
     assert "cross_engine_proof" in {job.name for job in proof_definitions.defs.get_repository_def().get_all_jobs()}
 
 
@@ -272,6 +271,7 @@ def test_everything_runs_without_being_switched_on() -> None:
         "bronze__tracker_events_raw_lag": "RUNNING",
         "gold__heart_rate_minute_flink_lag": "RUNNING",
         "gold__airport_daily_whole": "RUNNING",
+        "reprocess_checks_sensor": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
         "caring": "RUNNING",

@@ -14,11 +14,10 @@ from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from orchestration.cli.dagster_session import workspace_file
+from orchestration.runs_in_progress import PROCESS_TAG
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration that silences Dagster's log, because the command itself reports what happens."""
-
-_PROCESS_TAG = "ratify/process"
 
 
 def run_job(
@@ -27,6 +26,7 @@ def run_job(
     job: str,
     keys: Sequence[dg.AssetKey],
     *,
+    checks: Sequence[dg.AssetCheckKey] = (),
     run_id: str = "",
     config: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
@@ -40,25 +40,29 @@ def run_job(
         instance: Where the run is recorded.
         location: The module of the code location; its `defs` have the job.
         job: The job.
-        keys: The assets; none for a job of ops.
+        keys: The assets; none for a job of ops or of checks.
+        checks: Of a job of checks, those to execute; none: all.
         run_id: Of the run, for who listens to its events; by default a new one.
         config: Run configuration.
         tags: Of the run.
     """
     definition = location.defs.resolve_job_def(job)
+    chosen = {"asset_selection": set(keys)} if keys else {"asset_check_selection": set(checks)} if checks else {}
+    part = definition.get_subset(**chosen) if chosen else definition
     run = instance.create_run_for_job(
-        definition.get_subset(asset_selection=set(keys)) if keys else definition,
+        part,
         run_id=run_id or str(uuid4()),
         run_config={**(config or {}), **_QUIET},
         # The daemon would try a run again whose process has died: the command that is run again does that.
-        tags={**definition.run_tags, **(tags or {}), _PROCESS_TAG: str(os.getpid()), "dagster/max_retries": "0"},
+        tags={**definition.run_tags, **(tags or {}), PROCESS_TAG: str(os.getpid()), "dagster/max_retries": "0"},
         asset_selection=frozenset(keys) or None,
         remote_job_origin=_origin(location, job),
     )
-    return execute_run(InMemoryJob(definition), run, instance)
+    # The run says which assets of the job it is for; of its checks, Dagster lets it say nothing here.
+    return execute_run(InMemoryJob(part if checks else definition), run, instance)
 
 
-def failure_of(run: dg.JobExecutionResult) -> str:
+def failure_of(run: dg.JobExecutionResult | dg.ExecuteInProcessResult) -> str:
     """Return why a run failed: the first cause of its first failed step."""
     failed = [event.step_failure_data.error for event in run.all_node_events if event.is_step_failure]
     causes = [error.cause or error for error in failed if error]
@@ -68,7 +72,7 @@ def failure_of(run: dg.JobExecutionResult) -> str:
 def close_dead_runs(instance: dg.DagsterInstance) -> None:
     """Mark the runs of killed commands as failed: while a run seems to be in progress, its assets are not requested."""
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
-        pid = run.tags.get(_PROCESS_TAG)
+        pid = run.tags.get(PROCESS_TAG)
         if pid and not psutil.pid_exists(int(pid)):
             instance.report_run_failed(run, "The process of this run has ended.")
 

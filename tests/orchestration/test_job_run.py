@@ -40,13 +40,21 @@ def checked() -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=False)
 
 
+@dg.asset_check(asset=fails)
+def counted() -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=True)
+
+
 def location(name: str = "orchestration.definitions") -> ModuleType:
     """A module that has the name of a code location's."""
     module = ModuleType(name)
     module.__dict__["defs"] = dg.Definitions(
         assets=[works, fails],
-        asset_checks=[checked],
-        jobs=[dg.define_asset_job("ingest", tags={"of": "job"})],
+        asset_checks=[checked, counted],
+        jobs=[
+            dg.define_asset_job("ingest", tags={"of": "job"}),
+            dg.define_asset_job("checks", selection=dg.AssetSelection.checks(checked, counted)),
+        ],
         executor=dg.in_process_executor,
     )
     return module
@@ -69,6 +77,12 @@ def test_a_run_belongs_to_the_job(instance: dg.DagsterInstance) -> None:
     assert {"of": "job", "a": "b", ".dagster/repository": "__repository__@ratify"}.items() <= run.tags_for_storage().items()
     assert run.remote_job_origin
     assert run.remote_job_origin.location_name == "ratify"
+
+
+def test_some_checks_of_a_job_of_checks(instance: dg.DagsterInstance) -> None:
+    done = run_job(instance, location(), "checks", [], checks=[dg.AssetCheckKey(works.key, "checked")])
+    assert [(check.asset_key, check.check_name) for check in done.get_asset_check_evaluations()] == [(works.key, "checked")]
+    assert len(run_job(instance, location(), "checks", []).get_asset_check_evaluations()) == 2
 
 
 def test_the_proof_has_a_location_of_its_own(instance: dg.DagsterInstance) -> None:

@@ -2,11 +2,12 @@
 
 import datetime as dt
 
+import dagster as dg
 import pytest
 
-from orchestration.cli.reprocess_run import run_reprocess
-from orchestration.reprocess_job import checked_days, chosen_tables
-from resources.errors import NotConfigured, PartitionMissing
+from orchestration.cli.reprocess_run import raise_if_faulty, run_reprocess
+from orchestration.reprocess_job import checked_days, checks_of, chosen_tables, reprocess_checks_sensor, reprocess_job
+from resources.errors import NotConfigured, PartitionMissing, TerminalError
 
 
 @pytest.mark.parametrize("day", ["2012-12-31", "2014-01-01", "2013-02-30", "yesterday", ""])
@@ -46,3 +47,45 @@ def test_each_table_comes_after_its_inputs() -> None:
 def test_a_table_that_is_not_there_is_named() -> None:
     with pytest.raises(NotConfigured, match=r"gold.carriers: no such table is computed again; there are silver.airports"):
         run_reprocess("2013-01-05", "2013-01-05", ["gold.carriers"])
+
+
+def test_the_checks_are_those_of_the_tables_and_their_quarantines() -> None:
+    found = checks_of(chosen_tables(["silver.flights"]))
+    assert {check.asset_key.path[-1] for check in found} == {"flights", "flights_quarantine"}
+    assert {"schema_as_declared", "files_present", "rows_reconciled"} <= {check.name for check in found}
+
+
+@pytest.mark.parametrize(("tags", "requested"), [({}, True), ({"ratify/process": "1"}, False)])
+def test_checks_are_requested_but_after_the_command(tags: dict[str, str], requested: bool) -> None:
+    reprocess = reprocess_job()
+    assert reprocess
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.DagsterRun(job_name="reprocess", run_id="r", tags=tags)
+        event = dg.DagsterEvent(event_type_value="PIPELINE_SUCCESS", job_name="reprocess")
+        context = dg.build_run_status_sensor_context("s", event, instance, run)
+        answer = reprocess_checks_sensor(reprocess)(context)
+    assert isinstance(answer, dg.RunRequest) == requested
+
+
+@dg.asset
+def table() -> None:
+    """An asset."""
+
+
+def _result(passed: bool, severity: dg.AssetCheckSeverity) -> dg.ExecuteInProcessResult:
+    @dg.asset_check(asset=table)
+    def rows() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=passed, severity=severity, description="two rows are lost")
+
+    checks = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(rows))
+    defs = dg.Definitions(assets=[table], asset_checks=[rows], jobs=[checks])
+    return defs.resolve_job_def("checks").execute_in_process()
+
+
+def test_a_fault_that_a_check_finds_is_an_error_that_names_it() -> None:
+    raise_if_faulty(_result(True, dg.AssetCheckSeverity.ERROR), 1)
+    raise_if_faulty(_result(False, dg.AssetCheckSeverity.WARN), 1)
+    with pytest.raises(TerminalError, match=r"are computed, but checks failed:\ntable, rows: two rows are lost"):
+        raise_if_faulty(_result(False, dg.AssetCheckSeverity.ERROR), 1)
+    with pytest.raises(TerminalError, match="not all of their checks ended"):
+        raise_if_faulty(_result(True, dg.AssetCheckSeverity.ERROR), 2)

@@ -35,6 +35,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+_JOBS = "{runsOrError(limit: 100) {... on Runs {results {runId jobName}}}}"
+
+
 class Dev:
     """A running `ratify dev`."""
 
@@ -291,6 +294,12 @@ def test_a_day_is_reprocessed(dev: Dev, page: Page) -> None:
     (run,) = [each for each in set(dev.runs()) - before if dev.made(each)]
     made = dev.made(run)
     assert {("silver/flights", None), ("gold/airport_daily", DAYS[1]), ("gold/carrier_daily", None)} <= made
+    # A sensor requests the checks of these tables.
+    dev.await_("the run of the checks", lambda: set(dev.runs()) - before - {run})
+    dev.await_("the end of the checks", dev.idle)
+    jobs = {each["runId"]: each["jobName"] for each in dev.ask(_JOBS)["runsOrError"]["results"]}
+    (checks,) = [each for each in jobs if each not in before | {run}]
+    assert (jobs[checks], dev.runs()[checks]) == ("reprocess_checks", "SUCCESS")
 
 
 def test_everything_ends_with_it(dev: Dev) -> None:
