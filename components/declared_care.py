@@ -34,6 +34,11 @@ class DeclaredCare(dg.Model, dg.Resolvable):
     )
     sort: list[str] = Field(default=[], description="Columns to order each new file by, so that readers skip more of it")
 
+    z_order: bool = Field(
+        default=False,
+        description="Order by all columns of `sort` alike, along a Z-order curve: each is then found quickly",
+    )
+
     def table_care(self, *, is_sorted: bool = True) -> TableCare:
         """Return what is declared.
 
@@ -49,6 +54,7 @@ class DeclaredCare(dg.Model, dg.Resolvable):
             log_versions=self.log_versions,
             target_bytes=self.target_mb << 20,
             sort=tuple(self.sort) if is_sorted else (),
+            z_order=self.z_order,
         )
 
     def check(self, columns: Collection[str] | None) -> None:
@@ -67,6 +73,10 @@ class DeclaredCare(dg.Model, dg.Resolvable):
         for name in ("small_ratio", "deleted_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise UnsafeDeclaration(f"it is {getattr(self, name)}; it is a part of all, above 0 and up to 1.", name)
+        if self.z_order and len(self.sort) < 2:
+            raise UnsafeDeclaration(
+                "name at least two columns in `sort`: along one, it is the order of its values.", "z_order"
+            )
         given = [name.casefold() for name in self.sort]
         known = {name.casefold() for name in columns or ()}
         for number, name in enumerate(given):

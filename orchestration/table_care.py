@@ -20,6 +20,7 @@ from resources.delta.care_history import changes_since_care
 from resources.delta.care_inspection import Inspection, inspect_table
 from resources.delta.care_need import CareStep
 from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.row_order import RowOrder
 from resources.duckdb.table_compaction import compact
 from resources.errors import NotConfigured, RatifyError, TableMissing
 from resources.wording import counted
@@ -137,7 +138,7 @@ class _Caring:
                     self.duckdb.log(self.full_name),
                     self.full_name,
                     target_bytes=care.target_bytes,
-                    sort=care.sort,
+                    order=RowOrder(care.sort, care.z_order),
                     deleted_ratio=care.deleted_ratio,
                 )
                 done.append(f"Compacted in {counted(len(bins), 'commit')}.")

@@ -28,6 +28,9 @@ def care(
     compact: Annotated[bool, typer.Option("--compact", help="Write small files into larger ones; no row changes.")] = False,
     target_mb: Annotated[int, typer.Option("--target-mb", min=1, help="Size of the larger files, in MB.")] = 128,
     sort: Annotated[str, typer.Option("--sort", help="Columns to order each larger file by: a,b.")] = "",
+    z_order: Annotated[
+        bool, typer.Option("--z-order", help="By all of these columns alike, along a Z-order curve.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what care tables need, or a table's files and what it allows; or care for them. See docs/table-care.md."""
@@ -45,7 +48,9 @@ def care(
         full_name = opened.full_name(table)
         if compact:
             columns = tuple(column.strip() for column in sort.split(",") if column.strip())
-            _compact(opened, full_name, target_mb << 20, columns, as_json)
+            if z_order and len(columns) < 2:
+                raise typer.BadParameter("name at least two columns with --sort: along one, it is the order of its values.")
+            _compact(opened, full_name, target_mb << 20, (columns, z_order), as_json)
         else:
             _show(opened, full_name, target_mb << 20, as_json)
 
@@ -95,12 +100,15 @@ def _operations(rules: "MaintenanceRules") -> list[dict[str, Any]]:
     ]
 
 
-def _compact(opened: "Engines", full_name: str, target_bytes: int, sort: tuple[str, ...], as_json: bool) -> None:
+def _compact(
+    opened: "Engines", full_name: str, target_bytes: int, order: tuple[tuple[str, ...], bool], as_json: bool
+) -> None:
+    from resources.duckdb.row_order import RowOrder
     from resources.duckdb.table_compaction import compact
 
     with opened.duckdb.session() as session:
         log = opened.duckdb.log(full_name)
-        done = compact(session, opened.catalog, log, full_name, target_bytes=target_bytes, sort=sort)
+        done = compact(session, opened.catalog, log, full_name, target_bytes=target_bytes, order=RowOrder(*order))
     rows = [{name.replace("_", " "): value for name, value in asdict(bin_).items()} for bin_ in done]
     show(f"Compaction of {full_name}", rows, as_json=as_json, counts=_FIGURES)
     if done and not as_json:

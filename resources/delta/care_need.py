@@ -29,6 +29,7 @@ class TableCare:
         log_versions: Write a checkpoint after so many versions without one.
         target_bytes: Size of the files that a compaction makes.
         sort: Columns to order the rows of each new file by.
+        z_order: Whether by all of them alike, along a Z-order curve.
     """
 
     enabled: bool = True
@@ -41,6 +42,7 @@ class TableCare:
     log_versions: int = 100
     target_bytes: int = TARGET_BYTES
     sort: tuple[str, ...] = ()
+    z_order: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The rows of several data files of a table as one new file: without the deleted ones, and with the ids that they have."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,8 @@ from resources.delta.snapshot import DataFile, Snapshot
 from resources.delta.table_storage import TableStorage
 from resources.duckdb.live_rows import FILE, live_rows
 from resources.duckdb.parquet_files import put_data_file, write_parquet
+from resources.duckdb.row_order import RowOrder
 from resources.errors import UnsafeTable
-from resources.sql.duckdb_sql import identifier
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,7 +26,7 @@ class Rewritten:
 
 
 def rewrite(
-    con: "DuckDBPyConnection", storage: TableStorage, snapshot: Snapshot, bin_: Bin, sort: Sequence[str], folder: Path
+    con: "DuckDBPyConnection", storage: TableStorage, snapshot: Snapshot, bin_: Bin, order: RowOrder, folder: Path
 ) -> Rewritten:
     """Write the rows of a bin to a new file in the table's storage, which no version names yet.
 
@@ -36,7 +35,7 @@ def rewrite(
         storage: The table's.
         snapshot: A version of the table with these files.
         bin_: The files.
-        sort: Columns to order the rows by.
+        order: Of the rows.
         folder: For temporary files.
 
     Raises:
@@ -52,8 +51,7 @@ def rewrite(
         with live_rows(con, storage, snapshot, bin_.files) as live:
             if not live.rows:
                 return Rewritten(None, live.deleted)
-            order = f" ORDER BY {', '.join(map(identifier, sort))}" if sort else ""
-            written = write_parquet(con, f"SELECT * EXCLUDE ({FILE}) FROM ({live.select()}){order}", target)
+            written = write_parquet(con, order.ordered(f"SELECT * EXCLUDE ({FILE}) FROM ({live.select()})"), target)
     except duckdb.Error as error:
         raise UnsafeTable(
             f"DuckDB cannot rewrite {len(paths)} files of {snapshot.full_name}, the first of them {paths[0]}: "

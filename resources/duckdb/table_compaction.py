@@ -4,8 +4,8 @@ Each bin of files is one commit of `remove` and `add` actions with `dataChange` 
 killed run leaves a valid table, with the bins that were committed; `ratify clean` finds the file that was not.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from resources.catalog.unity_catalog import UnityCatalog
@@ -17,6 +17,7 @@ from resources.delta.snapshot import Snapshot, file_key
 from resources.delta.table_features import refuse_unsupported_features
 from resources.duckdb.bin_rewriting import Rewritten, rewrite
 from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.row_order import AS_THEY_COME, RowOrder
 from resources.errors import NOTHING_COMMITTED, CommitConflict, UnsafeTable
 from resources.scratch_folders import scratch_folder
 
@@ -50,7 +51,7 @@ def compact(
     full_name: str,
     *,
     target_bytes: int = TARGET_BYTES,
-    sort: Sequence[str] = (),
+    order: RowOrder = AS_THEY_COME,
     deleted_ratio: float = DELETED_RATIO,
 ) -> list[CompactedBin]:
     """Write the small files of a table into files of about the target size; return the commits.
@@ -61,7 +62,7 @@ def compact(
         log: The table's log.
         full_name: The table.
         target_bytes: Files of less than half of this are small.
-        sort: Columns to order the rows of each new file by, which lets readers skip more of it.
+        order: Of the rows of each new file, which lets readers skip more of it.
         deleted_ratio: Larger files are rewritten if more than this part of their rows is deleted.
 
     Raises:
@@ -76,7 +77,7 @@ def compact(
     for _ in range(_PLANS):
         try:
             with scratch_folder(session.home) as folder:
-                _Compaction(session, log, (target_bytes, deleted_ratio), sort, folder).run(done)
+                _Compaction(session, log, (target_bytes, deleted_ratio), order, folder).run(done)
         except _BinGone:
             continue
         return done
@@ -90,18 +91,18 @@ class _Compaction:
     """The bins of one version, each committed after whatever others commit meanwhile."""
 
     def __init__(
-        self, session: DuckDBSession, log: DeltaLog, limits: tuple[int, float], sort: Sequence[str], folder: "Path"
+        self, session: DuckDBSession, log: DeltaLog, limits: tuple[int, float], order: RowOrder, folder: "Path"
     ) -> None:
         self._con, self._log, self._folder = session.con, log, folder
         self._planned = log.refresh()
         refuse_unsupported_features(self._planned, partitioned=True)
         names = {field["name"].lower(): field["name"] for field in self._planned.fields}
-        if unknown := [column for column in sort if column.lower() not in names]:
+        if unknown := [column for column in order.columns if column.lower() not in names]:
             raise UnsafeTable(
                 f"{self._planned.full_name} has no column {', '.join(unknown)} to sort by: use {', '.join(names)}."
             )
-        in_files = [names[column.lower()] for column in sort]
-        self._sort = [name for name in in_files if name not in self._planned.partition_columns]
+        in_files = [names[column.lower()] for column in order.columns]
+        self._order = replace(order, columns=tuple(name for name in in_files if name not in self._planned.partition_columns))
         self._bins = bins_of(log.files(self._planned), *limits)
         self._checked = self._planned.version
         self._removed = set[tuple[str, str]]()
@@ -114,12 +115,12 @@ class _Compaction:
             done.append(self._commit(bin_))
 
     def _commit(self, bin_: Bin) -> CompactedBin:
-        rewritten = rewrite(self._con, self._log.storage, self._planned, bin_, self._sort, self._folder)
+        rewritten = rewrite(self._con, self._log.storage, self._planned, bin_, self._order, self._folder)
         new = [rewritten.file] if rewritten.file else []
 
         def plan(snapshot: Snapshot) -> Proposal:
             self._check(snapshot, bin_)
-            return _proposal(bin_, rewritten, self._sort)
+            return _proposal(bin_, rewritten, self._order)
 
         try:
             committed = self._log.commit(plan, partitioned=True)
@@ -151,7 +152,7 @@ class _Compaction:
             raise _BinGone
 
 
-def _proposal(bin_: Bin, rewritten: Rewritten, sort: Sequence[str]) -> Proposal:
+def _proposal(bin_: Bin, rewritten: Rewritten, order: RowOrder) -> Proposal:
     sizes = [rewritten.file.size] if rewritten.file else [0]
     # As Delta's OPTIMIZE writes them.
     spread = dict.fromkeys(("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize"), sizes[0])
@@ -163,8 +164,8 @@ def _proposal(bin_: Bin, rewritten: Rewritten, sort: Sequence[str]) -> Proposal:
             "predicate": "[]",
             "auto": "false",
             "clusterBy": "[]",
-            "zOrderBy": "[]",
-            **({"sortBy": ", ".join(sort)} if sort else {}),
+            "zOrderBy": json.dumps(order.columns if order.z_order else []),
+            **({"sortBy": ", ".join(order.columns)} if order.columns and not order.z_order else {}),
         },
         metrics={
             "numRemovedFiles": len(bin_.files),

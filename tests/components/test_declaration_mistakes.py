@@ -108,6 +108,7 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  care: false\n", "defs.yaml:5", "attributes.care"),
         ("  columns: [{name: a}]\n  care: {sort: [a, b]}\n", "line 6, care.sort[1]", "'b' is no column of the table, which"),
         ("  care:\n    sort: [a, A]\n", "line 6, care.sort[1]", "'A' is there twice"),
+        ("  care:\n    sort: [a]\n    z_order: true\n", "line 7, care.z_order", "name at least two columns in `sort`"),
     ],
 )
 def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, reason: str) -> None:

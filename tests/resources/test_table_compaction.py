@@ -16,6 +16,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.table_clean import clean
 from resources.duckdb import feed_reading
 from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.row_order import RowOrder
 from resources.duckdb.table_compaction import CompactedBin, compact
 from resources.errors import UnsafeTable
 from tests.resources.lakehouse import Lakehouse, append, pairs
@@ -228,7 +229,7 @@ def test_a_stream_sees_no_change_and_the_history_says_what_was_done(
         assert query.awaitTermination(60)
 
     stream()
-    (done,) = compacted(lake, table, sort=("ID",))
+    (done,) = compacted(lake, table, order=RowOrder(("ID",)))
     append(lake.duckdb, table, "SELECT 4::BIGINT, 'b'", "load 4")
     stream()
     assert lake.rows(target) == [(1, "a"), (2, "a"), (3, "a"), (4, "b")]
@@ -249,6 +250,12 @@ def test_a_stream_sees_no_change_and_the_history_says_what_was_done(
     with lake.duckdb.session() as session:
         location = TableModel(lake, table).folder
         assert session.con.execute(f"SELECT id FROM '{location / added['path']}'").fetchall() == [(1,), (2,), (3,)]
+
+
+def test_a_z_order_is_in_the_history_as_delta_has_it(lake: Lakehouse, table: TableDeclaration) -> None:
+    (done,) = compacted(lake, table, order=RowOrder(("ID", "v"), z_order=True))
+    (commit,) = lake.run(f"DESCRIBE HISTORY {lake.full(table)} LIMIT 1")
+    assert (commit["version"], commit["operationParameters"]["zOrderBy"]) == (done.version, '["id", "v"]')
 
 
 def test_partitions_stay(lake: Lakehouse) -> None:
@@ -308,7 +315,7 @@ def test_a_bin_that_another_writer_takes_is_planned_again(lake: Lakehouse, monke
 def test_where_it_is_refused(lake: Lakehouse, table: TableDeclaration, monkeypatch: pytest.MonkeyPatch) -> None:
     version = lake.version(table)
     with pytest.raises(UnsafeTable, match="has no column x to sort by: use id, v"):
-        compacted(lake, table, sort=("x",))
+        compacted(lake, table, order=RowOrder(("x",)))
     mapped = f"ratify.bronze.{pairs().name}"
     lake.run(f"CREATE TABLE {mapped} (id BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     with pytest.raises(UnsafeTable, match=r"compact is not allowed.*has column mapping"):
