@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from components.table_preview import preview_by_duckdb
 from ingest.file_source import SchemaMode, Source
 from ingest.ledger.file_ledger import LANDED_FILES, Status
@@ -162,6 +162,7 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
         more["files not loaded"] = dg.MetadataValue.table(records)
     return TableChange(
         version=snapshot.version,
+        rows_version=rows_version(spark, snapshot.full_name, snapshot.version),
         rows=sum(known) if len(known) == len(in_files) else spark.count(source.table, snapshot.version),
         added=sum(outcome.added for outcome in outcomes),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],

@@ -11,7 +11,7 @@ import dagster as dg
 from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
 from components.landing_order import LANDING, landed_rows
-from components.table_asset import TableChange, materialize_to_match, result
+from components.table_asset import TableChange, materialize_to_match, result, rows_version
 from components.table_preview import preview_by_duckdb
 from ingest.file_source import LOAD_COLUMNS
 from resources.catalog.unity_catalog import UnityCatalog
@@ -222,6 +222,7 @@ class DuckDBRows:
             self.session.attach()
         change = TableChange(
             version=wrote.version,
+            rows_version=rows_version(self.spark, self.spark.full_name(declaration), wrote.version),
             rows=wrote.rows,
             added=wrote.inserted - wrote.deleted,
             versions=[*([0] if created else []), *([wrote.commit.version] if wrote.commit else [])],

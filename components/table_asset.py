@@ -11,7 +11,7 @@ from components.lineage_graph import COLUMN_LINEAGE, latest_lineage, lineage_gra
 from components.lineage_picture import shown_lineage
 from components.table_preview import preview_by_spark
 from resources.declarations import Column, TableDeclaration
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import MAINTENANCE, Commit
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark, WriteResult
 
@@ -27,6 +27,8 @@ SIDE_BY_SIDE = "ratify/side_by_side"
 
 _DRAWN_COLUMNS = 100
 """Columns of a table whose lineage its page draws: each materialization keeps the picture. `ratify lineage` draws all."""
+_MOST_COMMITS_OF_MAINTENANCE = 1000
+"""A compaction makes one for each file that it writes."""
 
 
 def asset_key(declaration: TableDeclaration) -> dg.AssetKey:
@@ -96,6 +98,7 @@ class TableChange:
 
     Attributes:
         version: The table's version now.
+        rows_version: The newest of its versions that was no mere maintenance of its files (see the function).
         rows: Rows in the table now.
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
@@ -108,6 +111,7 @@ class TableChange:
     """
 
     version: int
+    rows_version: int
     rows: int
     added: int
     versions: Sequence[int]
@@ -122,7 +126,21 @@ class TableChange:
     @property
     def data_version(self) -> str:
         """What changes if and only if tables that are made of this one have to be computed again."""
-        return f"{self.version}.{self.landings}" if self.landings else str(self.version)
+        return f"{self.rows_version}.{self.landings}" if self.landings else str(self.rows_version)
+
+
+def rows_version(spark: Spark, full_name: str, version: int) -> int:
+    """Return the newest version of a table, up to one of its versions, that was no mere maintenance of its files.
+
+    Where all of those that the log still has were, it is the oldest of them.
+    """
+    newest = version
+    for commit in spark.recent_commits(full_name, _MOST_COMMITS_OF_MAINTENANCE):
+        if commit.version <= version:
+            newest = commit.version
+            if commit.operation not in MAINTENANCE:
+                break
+    return newest
 
 
 def result(
@@ -225,14 +243,15 @@ def materialize_by(
         deleted: Rows that it has no more, where the commit does not say so.
         more: Further metadata.
     """
-    change = _merge_change(created, wrote, deleted)
-    last = change.last or next(iter(spark.recent_commits(spark.full_name(declaration), 1)))
+    full_name = spark.full_name(declaration)
+    change = _merge_change(created, wrote, rows_version(spark, full_name, wrote.version), deleted)
+    last = change.last or next(iter(spark.recent_commits(full_name, 1)))
     preview = preview_by_spark(spark, declaration, computed)
     shown = replace(change, last=last, preview=preview, seconds=time.monotonic() - began, more={**change.more, **more})
     return result(declaration, shown)
 
 
-def _merge_change(created: bool, wrote: WriteResult, removed: int | None) -> TableChange:
+def _merge_change(created: bool, wrote: WriteResult, rows_version: int, removed: int | None) -> TableChange:
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))
@@ -241,6 +260,7 @@ def _merge_change(created: bool, wrote: WriteResult, removed: int | None) -> Tab
         inserted, deleted = metrics.get("numOutputRows", 0), removed or 0
     return TableChange(
         version=wrote.version,
+        rows_version=rows_version,
         rows=wrote.rows,
         added=inserted - deleted,
         versions=[*([0] if created else []), *([commit.version] if commit else [])],

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from components.table_asset import TableChange
+from components.table_asset import TableChange, rows_version
 from components.table_preview import preview_by_spark
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
@@ -42,6 +42,7 @@ class TableBefore:
         history = spark.history(name, version - self._version) if version > self._version else []
         return TableChange(
             version=version,
+            rows_version=rows_version(spark, name, version),
             rows=rows,
             added=rows - self._rows,
             versions=sorted(commit.version for commit in history if commit.version == 0 or ours(commit)),

@@ -19,7 +19,7 @@ from components.sql_table import ValidatedQuery, materialize
 from components.strategies.changed_rows import materialize_passes
 from components.strategies.computed_rows import failing_stored
 from components.strategies.rows_of_keys import stored_failures
-from components.table_asset import TableChange, materialize_by, result
+from components.table_asset import TableChange, materialize_by, result, rows_version
 from components.table_preview import preview_by_duckdb
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
@@ -154,12 +154,14 @@ class _DuckDBPeriodRows(DuckDBRows):
         self.session.attach()
         now = self.spark.write_result(declaration, None)
         added = sum(made.rows for made in appended)
+        full_name = self.spark.full_name(declaration)
         change = TableChange(
             version=now.version,
+            rows_version=rows_version(self.spark, full_name, now.version),
             rows=now.rows,
             added=added,
             versions=[*([0] if created else []), *(made.version for made in appended)],
-            last=next(self.spark.recent_commits(self.spark.full_name(declaration), 1)),
+            last=next(self.spark.recent_commits(full_name, 1)),
             seconds=time.monotonic() - began,
             preview=preview_by_duckdb(self.session, declaration),
             more={**more, "strategy": "snapshot", "periods added": len(appended), "rows inserted": added},

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, create_model
 
-from components.table_asset import TableChange, asset_key, result, step_name, table_spec
+from components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from components.table_preview import preview_by_spark
 from ingest.records.record_source import OFFSETS, DeclaredSource, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
@@ -103,6 +103,7 @@ def record_table_result(
     versions = [commit.version for commit in mine] + ([done.refreshed.version] if done.refreshed else [])
     change = TableChange(
         version=version,
+        rows_version=rows_version(spark, spark.full_name(declaration), version),
         rows=spark.count(declaration, version),
         added=sum(commit.rows_added or 0 for commit in mine) - done.removed,
         versions=sorted([*([0] if reported < 0 else []), *versions]),

@@ -34,6 +34,9 @@ SAME_ROWS = frozenset(
 )
 """Operations that leave a table's rows as they are."""
 
+MAINTENANCE = frozenset({"COMPUTE STATS", "OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
+"""Those of them that leave its columns and properties as they are, too."""
+
 
 def engine_of(engine_info: str | None) -> Engine:
     """Return the engine behind a commit's `engineInfo`."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from resources.duckdb.table_compaction import compact
 from tests.components.test_checks import CheckedTable
 from tests.ingest.test_batch_loading import HEADER
 from tests.resources.lakehouse import Lakehouse
@@ -28,3 +29,11 @@ def test_the_data_version_changes_when_something_landed(lake: Lakehouse, tmp_pat
         assert [version(), version()] == ["1.1", "1.1"]
         table.landing.put("3.csv", HEADER + "B,x\n")
         assert [version(), version()] == ["2.1", "2.1"]
+        # A compaction changes no row, so nothing downstream has to run.
+        log = lake.duckdb.log(lake.full(table.source.table))
+        with lake.duckdb.session() as session:
+            assert compact(session, lake.catalog, log, lake.full(table.source.table))
+        assert log.refresh().version == 3
+        assert version() == "2.1"
+        table.landing.put("4.csv", HEADER + "C,x\n")
+        assert version() == "4.1"
