@@ -98,7 +98,6 @@ class TableChange:
 
     Attributes:
         version: The table's version now.
-        rows_version: The newest of its versions that was no mere maintenance of its files (see the function).
         rows: Rows in the table now.
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
@@ -108,10 +107,10 @@ class TableChange:
         batches: For a table of landed files, ids of its load batches.
         batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
+        rows_version: The newest of its versions that was no mere maintenance of its files ; None: the last one.
     """
 
     version: int
-    rows_version: int
     rows: int
     added: int
     versions: Sequence[int]
@@ -122,11 +121,13 @@ class TableChange:
     batch_rows: int = 0
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     landings: int = 0
+    rows_version: int | None = None
 
     @property
     def data_version(self) -> str:
         """What changes if and only if tables that are made of this one have to be computed again."""
-        return f"{self.rows_version}.{self.landings}" if self.landings else str(self.rows_version)
+        version = self.version if self.rows_version is None else self.rows_version
+        return f"{version}.{self.landings}" if self.landings else str(version)
 
 
 def rows_version(spark: Spark, full_name: str, version: int) -> int:

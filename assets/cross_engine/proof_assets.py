@@ -189,8 +189,7 @@ def _materialized(
 ) -> dg.MaterializeResult[Any]:
     rows = sum(entry.digest.rows for entry in entries)
     versions = [entry.version for entry in entries]
-    change = TableChange(max(versions), max(versions), rows, rows, versions, more={"run": run.id, **more})
-    return result(table, change)
+    return result(table, TableChange(max(versions), rows, rows, versions, more={"run": run.id, **more}))
 
 
 def _check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
