@@ -7,22 +7,20 @@ from orchestration.interventions import Consequences, report_intervention
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.restore_plan import RestorePlan
+from resources.spark.key_differences import MOST_ROWS, KeyDifferences, key_differences
 from resources.spark.spark_engine import Spark
-from resources.spark.version_comparison import KeyDifferences, compared_by_keys
-from resources.sql.spark_sql import table_name
-
-_MOST_ROWS = 2_000_000
-"""More rows in the two versions than that are not compared: a preview is to take seconds."""
+from resources.sql.spark_sql import at_version, table_name
 
 
-def key_differences(spark: Spark, plan: RestorePlan, declaration: TableDeclaration | None) -> KeyDifferences | None:
+def restored_keys(spark: Spark, plan: RestorePlan, declaration: TableDeclaration | None) -> KeyDifferences | None:
     """Return how many rows would differ, by the declared keys; None where there are none, or too many rows."""
     before, after = plan.rows
-    if declaration is None or not declaration.keys or before is None or after is None or before + after > _MOST_ROWS:
+    if declaration is None or not declaration.keys or before is None or after is None or before + after > MOST_ROWS:
         return None
     if not plan.changes_rows or any(difference.startswith("column") for difference in plan.metadata):
         return None
-    return compared_by_keys(spark, plan.full_name, declaration.keys, plan.latest, plan.version)
+    now, then = (at_version(table_name(plan.full_name), version) for version in (plan.latest, plan.version))
+    return key_differences(spark, declaration.keys, now, then)
 
 
 def restore_table(
@@ -35,7 +33,7 @@ def restore_table(
     """
     # To the version, not to a time: what goes on from the restored rows finds it in the history.
     statement = f"RESTORE TABLE {table_name(plan.full_name)} TO VERSION AS OF {plan.version}"
-    commit = commit_acknowledged(spark, plan.full_name, statement, reason, plan.latest)
+    commit = commit_acknowledged(spark, plan.full_name, lambda: spark.rows(spark.sql(statement)), reason, plan.latest)
     if commit:
         shown = {
             "restored to version": plan.version,

@@ -8,7 +8,7 @@ it in its own record, too: so the checks pass as soon as it is ratified, whateve
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from components.checks.history_findings import CREATION
@@ -149,21 +149,21 @@ def acknowledged_in(history: Iterable[Commit]) -> Mapping[int, AcknowledgedCommi
     }
 
 
-def commit_acknowledged(spark: Spark, full_name: str, statement: str, reason: str, after: int) -> Commit | None:
-    """Run a statement that changes a table, in a commit that is acknowledged; None if it committed nothing.
+def commit_acknowledged(spark: Spark, full_name: str, write: Callable[[], object], reason: str, after: int) -> Commit | None:
+    """Run a write to a table, in a commit that is acknowledged; return None if it committed nothing.
 
     Args:
         spark: The session.
         full_name: The table, as catalog.schema.table.
-        statement: Makes one commit.
+        write: Makes one commit.
         reason: Why it is right.
-        after: The version that the statement was planned for.
+        after: The version that the write was planned for.
 
     Raises:
         CommitConflict: another writer has committed since that version; nothing was committed.
     """
     record = json.dumps({_REASON: reason})
-    commit = spark.commit(full_name, lambda: spark.rows(spark.sql(statement)), record, after)
+    commit = spark.commit(full_name, write, record, after)
     if commit:
         acknowledge(spark, full_name, [commit.version], reason)
     return commit

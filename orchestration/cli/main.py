@@ -32,6 +32,7 @@ from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
 from orchestration.cli.reprocess_command import reprocess
 from orchestration.cli.restore_command import restore
+from orchestration.cli.rewrite_commands import delete, replace
 from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
@@ -68,6 +69,8 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "care": care,
         "repair": repair,
         "restore": restore,
+        "delete": delete,
+        "replace": replace,
         "clean": clean,
         "acknowledge": acknowledge,
     },

@@ -13,7 +13,7 @@ from resources.wording import counted
 if TYPE_CHECKING:
     from resources.delta.commit_history import Commit
     from resources.delta.restore_plan import FileTotals, RestorePlan
-    from resources.spark.version_comparison import KeyDifferences
+    from resources.spark.key_differences import KeyDifferences
 
 _SHOWN = 20
 
@@ -38,14 +38,14 @@ def restore(
     from orchestration.cli.engine_session import engines
     from orchestration.cli.job_run import close_dead_runs
     from orchestration.interventions import consequences, refuse_in_use
-    from orchestration.table_restore import key_differences, restore_table
+    from orchestration.table_restore import restore_table, restored_keys
     from resources.delta.restore_plan import planned_restore
 
     with engines() as opened, dagster_instance() as instance:
         full_name = opened.full_name(table)
         plan = planned_restore(opened.duckdb.log(full_name), version, at)
         means = consequences(full_name, restored=True)
-        keys = key_differences(opened.spark, plan, means.declaration)
+        keys = restored_keys(opened.spark, plan, means.declaration)
         done = None
         if not dry_run and plan.changes:
             close_dead_runs(instance)

@@ -110,7 +110,7 @@ def test_rows_by_key_and_a_run_in_progress(given: Shop, monkeypatch: pytest.Monk
     assert "TableInUse" in message
     assert "Run a run is in progress and targets" in message
     assert given.lake.catalog.version(table) == version + 2
-    monkeypatch.setattr(table_restore, "_MOST_ROWS", 1)
+    monkeypatch.setattr(table_restore, "MOST_ROWS", 1)
     assert json.loads(ratify(*words, "--dry-run", "--json"))["by key"] is None
 
 
@@ -125,8 +125,8 @@ def test_another_writer_commits_after_the_preview(lake: Lakehouse) -> None:
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(CommitConflict, match="was at version 2, and is at 3"):
         table_restore.restore_table(lake.spark, instance, plan, Consequences(None, "", {}, ()), "why")
     assert len(lake.rows(table)) == 3
-    statement = f"DELETE FROM {lake.full(table)} WHERE id = 5"
-    assert commit_acknowledged(lake.spark, lake.full(table), statement, "why", 3) is None
+    delete = f"DELETE FROM {lake.full(table)} WHERE id = 5"
+    assert commit_acknowledged(lake.spark, lake.full(table), lambda: lake.run(delete), "why", 3) is None
 
 
 def test_what_is_asked_for_wrongly() -> None:

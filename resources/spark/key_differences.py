@@ -1,17 +1,18 @@
-"""Two versions of a table, compared row by row by its keys."""
+"""Two relations, compared row by row by keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import at_version, identifier, same_keys, table_name
+from resources.sql.spark_sql import identifier, same_keys
 
-_OPTIONS = "map('ignoreNullFields', 'true')"
+MOST_ROWS = 2_000_000
+"""More rows in both than that are not compared for a preview, which is to take seconds."""
 
 
 @dataclass(frozen=True)
 class KeyDifferences:
-    """How many rows differ between two versions.
+    """How many rows differ between two relations.
 
     Attributes:
         gone: Rows of the first whose keys the second does not have.
@@ -24,21 +25,17 @@ class KeyDifferences:
     other: int
 
 
-def compared_by_keys(spark: Spark, full_name: str, keys: Sequence[str], first: int, second: int) -> KeyDifferences:
-    """Compare two versions of a table, both of which are read as a whole.
+def key_differences(spark: Spark, keys: Sequence[str], first: str, second: str) -> KeyDifferences:
+    """Compare two relations, both of which are read as a whole.
 
     Args:
         spark: The session.
-        full_name: The table.
-        keys: Columns of both versions that identify a row. A column that one version lacks is NULL there.
-        first: A version.
-        second: A version.
+        keys: Columns of both that identify a row. Any other column that one of them lacks is NULL there.
+        first: A relation, as a statement names it.
+        second: Likewise.
     """
     listed = ", ".join(map(identifier, keys))
-    one, other = (
-        f"(SELECT {listed}, to_json(struct(*), {_OPTIONS}) AS ratify_row FROM {at_version(table_name(full_name), each)})"
-        for each in (first, second)
-    )
+    one, other = (f"(SELECT {listed}, to_json(struct(*)) AS ratify_row FROM {each})" for each in (first, second))
     text = (
         "SELECT count_if(b.ratify_row IS NULL) AS gone, count_if(a.ratify_row IS NULL) AS back, "
         "count_if(a.ratify_row <> b.ratify_row) AS other "
