@@ -201,6 +201,20 @@ class DeclaredTables:
                 found.setdefault(dg.AssetKey(name.key_path(catalog)), []).append(table.written[0])
         return found
 
+    def followers(self, table: str) -> Sequence[DeclaredComponent]:
+        """Return what reads a table, given as schema.table: tables of queries, streams, feeds and syncs."""
+        catalog = catalog_name()
+        wanted = f"{catalog}.{table}".casefold()
+        read = [(each, each.query.inputs) for each in (*self.sql_tables, *self._all(StreamTable))]
+        read += [(each, [each.followed]) for each in self._all(FeedComponent)]
+        read += [(each, each.sync.source.query.inputs) for each in self._all(Sync) if each.sync.source.query]
+        return [each for each, inputs in read if wanted in (name.full_name(catalog).casefold() for name in inputs)]
+
+    def written_by(self, table: str) -> tuple[TableComponent, TableDeclaration] | None:
+        """Return the component that writes a table, given as schema.table, and how it declares it; None if none does."""
+        found = ((component, each) for component in self.components.values() for each in component.written)
+        return next((pair for pair in found if pair[1].table_name.casefold() == table.casefold()), None)
+
     @cached_property
     def sql_tables(self) -> Sequence[SqlTable]:
         """The tables of a query."""

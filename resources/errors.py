@@ -154,6 +154,10 @@ class VersionMissing(TableError, TerminalError):
     """A table's history does not have a version, or not one of that kind."""
 
 
+class TableInUse(TableError, TransientError):
+    """A run in progress is about to write to a table; nothing was done to it."""
+
+
 class PartitionMissing(TableError, TerminalError):
     """A table has no partition of that name."""
 

@@ -1,16 +1,19 @@
 """Commits that somebody acknowledged: the checks of a table's history pass although it has them, and show who says why.
 
 A DELETE on a table that is append-only is sometimes right, and stays in the history for ever. Which commits are acknowledged
-is in a table of their own, because Delta's commits cannot be changed afterwards.
+is in a table of their own, because Delta's commits cannot be changed afterwards. A commit that is made with its reason has
+it in its own record, too: so the checks pass as soon as it is ratified, whatever happens to who made it.
 """
 
 import datetime as dt
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from components.checks.history_findings import CREATION
 from resources.declarations import Column, Engine, TableDeclaration
+from resources.delta.commit_author import author_of
 from resources.delta.commit_history import Commit
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.errors import TableMissing, VersionMissing
@@ -39,6 +42,8 @@ ACKNOWLEDGED_COMMITS = TableDeclaration(
 """One row for each commit."""
 
 _SOURCE_FILE = "_source_file"
+_REASON = "acknowledged"
+_NAMELESS = "a principal that the catalog does not name"
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
         if history[version].operation in CREATION:
             raise VersionMissing(f"Version {version} of {full_name} created it, which no check objects to.")
     spark.ensure_table(ACKNOWLEDGED_COMMITS)
-    by = spark.catalog.principal() or "a principal that the catalog does not name"
+    by = spark.catalog.principal() or _NAMELESS
     of_files = any(column.name == _SOURCE_FILE for column in found.columns or ())
     rows = ", ".join(
         _row(history[version], found.table_id or "", full_name, reason, by, _removed(spark, full_name, version, of_files))
@@ -126,6 +131,42 @@ def acknowledged(spark: Spark, full_name: str) -> Mapping[int, AcknowledgedCommi
         f"FROM {table_name(stored)} WHERE table_id = {literal(table_id)}"
     )
     return {row["version"]: AcknowledgedCommit(**row) for row in spark.rows(spark.query(text))}
+
+
+def acknowledged_in(history: Iterable[Commit]) -> Mapping[int, AcknowledgedCommit]:
+    """Return the commits that were made with their reason, by version."""
+    found = (commit for commit in history if isinstance(commit.record.get(_REASON), str))
+    return {
+        commit.version: AcknowledgedCommit(
+            version=commit.version,
+            operation=commit.operation,
+            engine=commit.engine.value,
+            reason=commit.record[_REASON],
+            by=author_of(commit.record)[0] or _NAMELESS,
+            at=commit.timestamp,
+        )
+        for commit in found
+    }
+
+
+def commit_acknowledged(spark: Spark, full_name: str, write: Callable[[], object], reason: str, after: int) -> Commit | None:
+    """Run a write to a table, in a commit that is acknowledged; return None if it committed nothing.
+
+    Args:
+        spark: The session.
+        full_name: The table, as catalog.schema.table.
+        write: Makes one commit.
+        reason: Why it is right.
+        after: The version that the write was planned for.
+
+    Raises:
+        CommitConflict: another writer has committed since that version; nothing was committed.
+    """
+    record = json.dumps({_REASON: reason})
+    commit = spark.commit(full_name, write, record, after)
+    if commit:
+        acknowledge(spark, full_name, [commit.version], reason)
+    return commit
 
 
 def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:

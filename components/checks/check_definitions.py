@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from components.checks import history_findings
-from components.checks.acknowledged_commits import acknowledged
+from components.checks.acknowledged_commits import acknowledged, acknowledged_in
 from components.checks.check_state import checked_to, recorded
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding, first_version
@@ -76,7 +76,7 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
         after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
         history = _history_after(spark, full_name, after, now.version)
         removed = removed_files(log, after, now.version) if not declaration.keys else {}
-        accepted = acknowledged(spark, full_name)
+        accepted = {**acknowledged_in(history), **acknowledged(spark, full_name)}
         objectionable = [commit for commit in history if commit.version not in accepted]
         findings = {
             "committed_as_declared": history_findings.committed_as_declared(declaration, objectionable),

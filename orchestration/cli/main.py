@@ -31,6 +31,8 @@ from orchestration.cli.prove_command import prove
 from orchestration.cli.repair_command import repair
 from orchestration.cli.replay_command import replay
 from orchestration.cli.reprocess_command import reprocess
+from orchestration.cli.restore_command import restore
+from orchestration.cli.rewrite_commands import delete, replace
 from orchestration.cli.simulate_command import simulate_app
 from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
@@ -62,7 +64,16 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "principal": principal_app,
         "catalog": catalog_app,
     },
-    "Proof and repair": {"prove": prove, "care": care, "repair": repair, "clean": clean, "acknowledge": acknowledge},
+    "Proof and repair": {
+        "prove": prove,
+        "care": care,
+        "repair": repair,
+        "restore": restore,
+        "delete": delete,
+        "replace": replace,
+        "clean": clean,
+        "acknowledge": acknowledge,
+    },
 }
 """Commands by name, in the panels and in the order of `ratify --help`: the common ones first."""
 

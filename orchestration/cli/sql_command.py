@@ -21,19 +21,15 @@ def sql(
 
 def _spark_rows(query: str) -> list[dict[str, Any]]:
     from resources.catalog.unity_catalog import UnityCatalog
-    from resources.errors import QueryFailed
     from resources.spark.spark_engine import Spark
+    from resources.spark.spark_errors import query_errors
 
     spark = Spark(catalog=UnityCatalog())
     # PySpark takes a second to import: not before there is a session to use it with.
     _ = spark.session
-    from pyspark.errors import PySparkException
-
     try:
-        return spark.rows(spark.sql(query))
-    except PySparkException as error:
-        # The server's stack trace says nothing about the query.
-        raise QueryFailed(str(error).partition("JVM stacktrace")[0].strip()) from error
+        with query_errors():
+            return spark.rows(spark.sql(query))
     finally:
         spark.close()
 

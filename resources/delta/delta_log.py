@@ -25,8 +25,8 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attem
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_actions import Committed, Proposal, actions_of, catalog_update
 from resources.delta.commit_outcome import Winner, outcome
-from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
-from resources.delta.snapshot import Json, LiveFile, Snapshot, SnapshotState, file_key
+from resources.delta.log_checkpoints import LOG, checkpoint_actions, newest_checkpoint, replayed_actions
+from resources.delta.snapshot import Json, LiveFile, Snapshot, SnapshotState, apply_to_files
 from resources.delta.table_features import supported
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
@@ -134,24 +134,9 @@ class DeltaLog:
             UnsafeTable: it names files outside of its folder, as clones do.
         """
         live = dict[tuple[str, str], LiveFile]()
-
-        def apply(action: Json, version: int | None) -> None:
-            if add := action.get("add"):
-                # Each new deletion vector adds the same file again.
-                live[file_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
-            elif remove := action.get("remove"):
-                live.pop(file_key(remove), None)
-
         with self._readable():
-            checkpoint, paths = newest_checkpoint(self.storage, snapshot.version)
-            while paths:
-                for action in checkpoint_actions(self.storage, paths.pop(), ("add", "sidecar")):
-                    apply(action, None)
-                    if sidecar := action.get("sidecar"):
-                        paths.append(f"{SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
-            for version in range(checkpoint + 1, snapshot.version + 1):
-                for action in self.actions(version):
-                    apply(action, version)
+            for action, version in replayed_actions(self.storage, self.actions, snapshot.version, ("add",)):
+                apply_to_files(live, action, version)
         if outside := next((path for path, _ in live if path.startswith("/") or urlsplit(path).scheme), None):
             raise UnsafeTable(
                 f"{self._full_name} names a file outside of its folder, {outside}: read and write it with Spark."

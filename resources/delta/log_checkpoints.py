@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from resources.delta.snapshot import Json
@@ -18,8 +18,8 @@ SIDECARS = f"{LOG}/_sidecars"
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?(?:[0-9a-f-]{36}\.)?(parquet|json)$")
 
 
-def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str]]:
-    """Return the version of the newest checkpoint up to `latest`, and its files; version -1 if there is none."""
+def complete_checkpoints(storage: TableStorage, latest: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the versions of the checkpoints up to `latest`, newest first, each with its files."""
     found = dict[int, list[tuple[str, int]]]()
     for name in storage.names(LOG):
         if (match := _CHECKPOINT.match(name)) and int(match[1]) <= latest:
@@ -28,8 +28,40 @@ def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str
         parts = max(parts for _, parts in names)
         if len(names) < parts:
             continue
-        return version, [f"{LOG}/{name}" for name, _ in (names if parts > 1 else names[:1])]
-    return -1, []
+        yield version, [f"{LOG}/{name}" for name, _ in (names if parts > 1 else names[:1])]
+
+
+def newest_checkpoint(storage: TableStorage, latest: int) -> tuple[int, list[str]]:
+    """Return the version of the newest checkpoint up to `latest`, and its files; version -1 if there is none."""
+    return next(complete_checkpoints(storage, latest), (-1, list[str]()))
+
+
+def replayed_actions(
+    storage: TableStorage, commit: Callable[[int], list[Json]], version: int, kinds: Sequence[str]
+) -> Iterator[tuple[Json, int | None]]:
+    """Yield the actions that a version of a table is made of: of the newest checkpoint up to it, and of each later commit.
+
+    Args:
+        storage: The table's.
+        commit: Returns the actions of a version.
+        version: The version.
+        kinds: Of actions of the checkpoint. A commit gives all of its actions, and so does a checkpoint in JSON.
+
+    Returns:
+        Each action with the version of its commit, or None if it is of the checkpoint.
+
+    Raises:
+        FileNotFoundError: the log lacks one of the files.
+        StorageUnavailable.
+    """
+    checkpoint, paths = newest_checkpoint(storage, version)
+    while paths:
+        for action in checkpoint_actions(storage, paths.pop(), (*kinds, "sidecar")):
+            yield action, None
+            if sidecar := action.get("sidecar"):
+                paths.append(f"{SIDECARS}/{sidecar['path'].rsplit('/', 1)[-1]}")
+    for number in range(checkpoint + 1, version + 1):
+        yield from ((action, number) for action in commit(number))
 
 
 def checkpoint_actions(storage: TableStorage, path: str, kinds: Sequence[str]) -> list[Json]:

@@ -160,6 +160,8 @@ def _by_catalog(table: MaintainedTable, operation: Maintenance) -> Rule:
 
 def _restore(table: MaintainedTable) -> Rule:
     by = f"RESTORE TABLE {table.full_name} TO VERSION AS OF … in Spark"
+    if table.manager is not Manager.EXTERNAL:
+        by = f"`ratify restore {table.full_name}`, which shows first what it does, or {by}"
     reason = "It is an ordinary change of rows: streams that read the table stop, and its change data feed reports it."
     return Rule(Maintenance.RESTORE, True, by, reason)
 

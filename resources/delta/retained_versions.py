@@ -26,7 +26,7 @@ def retained_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[st
         UnsafeTable: the log names files outside of the table's folder.
         StorageUnavailable, LogUnreadable.
     """
-    files = {path for file in log.files(snapshot) for path in _paths_of(snapshot, file.add)}
+    files = {path for file in log.files(snapshot) for path in paths_of(snapshot, file.add)}
     for version in range(snapshot.version, -1, -1):
         try:
             actions = log.actions(version)
@@ -48,14 +48,18 @@ def named_in(snapshot: Snapshot, actions: Iterable[Json]) -> Iterator[str]:
     for action in actions:
         for kind in ("add", "remove", "cdc"):
             if entry := action.get(kind):
-                yield from _paths_of(snapshot, entry)
+                yield from paths_of(snapshot, entry)
 
 
-def _paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
-    """The paths of the files of one action, relative to the table's location: the file, and its deletion vector."""
+def paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
+    """Yield the paths of the files of an `add`, `remove` or `cdc`, relative to the table: the file, and its deletion vector.
+
+    Raises:
+        UnsafeTable: it is outside of the table's folder.
+    """
     path = unquote(cast("str", entry["path"]))
     if path.startswith("/") or urlsplit(path).scheme:
-        raise UnsafeTable(f"{snapshot.full_name} names a file outside of its folder, {path}: clean it with its own engine.")
+        raise UnsafeTable(f"{snapshot.full_name} names a file outside of its folder, {path}: use its own engine.")
     yield path
     vector = cast("dict[str, str]", entry.get("deletionVector") or {})
     if vector.get("storageType") == "u":

@@ -164,3 +164,12 @@ def file_key(action: Json) -> tuple[str, str]:
         return action["path"], ""
     at = "" if vector.get("offset") is None else f"@{vector['offset']}"
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{at}"
+
+
+def apply_to_files(live: dict[tuple[str, str], LiveFile], action: Json, version: int | None) -> None:
+    """Apply one action of a commit, or of a checkpoint (version None), to the files of the version before, by their keys."""
+    if add := action.get("add"):
+        # Each new deletion vector adds the same file again.
+        live[file_key(add)] = LiveFile(add, add.get("defaultRowCommitVersion", version))
+    elif remove := action.get("remove"):
+        live.pop(file_key(remove), None)

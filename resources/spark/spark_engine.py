@@ -262,20 +262,25 @@ class Spark(dg.ConfigurableResource[Any]):
         rows = log.rows() if log else None
         return WriteResult(commit, version, self.count(declaration, version) if rows is None else rows)
 
-    def commit(self, full_name: str, write: Callable[[], object]) -> Commit | None:
+    def commit(
+        self, full_name: str, write: Callable[[], Any], record: str = "", after: int | None = None, purpose: str = "ratify"
+    ) -> Commit | None:
         """Run a write to an existing table, and return its commit; None if it committed nothing.
 
-        After a conflict with another commit it runs again.
+        After a conflict with another commit it runs again, unless it was planned for the version `after`, which it has to
+        follow. The commit's user metadata has `record`, and begins with `purpose`.
 
         Raises:
-            CommitConflict: other writers won every attempt.
+            CommitConflict: other writers won every attempt, or one has committed since that version.
         """
 
         def once() -> Commit | None:
+            if after is not None and (version := self.catalog.version(full_name)) != after:
+                raise CommitConflict(f"{full_name} was at version {after}, and is at {version} by now: look again.")
             with self._translating():
-                return self._committed(full_name, write)
+                return self._committed(full_name, write, purpose, record)
 
-        return self._retried(once)
+        return self._retried(once) if after is None else once()
 
     def truncate(self, full_name: str) -> Commit | None:
         """Delete all rows of a table before a full refresh, in a commit marked as such; its earlier versions remain.
@@ -284,12 +289,7 @@ class Spark(dg.ConfigurableResource[Any]):
             CommitConflict: other writers won every attempt.
         """
         delete = f"DELETE FROM {table_name(full_name)}"
-
-        def once() -> Commit | None:
-            with self._translating():
-                return self._committed(full_name, lambda: self._run(delete).collect(), FULL_REFRESH)
-
-        return self._retried(once)
+        return self.commit(full_name, lambda: self._run(delete).collect(), purpose=FULL_REFRESH)
 
     def computed(self, frame: "DataFrame") -> "DataFrame":
         """Compute a DataFrame now, and return its rows for any number of uses, none of which plans its query again.

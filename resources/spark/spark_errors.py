@@ -5,7 +5,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 
-from resources.errors import CatalogDenied, CatalogUnavailable, CommitConflict, NotConfigured, RatifyError, SparkUnavailable
+from resources.errors import (
+    CatalogDenied,
+    CatalogUnavailable,
+    CommitConflict,
+    NotConfigured,
+    QueryFailed,
+    RatifyError,
+    SparkUnavailable,
+)
 
 # The server does not answer, or it was restarted and no longer knows the session.
 _UNREACHED = (
@@ -44,6 +52,17 @@ def translating(translate: Callable[[Exception], Exception]) -> Generator[None]:
         if (ours := translate(error)) is error:
             raise
         raise ours from error
+
+
+@contextmanager
+def query_errors() -> Generator[None]:
+    """Raise QueryFailed for what Spark says of a query: the server's stack trace says nothing about it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise QueryFailed(str(error).partition("JVM stacktrace")[0].strip()) from error
 
 
 def register_delta_exceptions(*, connect: bool) -> None:

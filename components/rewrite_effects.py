@@ -1,0 +1,95 @@
+"""What becomes of a table whose rows somebody restores, deletes or replaces by hand, and of what reads it."""
+
+from collections.abc import Mapping
+
+from components.declared_component import DeclaredComponent
+from components.feeds.audit_trail_component import AuditTrail
+from components.feeds.tenant_tables_component import TenantTables
+from components.feeds.topic_feed_component import TopicFeed
+from components.flink_sql_component import FlinkSql
+from components.kafka_events_component import KafkaEvents
+from components.landed_files_component import LandedFiles
+from components.sql_table_component import SqlTable
+from components.stream_table_component import StreamTable
+from components.sync_component import Sync
+from components.table_component import TableComponent
+
+Kind = tuple[type[DeclaredComponent], str]
+"""A kind of component, with the strategy or the mode that it is declared with, if it has such."""
+
+_AFTER_A_RESTORE = "append, after a RESTORE"
+_AS_THE_QUERY = "its next run makes it equal to its query again, and this change lasts until then"
+_BY_FEED = "its next run takes the changed rows from the change data feed, as changes of that version"
+_DIFFERENCES = "its next run computes what differs"
+_GOES_ON = "its stream goes on after the last record that it has read"
+_NEW_ROWS = "rows that it has stay as they are; new ones are computed from the table as it is then"
+_APPLIED = "its next run applies the rows that the table has then"
+
+_OWN: Mapping[Kind, str] = {
+    (SqlTable, "full"): _AS_THE_QUERY,
+    (SqlTable, "changes"): _AS_THE_QUERY,
+    (SqlTable, "partition"): _AS_THE_QUERY,
+    (SqlTable, "append"): "its next run appends new rows, and leaves all others as they are",
+    (SqlTable, _AFTER_A_RESTORE): (
+        "its next run goes on from that version: rows that its inputs got since are appended again"
+    ),
+    (SqlTable, "snapshot"): "its next run takes periods that it does not have; one that DuckDB loaded is not loaded again",
+    (SqlTable, "scd2"): "its next run compares its query with the versions that it has now",
+    (TenantTables, ""): _AS_THE_QUERY,
+    (LandedFiles, ""): "files that it has loaded are not loaded again",
+    (KafkaEvents, ""): f"{_GOES_ON}, and reads none again",
+    (StreamTable, ""): f"{_GOES_ON}; a run with full_refresh: true computes it from all records",
+    (FlinkSql, ""): "its job goes on from its own state, and reads no record again",
+    (AuditTrail, ""): ("its next run is refused, because it is not known any more up to which version it has the changes"),
+}
+_READERS: Mapping[Kind, str] = {
+    (SqlTable, "full"): "its next run computes all rows",
+    (SqlTable, "changes"): _DIFFERENCES,
+    (SqlTable, "partition"): "partitions whose rows may differ become stale, and its next run computes them",
+    (SqlTable, "append"): _NEW_ROWS,
+    (SqlTable, "snapshot"): _NEW_ROWS,
+    (SqlTable, "scd2"): "its next run adds versions of the rows that differ",
+    (TenantTables, ""): _DIFFERENCES,
+    (StreamTable, ""): "its stream begins again with all records, if the table has all that it was computed from",
+    (AuditTrail, ""): _BY_FEED,
+    (TopicFeed, ""): _BY_FEED,
+    (Sync, "insert"): "its next run fails, for rows of earlier versions were inserted already",
+    (Sync, "merge"): "its next run merges the rows that the table has then, and deletes none",
+    (Sync, "mirror"): _APPLIED,
+    (Sync, "replace"): _APPLIED,
+    (Sync, "scd2"): _APPLIED,
+    (Sync, "cdc"): _APPLIED,
+}
+_FOLLOWS = (
+    "its next run fails, for it has appended rows of earlier versions; with full_refresh: true it computes all of them"
+)
+
+
+def own_effect(table: TableComponent, *, restored: bool) -> str:
+    """Return what the next run of a table does after somebody changed its rows.
+
+    Args:
+        table: The table.
+        restored: Whether they were changed by a RESTORE.
+    """
+    detail = _detail(table)
+    return _found(_OWN, table, _AFTER_A_RESTORE if detail == "append" and restored else detail)
+
+
+def reader_effect(reader: DeclaredComponent, table: str) -> str:
+    """Return what the next run of a reader does after somebody changed rows of a table, given as schema.table."""
+    if isinstance(reader, SqlTable) and reader.driving and str(reader.driving).casefold().endswith(table.casefold()):
+        return _FOLLOWS
+    return _found(_READERS, reader, _detail(reader))
+
+
+def _detail(component: DeclaredComponent) -> str:
+    if isinstance(component, SqlTable):
+        return component.strategy
+    return component.mode if isinstance(component, Sync) else ""
+
+
+def _found(effects: Mapping[Kind, str], component: DeclaredComponent, detail: str) -> str:
+    # A project may have kinds of its own, most of which extend one of these.
+    found = (text for (kind, of), text in effects.items() if isinstance(component, kind) and of == detail)
+    return next(found, "its next run reads the rows that are there then")
