@@ -107,7 +107,7 @@ class TableChange:
         batches: For a table of landed files, ids of its load batches.
         batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
-        rows_version: The newest of its versions that was no mere maintenance of its files ; None: the last one.
+        rows_version: The newest of its versions that was no mere maintenance of its files; None: the last one.
     """
 
     version: int
