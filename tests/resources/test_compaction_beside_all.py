@@ -24,7 +24,7 @@ ROWS_OF_A_FILE = 10
 
 
 class Beside:
-    """What goes on beside a compaction, until it is told to stop: what it wrote is in `appended` and `merged`."""
+    """What goes on beside a compaction, until `stop` is set: what it wrote is in `appended` and `merged`."""
 
     def __init__(self, lake: Lakehouse, table: TableDeclaration, rows: int) -> None:
         self.lake, self.table, self.rows = lake, table, rows
