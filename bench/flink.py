@@ -1,12 +1,14 @@
 """What a managed table costs Flink, against files that its own sink writes.
 
-    python -m bench.flink [--rows 3000000] [--rounds 3]
+    python -m bench.flink [--rows 3000000] [--rounds 3] [--seconds 30]
 
 Generated rows go into a managed table of the catalog by this project's sink, and into a folder by Flink's sink for files,
 both as Parquet, at parallelism 1 with a checkpoint each second; sides take turns. A job's time is Flink's own, without the
 start of its JVM. `flink-sql-parquet`, which Flink's sink needs, is downloaded once.
 
 Prints the rows a second, and the ratio of the medians (aim: at least 0.8). Afterwards both sides must have all rows.
+Then the latency of rows at 10,000 a second: of Flink alone and beside DuckDB writers, and of a stream of Spark, both with a
+commit each second (bench/flink_latency.py).
 """
 
 import argparse
@@ -20,6 +22,7 @@ from pathlib import Path
 import duckdb
 from rich.table import Table
 
+from bench.flink_latency import latencies
 from bench.ratios import console, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
 from embedded import jvm_jars
@@ -84,6 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=30)
     given = parser.parse_args()
     java = choose_java(None, os.environ)
     parquet = jvm_jars.resolve(("flink-delta",), Settings().home / "jars", java, console.print, extra=_PARQUET)
@@ -93,13 +97,19 @@ def main() -> int:
         for number in range(given.rounds):
             seconds["a managed table"].append(_by_sink(stack, number, given.rows))
             seconds["files"].append(_by_files(stack, number, given.rows, jars))
+        alone, beside, spark = latencies(stack, given.seconds).values()
     rates = {name: given.rows / statistics.median(took) for name, took in seconds.items()}
     shown = Table("", "rows/s", title=f"{given.rows:,} rows")
     for name, rate in rates.items():
         shown.add_row(name, f"{rate:,.0f}")
     console.print(shown)
     ratio = rates["a managed table"] / rates["files"]
-    return 0 if within_bounds([("rows/s into a managed table, against into files", ratio, _AIM, True)]) else 1
+    ratios = [
+        ("rows/s into a managed table, against into files", ratio, _AIM, True),
+        ("p99 of commits beside DuckDB writers, against alone", beside.commits[2] / alone.commits[2], None, False),
+        ("p95 of events, against Spark's stream", alone.events[1] / spark.events[1], None, False),
+    ]
+    return 0 if within_bounds(ratios) else 1
 
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ def main() -> int:
     run.add_argument("sql_file", type=Path, help="read once; the client's configuration and the archive go to its folder")
     run.add_argument("--connector", type=Path, nargs="*", help="jars of another connector than this project's own sink")
     run.add_argument("--kafka", action="store_true", help="with the connector for Kafka, for a job that runs for long")
-    commands.add_parser("jars", help="print the jars that a session cluster needs in its folder lib, one a line")
+    jars = commands.add_parser("jars", help="print the jars that a session cluster needs in its folder lib, one a line")
+    for command in (run, jars):
+        command.add_argument("--s3", action="store_true", help="with what tables on S3 need")
     connector = commands.add_parser("connector", help="download Delta's connector and print its jars, one a line")
     connector.add_argument("coordinates", help="organisation:module:revision")
     given = parser.parse_args()
@@ -96,7 +98,8 @@ def main() -> int:
             found = jvm_jars.resolve(("flink-delta",), given.jars_dir, java, _print, extra=given.coordinates)
             sys.stdout.write("".join(f"{jar}\n" for jar in found))
         elif given.command == "jars":
-            needed = [*sink_jars(given.jars_dir, java, _print), *kafka_connector(given.jars_dir, java, _print)]
+            sink = sink_jars(given.jars_dir, java, _print, s3=given.s3)
+            needed = [*sink, *kafka_connector(given.jars_dir, java, _print)]
             sys.stdout.write("".join(f"{jar}\n" for jar in needed))
         else:
             secrets = _secrets()
@@ -106,7 +109,7 @@ def main() -> int:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
-            job = ClientJob(given.sql_file, given.connector, given.kafka, login)
+            job = ClientJob(given.sql_file, given.connector, given.kafka, login, given.s3)
             command = client_command(java, given.jars_dir, job)
             os.environ["FLINK_CONF_DIR"] = str(given.sql_file.parent)
             os.execv(sys.executable, [sys.executable, "-m", "embedded.parent_watch", *command])  # noqa: S606 no shell is wanted
@@ -126,12 +129,14 @@ class ClientJob:
             the class path: what `ADD JAR` loads does not see Hadoop's file systems.
         kafka: Whether it reads Kafka, for long.
         login: The login module with which Kafka is read; None where none is needed.
+        s3: Whether tables of it are on S3.
     """
 
     sql_file: Path
     connector: Sequence[Path] | None = None
     kafka: bool = False
     login: str | None = None
+    s3: bool = False
 
 
 def client_command(java: Java, jars_dir: Path, job: ClientJob) -> list[str]:
@@ -141,7 +146,7 @@ def client_command(java: Java, jars_dir: Path, job: ClientJob) -> list[str]:
         EmbeddedError: Flink's jars are not installed, others cannot be downloaded, or the sink does not compile.
     """
     after = [*flink_jars(), *gateway(jars_dir, java, _print), client_jar(jars_dir, java, _print)]
-    first = sink_jars(jars_dir, java, _print) if job.connector is None else job.connector
+    first = sink_jars(jars_dir, java, _print, s3=job.s3) if job.connector is None else job.connector
     if job.kafka:
         after += kafka_connector(jars_dir, java, _print)
     folder = job.sql_file.parent

@@ -103,19 +103,22 @@ def client_jar(jars_dir: Path, java: Java, progress: Progress) -> Path:
     return connector_jar.compiled("flink-client", "the client of Flink", (_CLIENT,), flink_jars(), jars_dir, java, progress)
 
 
-def sink_jars(jars_dir: Path, java: Java, progress: Progress) -> list[Path]:
+def sink_jars(jars_dir: Path, java: Java, progress: Progress, *, s3: bool = False) -> list[Path]:
     """Return the jars that come before Flink's own on the class path; this takes milliseconds when nothing is missing.
+
+    `s3`: also those for tables on S3.
 
     Raises:
         EmbeddedError: Flink or pyspark is not installed, a jar cannot be downloaded, or the sink does not compile.
     """
     needed = [*_from_pyspark(), *_delta(jvm_jars.resolve(("spark",), jars_dir, java, progress))]
     class_path = [*needed, *flink_jars()]
+    store = jvm_jars.resolve(("s3",), jars_dir, java, progress) if s3 else ()
     sources = sorted(_SOURCES.glob("*.scala"))
     sink = connector_jar.compiled(
         "flink-sink", "the sink for Flink", sources, class_path, jars_dir, java, progress, _SERVICES
     )
-    return [sink, *needed]
+    return [sink, *needed, *store]
 
 
 def _from_pyspark() -> list[Path]:

@@ -69,7 +69,7 @@ class FlinkTable:
         """Return how many records the job has not read, as far as Kafka knows; all, where it would begin again.
 
         Raises:
-            As `offsets`; CheckpointUnreachable.
+            As `offsets`; CheckpointUnreachable, LogUnreadable, StorageUnavailable, UnsafeTable.
         """
         begins = self._beginning(spark, refresh=False)
         offsets = self.offsets(kafka)
@@ -90,7 +90,8 @@ class FlinkTable:
 
         Raises:
             StreamBusy: another process of this home runs it.
-            FlinkStateLost, QueryChanged, FlinkUnavailable, FlinkFailed; as `offsets`.
+            FlinkStateLost, QueryChanged, FlinkUnavailable, FlinkFailed; LogUnreadable, StorageUnavailable, UnsafeTable; as
+                `offsets`.
         """
         settings = Settings()
         full_name = spark.full_name(self.declaration)
@@ -111,6 +112,7 @@ class FlinkTable:
                 restarts=flink.restarts,
                 restart_seconds=flink.restart_seconds,
                 session=settings.flink_rest.rstrip("/"),
+                arguments=flink.store_arguments([self.declaration]),
                 **asdict(self.options),
             )
             given = {**flink.credentials(), "KAFKA_LOGIN": kafka.login()}
@@ -118,8 +120,9 @@ class FlinkTable:
                 yield StartedJob(self, kafka, job, uid, begins)
 
     def _beginning(self, spark: Spark, *, refresh: bool) -> Beginning:
-        log = TableLog.opened(spark.catalog, spark.full_name(self.declaration))
-        committed = log.txn_versions(f"ratify-{self.name}-") if log else {}
+        # A log that cannot be read says nothing of what the table has: then no job begins.
+        log = TableLog.read(spark.catalog, spark.full_name(self.declaration))
+        committed = log.txn_versions(f"ratify-{self.name}-")
         columns = ", ".join(f"{column.name} {column.type}" for column in self.declaration.columns)
         query = digest(self.query, columns, *map(str, self.topics))
         return beginning(self.name, self._folder(spark), committed, query, refresh=refresh)

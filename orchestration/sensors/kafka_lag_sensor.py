@@ -17,16 +17,32 @@ from resources.errors import (
     CatalogUnavailable,
     FlinkStateLost,
     LandingUnavailable,
+    LogUnreadable,
     NotConfigured,
     QueryChanged,
+    StorageUnavailable,
     StreamError,
     TableMissing,
+    UnsafeTable,
 )
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
 from resources.wording import counted
 
 STREAM_TAG = "ratify/stream"
+
+_NOT_KNOWN = (
+    CatalogUnavailable,
+    FlinkStateLost,
+    LandingUnavailable,
+    LogUnreadable,
+    NotConfigured,
+    QueryChanged,
+    StorageUnavailable,
+    StreamError,
+    UnsafeTable,
+)
+"""Why nobody can say now whether records wait."""
 
 RETRY_SECONDS = 300.0
 """A failed run is not requested again before that, because it would most likely fail again."""
@@ -87,7 +103,7 @@ def _requested(
         return dg.SkipReason(reason)
     try:
         has_new, text = status()
-    except (LandingUnavailable, NotConfigured, StreamError, CatalogUnavailable, FlinkStateLost, QueryChanged) as error:
+    except _NOT_KNOWN as error:
         return dg.SkipReason(str(error))
     if not has_new:
         return dg.SkipReason(text)

@@ -51,11 +51,20 @@ class TableLog:
         Raises:
             TableMissing, CatalogUnavailable, CatalogDenied.
         """
-        log = DeltaLog(catalog, full_name, attempts=1, patience=0)
         try:
-            return cls(log, log.refresh())
+            return cls.read(catalog, full_name)
         except (LogUnreadable, StorageUnavailable, UnsafeTable):
             return None
+
+    @classmethod
+    def read(cls, catalog: UnityCatalog, full_name: str) -> "TableLog":
+        """Return the log as of the latest version.
+
+        Raises:
+            LogUnreadable, StorageUnavailable, UnsafeTable: it cannot be read here; and as `opened`.
+        """
+        log = DeltaLog(catalog, full_name, attempts=1, patience=0)
+        return cls(log, log.refresh())
 
     @property
     def version(self) -> int:

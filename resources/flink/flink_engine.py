@@ -16,6 +16,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
 from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_jars import ADVICE, check_complete, listed
 from resources.flink.flink_process import FlinkCommand, FlinkProcess, running
@@ -81,25 +82,33 @@ class Flink(dg.ConfigurableResource[Any]):
             "restart-strategy.fixed-delay.attempts": str(self.restarts),
             "restart-strategy.fixed-delay.delay": milliseconds(self.restart_seconds),
         }
-        run = self.execute(job_text(target, inserts, settings), secrets, jars)
+        run = self.execute(job_text(target, inserts, settings), secrets, jars, [insert.table for insert in inserts])
         if len(run.jobs) != len(inserts):
             raise FlinkFailed(f"Flink reported the end of {len(run.jobs)} of {len(inserts)} jobs.")
         return run
 
-    def execute(self, sql: str, secrets: Sequence[str] = (), connector: Sequence[Path] | None = None) -> FlinkRun:
+    def execute(
+        self,
+        sql: str,
+        secrets: Sequence[str] = (),
+        connector: Sequence[Path] | None = None,
+        tables: Sequence[TableDeclaration] = (),
+    ) -> FlinkRun:
         """Run statements until all are done, or one fails.
 
         Args:
             sql: Statements of Flink's SQL client, each with a semicolon.
             secrets: Texts in it that must not appear in logs and errors; nor do the catalog's credentials.
             connector: The jars of another connector than this project's sink.
+            tables: Those that it writes.
 
         Raises:
             FlinkUnavailable: Flink is not installed, or no suitable Java was found.
             FlinkFailed: a statement or a job failed, or all took too long.
         """
         others = [] if connector is None else ["--connector", *map(str, connector)]
-        with running(FlinkCommand(others, sql, self.credentials(), secrets)) as process:
+        command = FlinkCommand([*others, *self.store_arguments(tables)], sql, self.credentials(), secrets)
+        with running(command) as process:
             self._wait(process)
             run = process.finished()
         for job in run.jobs:
@@ -131,6 +140,16 @@ class Flink(dg.ConfigurableResource[Any]):
             return {**target.sink_options(uid), "credentials-file": settings.flink_credentials_file}
 
         return replace(target, sink_options=options)
+
+    def store_arguments(self, tables: Sequence[TableDeclaration]) -> list[str]:
+        """Return the command's arguments for the stores that tables are on.
+
+        Raises:
+            TableMissing, CatalogUnavailable, CatalogDenied.
+        """
+        names = (table.full_name(self.catalog.connection.name) for table in tables)
+        urls = [self.catalog.table(name).storage_location or "" for name in names]
+        return ["--s3"] if any(url.startswith(("s3:", "s3a:")) for url in urls) else []
 
     def credentials(self) -> dict[str, str | None]:
         """Return the catalog's credentials as this project's sink takes them, which renews OAuth tokens itself."""

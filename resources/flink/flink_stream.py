@@ -6,7 +6,7 @@ it runs on that session cluster, where it also runs on if this process is killed
 
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ class StreamSettings:
         parallelism: Tasks that run side by side.
         state_seconds: How long what the query keeps lives without being used; 0: for ever.
         session: URL of a session cluster; empty: the job has a cluster of its own.
+        arguments: More of the command of Flink's client.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StreamSettings:
     parallelism: int
     state_seconds: float
     session: str
+    arguments: Sequence[str]
 
     @property
     def of_flink(self) -> dict[str, str]:
@@ -154,7 +156,7 @@ def running_job(
         port = str(_free_port())
         rest, cluster = FlinkRest(f"http://127.0.0.1:{port}"), {"rest.bind-port": port}
     before = rest.job(settings.name)
-    command = FlinkCommand(["--kafka"], text({**settings.of_flink, **cluster}), given, secrets)
+    command = FlinkCommand(["--kafka", *settings.arguments], text({**settings.of_flink, **cluster}), given, secrets)
     with running(command) as process:
         yield RunningJob(rest, settings, process, _started(rest, settings, process, before).id)
 

@@ -25,13 +25,13 @@ class FlinkClient:
     process: "subprocess.Popen[bytes]"
 
     @classmethod
-    def start(cls, folder: Path, jars_dir: Path, sql: str, token: str) -> "FlinkClient":
-        """Run a text of SQL, with a token in the environment of the JVM."""
+    def start(cls, folder: Path, jars_dir: Path, sql: str, token: str, *more: str) -> "FlinkClient":
+        """Run a text of SQL, with a token in the environment of the JVM, and with more arguments."""
         home = folder / f"run-{uuid4().hex[:8]}"
         home.mkdir(parents=True)
         (home / "job.sql").write_text(sql)
         launcher = Path(sys.executable).parent / "ratify-flink"
-        command = [str(launcher), "--jars-dir", str(jars_dir), "run", str(home / "job.sql")]
+        command = [str(launcher), "--jars-dir", str(jars_dir), "run", str(home / "job.sql"), *more]
         with (home / "output").open("wb") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

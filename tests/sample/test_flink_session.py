@@ -13,7 +13,7 @@ from resources.flink.flink_rest import FlinkRest
 from resources.settings import Settings
 from tests.components.test_yaml_tables import project
 from tests.resources.flink_client import eventually
-from tests.sample.session_cluster import SessionCluster
+from tests.resources.session_cluster import SessionCluster
 from tests.sample.test_flink_tables import EVENTS, HeartRates, rates, simulated
 
 __all__ = ["project", "rates"]

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,16 @@ import pytest
 import assets
 from components.flink.flink_checks import KEYS_UNIQUE
 from components.flink.flink_table import FlinkTable
-from components.table_asset import COMMITS
+from components.table_asset import COMMITS, asset_key
 from orchestration.cli.simulate_command import PARTITIONS, EventKind, Record, Simulation, records
+from orchestration.continuous_flink import ContinuousFlink
+from orchestration.continuous_state import ContinuousOptions
+from orchestration.stream_metrics import StreamMetrics
 from resources.errors import FlinkStateLost, QueryChanged
 from resources.flink.flink_engine import Flink
 from resources.kafka.kafka_client import Kafka
 from tests.components.test_yaml_tables import Project, project
+from tests.resources.flink_client import eventually
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["project"]
@@ -119,13 +124,17 @@ class HeartRates:
             if (rates := [bpm for _, bpm in events])
         )
 
-    def check(self) -> None:
-        """The table has every minute that no event can be on time for any more, but for the last; and no other."""
+    def is_complete(self) -> bool:
+        """Whether the table has the minutes that no event can be on time for any more, but for the last ones."""
         stored = self.stored()
-        last = stored[-1][0]
-        assert stored == self.modelled(last)
         closed = dt.datetime.fromtimestamp(max(stamp for _, _, stamp, _ in self.sent) / 1000, dt.UTC) - dt.timedelta(hours=1)
-        assert closed.replace(tzinfo=None) - last < dt.timedelta(minutes=5)
+        return bool(stored) and closed.replace(tzinfo=None) - stored[-1][0] < dt.timedelta(minutes=5)
+
+    def check(self) -> None:
+        """It is complete, and each of its minutes is as modelled."""
+        assert self.is_complete()
+        stored = self.stored()
+        assert stored == self.modelled(stored[-1][0])
 
 
 def causes(done: dg.ExecuteInProcessResult) -> str:
@@ -168,6 +177,34 @@ def test_every_event_is_counted_once_and_the_checks_see_faults(rates: HeartRates
     assert rates.materialized()[COMMITS]["versions"] == []
     _check_faults_are_seen(rates)
     _check_lost_states(rates)
+
+
+@pytest.mark.long
+def test_it_runs_on_until_it_is_stopped(rates: HeartRates) -> None:
+    events, ready, stop = simulated(), threading.Event(), threading.Event()
+    rates.send(events[: EVENTS // 2])
+    given = ContinuousOptions(every=10, round_seconds=5, metrics_port=0)
+    engines = rates.kafka, rates.lake.spark, Flink(catalog=rates.lake.catalog)
+    running = ContinuousFlink(rates.table, *engines, rates.instance, given, stop, StreamMetrics(), ready.set)
+    working = threading.Thread(target=running.run)
+    working.start()
+    try:
+        assert ready.wait(180)
+        rates.send(events[EVENTS // 2 :])
+        eventually(rates.is_complete, 120)
+    finally:
+        stop.set()
+        working.join(180)
+    assert not working.is_alive()
+    rates.check()
+    reports = rates.instance.fetch_materializations(asset_key(rates.table.declaration), limit=100).records
+    reported = [version for each in reports for version in each.asset_materialization.metadata[COMMITS].value["versions"]]
+    written = [commit["version"] for commit in rates.lake.run(f"DESCRIBE HISTORY {rates.full_name}") if commit["version"]]
+    assert sorted(reported) == sorted(written)
+    # A run goes on where it stopped.
+    rates.send([("user", "{", max(stamp for _, _, stamp, _ in rates.sent), EventKind.MALFORMED)])
+    assert rates.materialized()["began at"].startswith("savepoint ")
+    rates.check()
 
 
 def _check_faults_are_seen(rates: HeartRates) -> None:

@@ -13,7 +13,7 @@ import io.delta.kernel.defaults.engine.DefaultEngine
 import io.delta.kernel.engine.Engine
 import io.delta.kernel.unitycatalog.{UCCatalogManagedClient, UCTableIdentifier}
 import io.delta.storage.commit.TableIdentifier
-import io.delta.storage.commit.uccommitcoordinator.UCDeltaTokenBasedRestClient
+import io.delta.storage.commit.uccommitcoordinator.{UCDeltaClient, UCDeltaTokenBasedRestClient}
 import org.apache.flink.runtime.util.EnvironmentInformation
 import org.apache.hadoop.conf.Configuration
 
@@ -30,7 +30,7 @@ final case class OpenTable(id: String, engine: Engine, snapshot: Snapshot)
 
 /** The catalog's client of one table. It renews OAuth tokens; a changed file of credentials makes a new one. */
 final class CatalogTable(val address: TableAddress) extends AutoCloseable {
-  private var current: Option[(Map[String, String], UCDeltaTokenBasedRestClient)] = None
+  private var current: Option[(Map[String, String], UCDeltaClient)] = None
 
   /** Loads the newest version, with credentials for its files. */
   def open(): OpenTable = {
@@ -51,19 +51,22 @@ final class CatalogTable(val address: TableAddress) extends AutoCloseable {
     current = None
   }
 
-  private def client(): UCDeltaTokenBasedRestClient = {
+  private def client(): UCDeltaClient = {
     val options = Credentials.read(address)
     if (!current.exists(_._1 == options)) {
       close()
       val versions = Map("appVersions.Flink" -> EnvironmentInformation.getVersion)
       val hadoop: Supplier[Configuration] = () => CatalogTable.hadoop()
-      current = Some(options -> new UCDeltaTokenBasedRestClient(new util.HashMap((options ++ versions).asJava), hadoop))
+      val unlimited = new UCDeltaTokenBasedRestClient(new util.HashMap((options ++ versions).asJava), hadoop)
+      current = Some(options -> LimitedClient(unlimited, CatalogTable.LongestCallSeconds))
     }
     current.get._2
   }
 }
 
 object CatalogTable {
+  private val LongestCallSeconds = 60L
+
   private[flink] def hadoop(): Configuration = {
     val conf = new Configuration()
     // Hadoop's local file system writes a .crc file beside each file, and refuses one that another engine has replaced.
@@ -71,6 +74,11 @@ object CatalogTable {
     conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
     // The catalog names objects s3://…, Hadoop's file system for them is S3A.
     conf.set("fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem")
+    // Only the credentials that the catalog vends, whatever the environment has.
+    conf.set("fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider")
+    def found(names: String*) = names.flatMap(sys.env.get).find(_.nonEmpty)
+    found("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL").foreach(conf.set("fs.s3a.endpoint", _))
+    found("AWS_REGION", "AWS_DEFAULT_REGION").foreach(conf.set("fs.s3a.endpoint.region", _))
     conf
   }
 }

@@ -2,11 +2,14 @@ package ratify.flink
 
 import java.io.IOException
 
+import scala.util.control.NonFatal
+
 import io.delta.kernel.commit.CommitFailedException
 import io.delta.kernel.exceptions._
 import io.delta.storage.commit.uccommitcoordinator.UCCommitCoordinatorException
 import io.unitycatalog.client.ApiException
 import org.apache.flink.runtime.execution.SuppressRestartsException
+import org.apache.hadoop.fs.FSError
 import org.slf4j.LoggerFactory
 
 /** A failure that no repetition cures: the job ends with it, and does not restart. */
@@ -18,13 +21,13 @@ object FinalFailure {
   /** Runs a block; a failure that no repetition cures becomes one that Flink does not restart at. */
   def ending[A](address: TableAddress)(block: => A): A =
     try block
-    catch { case failed: Exception => throw reason(address, failed).fold[Throwable](failed)(ended(_, failed)) }
+    catch { case NonFatal(failed) => throw reason(address, failed).fold[Throwable](failed)(ended(_, failed)) }
 
   /** Whether the same call may succeed later: it lost a race, or the catalog or the storage did not answer. */
   def isTransient(failed: Throwable): Boolean = causes(failed).exists {
     case _: IOException | _: ConcurrentWriteException | _: CommitFailedException | _: MaxCommitRetryLimitReachedException |
         _: CommitStateUnknownException | _: KernelEngineException | _: UCCommitCoordinatorException |
-        _: ConcurrentTransactionException => true
+        _: ConcurrentTransactionException | _: FSError => true
     case api: ApiException => api.getCode == 0 || api.getCode == 409 || api.getCode == 429 || api.getCode >= 500
     case _ => false
   }

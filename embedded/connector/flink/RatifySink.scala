@@ -20,15 +20,15 @@ import org.apache.flink.table.types.logical.RowType
  * The writers (in parallel) write Parquet files; one task gathers the files of a checkpoint; one committer proposes them
  * when the checkpoint is complete. `uid` is the sink's in its job.
  */
-final case class RatifySink(address: TableAddress, uid: String, rows: RowType, limits: WriterLimits, patienceMillis: Long)
+final case class RatifySink(address: TableAddress, uid: String, rows: RowType, limits: WriterLimits, patience: Patience)
     extends Sink[RowData] with SupportsCommitter[Committable] with SupportsPreCommitTopology[WrittenFiles, Committable] {
 
   override def createWriter(context: WriterInitContext): SinkWriter[RowData] = FinalFailure.ending(address) {
-    new EndingWriter(address, new TableWriter(new CatalogTable(address), rows, limits, context.metricGroup))
+    new EndingWriter(address, new TableWriter(new CatalogTable(address), rows, limits, patience, context.metricGroup))
   }
 
   override def createCommitter(context: CommitterInitContext): Committer[Committable] =
-    new TableCommitter(new CatalogTable(address), patienceMillis)
+    new TableCommitter(new CatalogTable(address), patience)
 
   override def getCommittableSerializer: SimpleVersionedSerializer[Committable] = CommittableSerializer
 

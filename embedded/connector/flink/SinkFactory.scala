@@ -41,7 +41,7 @@ final class SinkFactory extends DynamicTableSinkFactory {
     val uid = options.getOptional(Uid).orElse(s"ratify-${address.fullName}")
     val limits = WriterLimits(options.get(FileSize).getBytes, options.get(BufferSize).getBytes, options.get(OpenPartitions))
     val rows = context.getPhysicalRowDataType.getLogicalType.asInstanceOf[RowType]
-    new TableSink(RatifySink(address, uid, rows, limits, options.get(CommitTimeout).toMillis))
+    new TableSink(RatifySink(address, uid, rows, limits, Patience(address, options.get(CommitTimeout).toMillis)))
   }
 }
 
@@ -64,7 +64,7 @@ object SinkFactory {
   val OpenPartitions: ConfigOption[Integer] =
     option("open-partitions").intType.defaultValue(1000).withDescription("Partitions of which one writer holds rows.")
   val CommitTimeout: ConfigOption[Duration] = option("commit-timeout").durationType.defaultValue(Duration.ofMinutes(10))
-    .withDescription("How long a commit is repeated before the job restarts.")
+    .withDescription("How long a commit, or the first look at the table, is repeated before the job restarts.")
 }
 
 /** The sink in a plan: it appends. */

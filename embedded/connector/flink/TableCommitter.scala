@@ -1,9 +1,7 @@
 package ratify.flink
 
-import java.io.IOException
 import java.util
 import java.util.Optional
-import java.util.concurrent.ThreadLocalRandom
 
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -28,13 +26,16 @@ import org.slf4j.LoggerFactory
  * answer was. Committables are committed in order and none is left for later, because a later checkpoint's `txn` would
  * make an earlier one pass for committed.
  */
-final class TableCommitter(table: CatalogTable, patienceMillis: Long) extends Committer[Committable] {
+final class TableCommitter(table: CatalogTable, patience: Patience) extends Committer[Committable] {
   private val log = LoggerFactory.getLogger(classOf[TableCommitter])
   private val address = table.address
 
   override def commit(requests: util.Collection[CommitRequest[Committable]]): Unit =
     requests.asScala.toSeq.sortBy(_.getCommittable.version).foreach { request =>
-      val newly = FinalFailure.ending(address)(commit(request.getCommittable))
+      val committable = request.getCommittable
+      val newly = FinalFailure.ending(address) {
+        patience.repeat(s"the commit of checkpoint ${committable.version}", makeRoom())(commit(committable))
+      }
       if (!newly) request.signalAlreadyCommitted()
     }
 
@@ -42,27 +43,6 @@ final class TableCommitter(table: CatalogTable, patienceMillis: Long) extends Co
 
   /** Returns whether this call had it ratified; otherwise an earlier one did. */
   private def commit(committable: Committable): Boolean = {
-    val deadline = System.nanoTime() + patienceMillis * 1000000L
-    var attempt = 0
-    while (true) {
-      try return attempted(committable)
-      catch {
-        case failed: Exception if FinalFailure.reason(address, failed).isEmpty && FinalFailure.isTransient(failed) =>
-          if (System.nanoTime() > deadline) {
-            throw new IOException(
-              s"${address.fullName}: checkpoint ${committable.version} was not ratified in ${patienceMillis / 1000} s and " +
-                s"${attempt + 1} attempts, the last: $failed", failed)
-          }
-          log.info("{}: attempt {} for checkpoint {}: {}", address.fullName, attempt, committable.version, failed.toString)
-          makeRoom()
-          Thread.sleep(TableCommitter.pause(attempt))
-          attempt += 1
-      }
-    }
-    false
-  }
-
-  private def attempted(committable: Committable): Boolean = {
     val opened = table.open()
     val engine = opened.engine
     val known = opened.snapshot.getLatestTransactionVersion(engine, committable.appId)
@@ -105,13 +85,4 @@ final class TableCommitter(table: CatalogTable, patienceMillis: Long) extends Co
   private def harmless(block: => Unit): Unit =
     try block
     catch { case NonFatal(failed) => log.info("{}: a version was not published: {}", address.fullName, failed.toString) }
-}
-
-object TableCommitter {
-  private val FirstPause = 50L
-  private val LongestPause = 5000L
-
-  /** Full jitter: writers that lost one race do not meet in the next. */
-  private def pause(attempt: Int): Long =
-    1 + ThreadLocalRandom.current().nextLong(math.min(LongestPause, FirstPause << math.min(attempt, 10)))
 }

@@ -7,6 +7,7 @@ import java.util.Base64
 import scala.collection.mutable
 import scala.collection.mutable.ArrayBuffer
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import io.delta.kernel.{Operation, Transaction}
 import io.delta.kernel.data.FilteredColumnarBatch
@@ -31,10 +32,11 @@ final case class WriterLimits(fileBytes: Long, bufferBytes: Long, partitions: In
  * Kernel's writer pulls the rows of a file, so an open file would be a thread with a queue. A buffer in Flink's binary
  * format has a known size instead, which bounds the memory however many partitions there are.
  */
-final class TableWriter(table: CatalogTable, flink: RowType, limits: WriterLimits, metrics: SinkWriterMetricGroup)
+final class TableWriter(
+    table: CatalogTable, flink: RowType, limits: WriterLimits, patience: Patience, metrics: SinkWriterMetricGroup)
     extends CommittingSinkWriter[RowData, WrittenFiles] {
 
-  private val opened = table.open()
+  private val opened = patience.repeat("the first look at the table")(table.open())
   private val engine = opened.engine
   private val name = table.address.fullName
   TableSchema.check(name, opened.snapshot, flink)
@@ -101,7 +103,8 @@ final class TableWriter(table: CatalogTable, flink: RowType, limits: WriterLimit
       val actions = Transaction.generateAppendActions(engine, state, files, target)
       try while (actions.hasNext) adds += JsonUtils.rowToJson(actions.next()) finally actions.close()
     } catch {
-      case failed: IOException => throw new IOException(s"$name: a file could not be written: ${failed.getMessage}", failed)
+      // Hadoop has an Error for what a local disk refuses.
+      case NonFatal(failed) => throw new IOException(s"$name: a file could not be written: ${failed.getMessage}", failed)
     }
   }
 

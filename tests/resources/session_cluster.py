@@ -41,55 +41,77 @@ _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntr
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 
 
+def free_port() -> int:
+    """A port of this machine that nothing uses."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
 @dataclass
 class SessionCluster:
-    """The cluster; `login` is the file by which its TaskManagers authenticate to Kafka."""
+    """The cluster; `login` is the file by which its TaskManagers authenticate to Kafka, if they do."""
 
     folder: Path
     jars_dir: Path
     token: str
-    login: Path
-    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+    login: Path | None = None
+    rest: int = field(default_factory=free_port)
+    rpc: int = field(default_factory=free_port)
+    job_manager: "subprocess.Popen[bytes] | None" = None
+    task_manager: "subprocess.Popen[bytes] | None" = None
+    started: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.rest}"
 
     def start(self) -> str:
         """Start it, and return its URL."""
-        rpc, rest = _free_port(), _free_port()
-        (self.folder / "config.yaml").write_text(_CONFIG.format(rpc=rpc, rest=rest))
-        self._start(_JOB_MANAGER, "500m")
-        eventually(lambda: _listens(rest))
+        (self.folder / "config.yaml").write_text(_CONFIG.format(rpc=self.rpc, rest=self.rest))
+        self.start_job_manager()
         self.start_task_manager()
-        return f"http://127.0.0.1:{rest}"
+        return self.url
+
+    def start_job_manager(self) -> None:
+        self.job_manager = self._start(_JOB_MANAGER, "500m")
+        eventually(lambda: _listens(self.rest))
 
     def start_task_manager(self) -> None:
-        self._start(_TASK_MANAGER, "700m")
+        self.task_manager = self._start(_TASK_MANAGER, "700m")
+
+    def kill_job_manager(self) -> None:
+        """Kill it, and with it its jobs: it keeps them in memory."""
+        _kill(self.job_manager)
 
     def kill_task_manager(self) -> None:
-        last = self.processes.pop()
-        last.kill()
-        last.wait()
+        """Kill it; its jobs restart on the next one."""
+        _kill(self.task_manager)
 
     def stop(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        _kill(self.task_manager)
+        _kill(self.job_manager)
 
-    def _start(self, main: str, heap: str) -> None:
+    def _start(self, main: str, heap: str) -> "subprocess.Popen[bytes]":
         java = choose_java(None, os.environ)
-        jars = [*sink_jars(self.jars_dir, java, print), *flink_jars(), *kafka_connector(self.jars_dir, java, print)]
+        jars = [*sink_jars(self.jars_dir, java, print), *flink_jars()]
+        jars += kafka_connector(self.jars_dir, java, print) if self.login else []
         command = [
-            *(str(java.executable), f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Djava.security.auth.login.config={self.login}"),
+            *(str(java.executable), f"-Xmx{heap}", "-XX:+UseSerialGC"),
+            *([f"-Djava.security.auth.login.config={self.login}"] if self.login else []),
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
             *("-cp", os.pathsep.join(map(str, jars)), main, "--configDir", str(self.folder)),
         ]
         environment = os.environ | {"UNITY_TOKEN": self.token}
-        with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
-            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+        self.started += 1
+        with (self.folder / f"{self.started}.log").open("wb") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
 
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+def _kill(process: "subprocess.Popen[bytes] | None") -> None:
+    if process:
+        process.kill()
+        process.wait()
 
 
 def _listens(port: int) -> bool:
