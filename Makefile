@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLINK := $(VENV)/.flink
 
-.PHONY: help setup demo demo-streaming dev test test-unit test-long lint bench clean
+.PHONY: help setup demo demo-streaming prove dev test test-unit test-long lint bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ demo: setup ## Run the main job on real flights and print what it did
 
 demo-streaming: setup ## Run tracker events through Kafka and reconcile every one
 	$(BIN)/ratify demo --streaming
+
+prove: setup $(FLINK) ## Run the cross-engine proof: Spark, Structured Streaming, DuckDB and Flink
+	$(BIN)/ratify prove -a
 
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000, or PORT
 	$(BIN)/ratify dev $(if $(PORT),--port $(PORT))

@@ -25,7 +25,7 @@ _SETTINGS = {"execution.checkpointing.interval": "1 s", "parallelism.default": "
 
 
 @dataclass(frozen=True)
-class Latency:
+class WrittenLatency:
     """Of one side, in seconds.
 
     Attributes:
@@ -39,7 +39,7 @@ class Latency:
     first: float
 
 
-def latencies(stack: WarmStack, seconds: int) -> dict[str, Latency]:
+def latencies(stack: WarmStack, seconds: int) -> dict[str, WrittenLatency]:
     """Measure each side for some seconds at `RATE` rows a second, and print it."""
     found = {
         "Flink": _by_flink(stack, "alone", seconds, writers=0),
@@ -59,7 +59,7 @@ def _table(name: str, writer: Engine) -> TableDeclaration:
     return TableDeclaration("bronze", f"latency_{name}", columns, "Generated rows", writer, frozenset({"WRITE"}))
 
 
-def _by_flink(stack: WarmStack, name: str, seconds: int, *, writers: int) -> Latency:
+def _by_flink(stack: WarmStack, name: str, seconds: int, *, writers: int) -> WrittenLatency:
     table = _table(name, Engine.FLINK)
     stack.spark.ensure_table(table)
     target = own_sink(stack.catalog.connection.name, "bronze", stack.catalog.connection.host)
@@ -73,7 +73,7 @@ def _by_flink(stack: WarmStack, name: str, seconds: int, *, writers: int) -> Lat
     return _latency(stack, table, "RatifySink", began)
 
 
-def _by_spark(stack: WarmStack, seconds: int) -> Latency:
+def _by_spark(stack: WarmStack, seconds: int) -> WrittenLatency:
     table = _table("spark", Engine.SPARK)
     stack.spark.ensure_table(table)
     began = time.time()
@@ -110,7 +110,7 @@ class _Writer:
         self._work.join()
 
 
-def _latency(stack: WarmStack, table: TableDeclaration, engine: str, began: float) -> Latency:
+def _latency(stack: WarmStack, table: TableDeclaration, engine: str, began: float) -> WrittenLatency:
     """Read the rows of an engine's commits, and when the catalog ratified them."""
     log = DeltaLog(stack.catalog, stack.spark.full_name(table), attempts=1, patience=0)
     location = unquote(urlsplit(stack.catalog.table(stack.spark.full_name(table)).storage_location or "").path)
@@ -138,4 +138,4 @@ def _latency(stack: WarmStack, table: TableDeclaration, engine: str, began: floa
             return tuple(found[0])
 
         events, newest = quantiles("late"), quantiles("(SELECT min(late) AS late FROM late GROUP BY committed)")
-    return Latency(events, newest, commits[0] / 1000 - began)
+    return WrittenLatency(events, newest, commits[0] / 1000 - began)

@@ -29,6 +29,8 @@ _UNREACHED = (
 )
 NO_WORKER = "Python worker failed to connect back"
 """Part of Spark's error when a Python process of the server did not answer it in time."""
+# What the catalog's client for Java says: 0 where there was no answer.
+_NO_ANSWER = re.compile(r"\(HTTP (?:0|429|5\d\d)\)")
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
 CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 """Parts of the error texts of a write that met a concurrent commit; a failed stream has only the text."""
@@ -105,7 +107,7 @@ def translated(error: Exception, remote: str) -> Exception:
             f"Unity Catalog gave Spark no token: {no_token.group()[:300]}. Check the OAuth client id and secret that the "
             "Spark server was started with."
         )
-    if "java.net.ConnectException" in text or "Connection refused" in text:
+    if "java.net.ConnectException" in text or "Connection refused" in text or _NO_ANSWER.search(text):
         return CatalogUnavailable(
             f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
         )

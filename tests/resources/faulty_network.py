@@ -85,7 +85,11 @@ class _Handler(BaseHTTPRequestHandler):
         request = partial(self.client.request, self.command, self.path, content=body, headers=headers)
         answer = self.network.next_answer() if b"add-commit" in body else None
         if answer is None:
-            self._pass_on(request())
+            try:
+                self._pass_on(request())
+            except httpx.TransportError:
+                # The catalog is away: so is this one.
+                self.close_connection = True
             return
         if self.network.moment is Moment.AFTER:
             request()

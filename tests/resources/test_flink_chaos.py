@@ -27,7 +27,7 @@ from tests.resources.test_flink_sink import checkpoints
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 
-ROWS, RATE, WRITERS = 1_000_000, 8_000, 4
+ROWS, RATE, WRITERS = 1_000_000, 2_500, 4
 MERGED = -1_000_000
 """Ids from here on downwards are those of the MERGE; Flink's are positive, and DuckDB's are between."""
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import CommitConflict
+from resources.errors import CatalogUnavailable, CommitConflict
 from resources.spark.spark_errors import translated
 from resources.spark.spark_session import classic_conf, delta_package
 
@@ -33,3 +33,14 @@ def test_deltas_typed_exceptions_are_conflicts_whatever_their_text_is() -> None:
         assert type(translated(kind("files were added"), "sc://localhost")) is CommitConflict
     unknown = ValueError("files were added")
     assert translated(unknown, "sc://localhost") is unknown
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 503])
+def test_a_catalog_that_does_not_answer_spark_is_unavailable(status: int) -> None:
+    error = Exception(f"(java.io.IOException) Failed to load table main.bronze.t (HTTP {status}): null")
+    assert type(translated(error, "sc://localhost")) is CatalogUnavailable
+
+
+def test_a_table_that_the_catalog_does_not_have_is_another_error() -> None:
+    error = Exception("(java.io.IOException) Failed to load table main.bronze.t (HTTP 404): NOT_FOUND")
+    assert translated(error, "sc://localhost") is error
