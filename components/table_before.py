@@ -28,6 +28,11 @@ class TableBefore:
         version = spark.catalog.version(spark.full_name(table))
         return cls(table, version, spark.count(table, version))
 
+    @classmethod
+    def following(cls, table: TableDeclaration, change: TableChange) -> "TableBefore":
+        """Return a table as a change left it, so that the next change misses no commit in between."""
+        return cls(table, change.version, change.rows)
+
     def change(self, spark: Spark, ours: Callable[[Commit], bool], more: Mapping[str, Any]) -> TableChange:
         """Return what has happened since.
 
@@ -37,9 +42,9 @@ class TableBefore:
             more: Further metadata.
         """
         name = spark.full_name(self.table)
-        version = spark.catalog.version(name)
+        history = self._history(spark, name)
+        version = history[0].version if history else self._version
         rows = spark.count(self.table, version)
-        history = spark.history(name, version - self._version) if version > self._version else []
         return TableChange(
             version=version,
             rows_version=rows_version(spark, name, version),
@@ -51,3 +56,14 @@ class TableBefore:
             preview=preview_by_spark(spark, self.table),
             more=more,
         )
+
+    def _history(self, spark: Spark, name: str) -> list[Commit]:
+        """Return the commits since, newest first: where other commits came meanwhile and used up the limit, it is raised."""
+        limit, history = spark.catalog.version(name) - self._version, list[Commit]()
+        while limit > 0:
+            history = spark.history(name, limit)
+            # A log whose beginning was cleaned up has fewer.
+            if len(history) < limit or history[-1].version <= self._version + 1:
+                break
+            limit = history[0].version - self._version
+        return history

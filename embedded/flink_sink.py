@@ -37,6 +37,24 @@ _FROM_PYSPARK = (
     "RoaringBitmap",
     "snappy-java",
 )
+# What AWS's client is built on.
+_FROM_PYSPARK_FOR_S3 = (
+    "commons-codec",
+    "httpclient",
+    "httpcore",
+    "jcl-over-slf4j",
+    "netty-buffer",
+    "netty-codec-base",
+    "netty-codec-compression",
+    "netty-codec-http",
+    "netty-codec-http2",
+    "netty-common",
+    "netty-handler",
+    "netty-resolver",
+    "netty-transport",
+    "netty-transport-classes-epoll",
+    "netty-transport-native-unix-common",
+)
 
 
 def is_installed() -> bool:
@@ -111,9 +129,11 @@ def sink_jars(jars_dir: Path, java: Java, progress: Progress, *, s3: bool = Fals
     Raises:
         EmbeddedError: Flink or pyspark is not installed, a jar cannot be downloaded, or the sink does not compile.
     """
-    needed = [*_from_pyspark(), *_delta(jvm_jars.resolve(("spark",), jars_dir, java, progress))]
+    needed = [*_from_pyspark(_FROM_PYSPARK), *_delta(jvm_jars.resolve(("spark",), jars_dir, java, progress))]
     class_path = [*needed, *flink_jars()]
-    store = jvm_jars.resolve(("s3",), jars_dir, java, progress) if s3 else ()
+    store: list[Path] = []
+    if s3:
+        store = [*jvm_jars.resolve(("s3",), jars_dir, java, progress), *_from_pyspark(_FROM_PYSPARK_FOR_S3)]
     sources = sorted(_SOURCES.glob("*.scala"))
     sink = connector_jar.compiled(
         "flink-sink", "the sink for Flink", sources, class_path, jars_dir, java, progress, _SERVICES
@@ -121,11 +141,11 @@ def sink_jars(jars_dir: Path, java: Java, progress: Progress, *, s3: bool = Fals
     return [sink, *needed, *store]
 
 
-def _from_pyspark() -> list[Path]:
+def _from_pyspark(names: Sequence[str]) -> list[Path]:
     found = {jar.name.rpartition("-")[0]: jar for jar in jvm_jars.pyspark_jars().glob("*.jar")}
-    if missing := [name for name in _FROM_PYSPARK if name not in found]:
+    if missing := [name for name in names if name not in found]:
         raise EmbeddedError(f"pyspark lacks the jars {', '.join(missing)}: this is not the pyspark that ratify pins")
-    return [found[name] for name in _FROM_PYSPARK]
+    return [found[name] for name in names]
 
 
 def _delta(spark: Sequence[Path]) -> list[Path]:

@@ -51,8 +51,7 @@ class ContinuousFlink:
             numbers = JobNumbers(0, 0, 0)
             while not self.stop.is_set():
                 numbers = self._watch(job, numbers)
-                self._report(job, before, numbers)
-                before = TableBefore.of(self.spark, self.table.declaration, created=False)
+                before = self._report(job, before, numbers)
             job.job.stop()
         self._report(job, before, numbers)
 
@@ -69,13 +68,15 @@ class ContinuousFlink:
             known, read = numbers, now
         return known
 
-    def _report(self, job: StartedJob, before: TableBefore, numbers: JobNumbers) -> None:
+    def _report(self, job: StartedJob, before: TableBefore, numbers: JobNumbers) -> TableBefore:
+        """Report what the job has committed since, and return the table as it is then."""
         change = before.change(self.spark, is_of_job, reported(job, numbers))
         if change.versions:
             made = result(self.table.declaration, change, self.instance)
             for event in asset_events([made]):
                 self.instance.report_runless_asset_event(event)
         self.metrics.rounds.inc()
+        return TableBefore.following(self.table.declaration, change)
 
 
 def _records(position: Offsets) -> int:

@@ -16,6 +16,7 @@ import io.delta.storage.commit.TableIdentifier
 import io.delta.storage.commit.uccommitcoordinator.{UCDeltaClient, UCDeltaTokenBasedRestClient}
 import org.apache.flink.runtime.util.EnvironmentInformation
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{Path => HadoopPath}
 
 /**
  * Where a table is. It is part of the job graph, so it holds no secret: `credentials` is the path of a file, which each
@@ -38,6 +39,8 @@ final class CatalogTable(val address: TableAddress) extends AutoCloseable {
     val info = uc.loadTable(new TableIdentifier(Array(address.catalog, address.schema), address.table))
     val id = info.getTableId.toString
     val conf = CatalogTable.hadoop()
+    val scheme = Option(new HadoopPath(info.getLocation).toUri.getScheme)
+    if (scheme.forall(_ == "file")) CatalogTable.useRawFiles(conf)
     info.getStorageProperties.asScala.foreach { case (key, value) => conf.set(key, value) }
     val engine = DefaultEngine.create(conf)
     val name = new UCTableIdentifier(address.catalog, address.schema, address.table)
@@ -67,11 +70,14 @@ final class CatalogTable(val address: TableAddress) extends AutoCloseable {
 object CatalogTable {
   private val LongestCallSeconds = 60L
 
-  private[flink] def hadoop(): Configuration = {
-    val conf = new Configuration()
-    // Hadoop's local file system writes a .crc file beside each file, and refuses one that another engine has replaced.
+  /** Hadoop's local file system writes a .crc file beside each file, and refuses one that another engine has replaced. */
+  private def useRawFiles(conf: Configuration): Unit = {
     conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
     conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
+  }
+
+  private[flink] def hadoop(): Configuration = {
+    val conf = new Configuration()
     // The catalog names objects s3://…, Hadoop's file system for them is S3A.
     conf.set("fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem")
     // Only the credentials that the catalog vends, whatever the environment has.
