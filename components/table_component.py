@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from components.checks.check_definitions import files_check, freshness_check, history_checks
+from components.checks.drift_check import drift_check
 from components.declaration_places import in_field
 from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
@@ -41,6 +42,10 @@ class TableComponent(DeclaredComponent):
     change_data_feed: bool = Field(
         default=False,
         description="Whether a new table records its changed rows, as they were and as they are",
+    )
+    table_properties: dict[str, str] = Field(
+        default={},
+        description="Properties of the table, such as catalog.team_name; `ratify drift` compares them",
     )
     care: DeclaredCare = Field(default=DeclaredCare(), description="From when on the job `care` compacts the table, and how")
 
@@ -94,7 +99,7 @@ class TableComponent(DeclaredComponent):
     @property
     def properties(self) -> dict[str, str]:
         """Properties that the table is created with."""
-        return {CHANGE_DATA_FEED: "true"} if self.change_data_feed else {}
+        return self.table_properties | ({CHANGE_DATA_FEED: "true"} if self.change_data_feed else {})
 
     def declared_columns(self, columns: Sequence[TableColumn], types: Sequence[str]) -> tuple[Column, ...]:
         """Return declared columns with their types, in Spark SQL's words; empty where one is inferred.
@@ -126,7 +131,9 @@ def table_definitions(
         tables: The tables that the assets write.
         replaceable: See `history_checks`.
     """
-    every = [check for table in tables for check in (files_check(table), history_checks(table, replaceable))]
+    every = [
+        check for table in tables for check in (files_check(table), history_checks(table, replaceable), drift_check(table))
+    ]
     materialized = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)]
     external = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
     return dg.Definitions(assets=[*external, *dg.map_asset_specs(policies, materialized)], asset_checks=[*checks, *every])

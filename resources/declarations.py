@@ -109,6 +109,13 @@ class TableDeclaration:
         return tuple(column.name for column in self.columns)
 
     @property
+    def created_properties(self) -> dict[str, str]:
+        """The properties that the table is created with."""
+        # Only under this level may Delta skip a MERGE's empty commit; elsewhere than in open-source Delta it is no default.
+        isolation = {"delta.isolationLevel": "Serializable"} if self.keys else {}
+        return {**SAFE_PROPERTIES, **self.properties, OWNER: self.owner, **isolation}
+
+    @property
     def table_name(self) -> str:
         """The table as `schema.table`."""
         return f"{self.layer}.{self.name}"
@@ -124,12 +131,7 @@ class TableDeclaration:
     def ddl(self, catalog: str) -> str:
         """Return the Spark DDL that creates the table where it is missing."""
         columns = ",\n  ".join(_column_ddl(column) for column in self.columns)
-        properties = {**SAFE_PROPERTIES, **self.properties, OWNER: self.owner}
-        if self.keys:
-            # Only under this level may Delta skip a MERGE's empty commit; elsewhere than open-source Delta it is not
-            # the default.
-            properties["delta.isolationLevel"] = "Serializable"
-        shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(properties.items()))
+        shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(self.created_properties.items()))
         return (
             f"CREATE TABLE IF NOT EXISTS {table_name(self.full_name(catalog))} (\n  {columns}\n) USING DELTA\n"
             f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
@@ -170,6 +172,8 @@ class TableDeclaration:
                 f"{where}: column mapping {value!r} makes DuckDB write columns that every engine reads as NULL; "
                 "leave delta.columnMapping.mode at none."
             )
+        if key == OWNER:
+            raise UnsafeDeclaration(f"{where}: {OWNER} is the declared owner; declare `owner`.")
         if key.startswith(("delta.constraints.", "delta.generationExpression", "delta.identity")):
             raise UnsafeDeclaration(
                 f"{where}: DuckDB cannot insert into a table with {key}; check the rule before writing instead."

@@ -149,6 +149,11 @@ def acknowledged_in(history: Iterable[Commit]) -> Mapping[int, AcknowledgedCommi
     }
 
 
+def acknowledging(reason: str) -> str:
+    """Return the record by which a commit of ours is acknowledged when it is made."""
+    return json.dumps({_REASON: reason})
+
+
 def commit_acknowledged(spark: Spark, full_name: str, write: Callable[[], object], reason: str, after: int) -> Commit | None:
     """Run a write to a table, in a commit that is acknowledged; return None if it committed nothing.
 
@@ -162,8 +167,7 @@ def commit_acknowledged(spark: Spark, full_name: str, write: Callable[[], object
     Raises:
         CommitConflict: another writer has committed since that version; nothing was committed.
     """
-    record = json.dumps({_REASON: reason})
-    commit = spark.commit(full_name, write, record, after)
+    commit = spark.commit(full_name, write, acknowledging(reason), after)
     if commit:
         acknowledge(spark, full_name, [commit.version], reason)
     return commit

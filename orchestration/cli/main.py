@@ -20,6 +20,7 @@ from orchestration.cli.changes_command import changes
 from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
+from orchestration.cli.drift_command import drift
 from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
@@ -67,6 +68,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Proof and repair": {
         "prove": prove,
         "care": care,
+        "drift": drift,
         "repair": repair,
         "restore": restore,
         "delete": delete,

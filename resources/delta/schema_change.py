@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from resources.column_types import delta_field, sql_type, type_of_delta
@@ -31,7 +31,7 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
         raise NothingToCommit
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"] += [delta_field(column.name, sql_type(column.type)) for column in new]
-    for_catalog = [*snapshot.fields, *(_with_dashes(delta_field(column.name, sql_type(column.type))) for column in new)]
+    for_catalog = [*snapshot.fields, *(catalog_column(delta_field(column.name, sql_type(column.type))) for column in new)]
     return Proposal(
         operation="ADD COLUMNS",
         parameters={"columns": json.dumps([{"column": {"name": column.name, "type": column.type}} for column in new])},
@@ -42,11 +42,19 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
     )
 
 
+def catalog_column(field: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a column of Delta's schema as the catalog's API spells it: `element-type` where the log has `elementType`."""
+    return _with_dashes(dict(field))
+
+
 def _with_dashes(part: Any) -> Any:
-    """A part of Delta's schema as the catalog's API spells it: `element-type` where the log has `elementType`."""
     if isinstance(part, list):
         return [_with_dashes(inner) for inner in cast("list[Any]", part)]
     if isinstance(part, dict):
         named = cast("dict[str, Any]", part)
-        return {re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): _with_dashes(inner) for key, inner in named.items()}
+        # The metadata of a column have keys of their own.
+        return {
+            re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): inner if key == "metadata" else _with_dashes(inner)
+            for key, inner in named.items()
+        }
     return part

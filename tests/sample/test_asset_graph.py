@@ -96,5 +96,5 @@ def test_every_check_of_a_table_is_asked_for_with_it() -> None:
     others = {check for check in checks({flights}) if check.name not in own}
     assert flights in wanted
     assert own
-    assert len(others) == 8
+    assert len(others) == 9
     assert others <= wanted
