@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from resources.declarations import Column
+from resources.sql.subject_match import Match
 from resources.sql.table_query import TableName, TableQuery
 
 ROW = "row"
@@ -30,21 +31,6 @@ class SubjectTable:
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     passed_on: Collection[str] = ()
     rows_of: str = ""
-
-
-@dataclass(frozen=True)
-class Match:
-    """One way in which a row is known as the subject's.
-
-    Attributes:
-        column: Whose value is the subject's, or JSON that has it.
-        name: The field of the JSON; empty where the column has the value itself.
-        sync: Of dead letters: only those of this sync.
-    """
-
-    column: str
-    name: str = ""
-    sync: str = ""
 
 
 @dataclass(frozen=True)

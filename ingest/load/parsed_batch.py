@@ -174,7 +174,7 @@ class ParsedBatch:
         con = self.session.con
         if not self.erased or not (erased := self.erased.count(con, parquet)):
             return parsed
-        others = parquet.with_suffix(".others")
+        others = parquet.with_name(f"{parquet.stem}-others.parquet")
         written = write_parquet(con, self.erased.others(parquet), others)
         others.replace(parquet)
         self.dropped += erased

@@ -20,6 +20,7 @@ from orchestration.cli.changes_command import changes
 from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
+from orchestration.cli.erase_command import erase
 from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
@@ -71,6 +72,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "restore": restore,
         "delete": delete,
         "replace": replace,
+        "erase": erase,
         "clean": clean,
         "acknowledge": acknowledge,
     },

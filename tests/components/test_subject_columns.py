@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from components.subject_columns import Match, SubjectTable, computed_table, subject_columns
+from components.subject_columns import SubjectTable, computed_table, subject_columns
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
+from resources.sql.subject_match import Match
 from resources.sql.table_query import TableName, TableQuery
 
 PERSON = "Ann"
