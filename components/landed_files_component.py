@@ -18,6 +18,7 @@ from ingest.file_source import (
     RESCUED,
     CsvDialect,
     Format,
+    LandedCopy,
     NewColumns,
     Rewrite,
     SchemaMode,
@@ -87,6 +88,10 @@ class LandedFiles(TableComponent):
         default=Rewrite.REFUSE,
         description="What to do with new content under a name that was loaded before: refuse, append or replace",
     )
+    landed: LandedCopy = Field(
+        default=LandedCopy.KEEP,
+        description="What `ratify erase` does with landed files that have rows of the subject: keep or delete (whole files)",
+    )
 
     @cached_property
     def source(self) -> Source:
@@ -126,6 +131,7 @@ class LandedFiles(TableComponent):
             on_rewrite=self.on_rewrite,
             rename={**self.rename, **{each.field: each.name for each in self.columns if each.field}},
             last_line_open=self.csv.last_line_open,
+            landed=self.landed,
         )
 
     @property

@@ -33,6 +33,11 @@ class TableColumn(dg.Model, dg.Resolvable):
     description: str = Field(default="", description="What it holds, for the catalog and the UI")
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
     pii: bool = Field(default=False, description="Personal data: previews leave the column out")
+    subject: str = Field(
+        default="",
+        pattern="^([a-z][a-z0-9_]*)?$",
+        description="Kind of person or thing that its values identify, such as user; rows are found by it to be erased",
+    )
 
 
 class TableComponent(DeclaredComponent):
@@ -109,7 +114,8 @@ class TableComponent(DeclaredComponent):
         """
         made = list[Column]()
         for number, (column, type_text) in enumerate(zip(columns, types, strict=True)):
-            made.append(Column(column.name, type_text, column.description, nullable=column.nullable, pii=column.pii))
+            marks = {"nullable": column.nullable, "pii": column.pii, "subject": column.subject}
+            made.append(Column(column.name, type_text, column.description, **marks))
             with in_field("columns", number):
                 self.declared(columns=(made[-1],), writer=Engine.SPARK, operations=frozenset(), inferred=True)
         return tuple(made)

@@ -143,6 +143,11 @@ class DeclaredTables:
         """The syncs, by their names."""
         return {sync.folder.name: sync for sync in self._all(Sync)}
 
+    @property
+    def topic_feeds(self) -> Sequence[TopicFeed]:
+        """The topics with the changes of a table."""
+        return self._all(TopicFeed)
+
     @cached_property
     def topics(self) -> Collection[str]:
         """The topics that changes of tables, and the positions of these, are published to.
@@ -151,7 +156,7 @@ class DeclaredTables:
             InvalidDeclaration: two declarations name one topic.
         """
         found = dict[str, TopicFeed]()
-        for each in self._all(TopicFeed):
+        for each in self.topic_feeds:
             for topic in (each.topic, each.published.offsets_topic):
                 if other := found.get(topic):
                     with located(each.folder / "defs.yaml"):

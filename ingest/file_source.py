@@ -67,6 +67,13 @@ class Rewrite(StrEnum):
     REPLACE = "replace"
 
 
+class LandedCopy(StrEnum):
+    """What an erasure does with a landed file that has rows of the subject: keep it, and say so, or delete it whole."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
 class NewColumns(StrEnum):
     """What to do with a file's columns that the table lacks: add them, rescue their values, or refuse the file."""
 
@@ -121,6 +128,7 @@ class Source:
         rename: Columns of fields that have another name in the file, by that name; it ignores case. Where the schema is
             inferred or evolving, all other fields fill the column of their name in snake_case.
         last_line_open: Accept a CSV file whose last line has no line end. Nothing shows then that a file was cut off.
+        landed: What an erasure does with the files.
         new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
 
     Raises:
@@ -138,6 +146,7 @@ class Source:
     on_rewrite: Rewrite = Rewrite.REFUSE
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     last_line_open: bool = False
+    landed: LandedCopy = LandedCopy.KEEP
 
     def __post_init__(self) -> None:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, split_parts, sql_type
+from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, SAME_TEXT, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
 from resources.sql.spark_sql import literal, table_name
 
@@ -48,7 +48,8 @@ class Column:
     """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
 
     Without a type, its type is that of the query or file that it comes from. `sources` names the columns that it is computed
-    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which previews leave out.
+    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which previews leave out. `subject` is
+    the kind of person or thing that a value identifies, such as user: `ratify erase` finds rows by it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Column:
     sources: tuple[str, ...] = ()
     nullable: bool = True
     pii: bool = False
+    subject: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class TableDeclaration:
         for column in self.columns:
             if column.type or not self.inferred:
                 check_type(self._where(column.name), column.type)
+            if column.subject and column.type and sql_type(column.type).spark not in SAME_TEXT:
+                raise UnsafeDeclaration(
+                    f"{self._where(column.name)}: engines write values of the type {column.type} as different texts, so "
+                    f"that no subject is found by it; use one of {', '.join(sorted(SAME_TEXT))}."
+                )
         for key, value in self.properties.items():
             self._check_property(key, value)
 

@@ -29,6 +29,7 @@ from ingest.ledger.ledger_queries import (
     table_entries,
     waiting,
 )
+from ingest.load.erased_subjects import erased_rows
 from resources.duckdb.data_file_rows import rows_of_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
@@ -248,7 +249,11 @@ def _read_again(
         load = Load(datetime.now(UTC), "check")
         parquet = fetched.local.with_suffix(".parquet")
         columns = session.columns(source.table)
-        return record, parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
+        rows = parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
+        erased = erased_rows(session, source.table)
+        dropped = erased.count(session.con, parquet) if erased else 0
+        # Rows that were erased after their load are counted as removed; those that landed again were never loaded.
+        return record, rows - dropped if record.rows == rows - dropped else rows
     except BadFile:
         return None
     finally:

@@ -18,6 +18,7 @@ from ingest.formats.isolated_parsing import infer
 from ingest.formats.parse_file import Load
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.ledger.ledger_access import FileLedger
+from ingest.load.erased_subjects import erased_rows
 from ingest.load.file_batches import batch_id
 from ingest.load.file_commits import FileCommits, not_loaded
 from ingest.load.parsed_batch import ParsedBatch
@@ -34,11 +35,17 @@ _SOON_S = 1.0
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a load batch; `version` is that of its commit, None where nothing was new."""
+    """What became of a load batch.
+
+    Attributes:
+        version: Of its commit; None where nothing was new.
+        dropped: Rows of erased subjects, which its files have and the table does not.
+    """
 
     batch_id: str
     files: tuple[FileOutcome, ...]
     version: int | None
+    dropped: int = 0
 
     def count(self, status: Status) -> int:
         """Return how many of the files ended with this status."""
@@ -73,12 +80,13 @@ def load_batch(
 
     Raises:
         LandingUnavailable: a file cannot be read.
+        NotConfigured: rows of erased subjects could not be distinguished; see `erased_rows`.
         CommitConflict, CatalogUnavailable, CatalogDenied, UnsafeTable, CommitOutcomeUnknown: see DuckDBSession.append.
     """
     began, now = time.monotonic(), dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
     with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
-        batch = ParsedBatch(session, landing, source, load, folder)
+        batch = ParsedBatch(session, landing, source, load, folder, erased_rows(session, source.table))
         parsed = batch.parse(files)
         ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
         soon = more_follow and time.monotonic() - began < _SOON_S
@@ -88,7 +96,7 @@ def load_batch(
         others = not_loaded(outcomes)
         if others or not commits.copies_later:
             ledger.record(others, source.digest)
-    return BatchOutcome(load.batch_id, outcomes, commits.version)
+    return BatchOutcome(load.batch_id, outcomes, commits.version, batch.dropped)
 
 
 def ensure_inferred(

@@ -30,9 +30,10 @@ class LoadedBatch:
         """Return a line for the log: this batch, and the progress of all."""
         outcome = self.outcome
         statuses = ", ".join(f"{count} {status}" for status in Status if (count := outcome.count(status)))
+        dropped = f" ({outcome.dropped:,} of erased subjects dropped)" if outcome.dropped else ""
         return (
             f"batch {number} ({outcome.batch_id}) in {self.seconds:.1f} s: {statuses or 'no files'}, "
-            f"{counted(outcome.rows, 'row')}; {done:,} of {counted(total, 'file')} are done"
+            f"{counted(outcome.rows, 'row')}{dropped}; {done:,} of {counted(total, 'file')} are done"
         )
 
 
@@ -44,6 +45,8 @@ def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
         "bytes": sum(file.size for file in files),
         **{f"files {status}": _count(files, status) for status in Status},
     }
+    if dropped := sum(batch.outcome.dropped for batch in batches):
+        loaded["rows of erased subjects dropped"] = dropped
     if batches:
         loaded["seconds per batch"] = round(sum(batch.seconds for batch in batches) / len(batches), 3)
     if lags := [lag for batch in batches for lag in batch.lags]:

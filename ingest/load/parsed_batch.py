@@ -1,5 +1,7 @@
 """The rows of a load batch's files, as Parquet: small CSV files of one kind in one pass, all others one by one.
 
+Rows of erased subjects are dropped from each file, which is then parsed alone.
+
 A pass over several files knows no reasons: where it fails, each half is tried, and in the end a file alone. So a damaged
 file is refused with its own reason, and costs the others a few passes.
 """
@@ -11,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
-from ingest.file_source import Format, SchemaMode, Source
+from ingest.file_source import RESCUED, Format, SchemaMode, Source
 from ingest.formats.csv_group import CsvFile, csv_file
 from ingest.formats.isolated_parsing import parse, parse_group
 from ingest.formats.parse_file import ColumnsToAdd, Load, NewNames, Parsed
 from ingest.formats.unpacked_file import unpacked
 from ingest.ledger.file_ledger import FileOutcome, Status
+from ingest.load.erased_subjects import ErasedRows
 from ingest.load.file_batches import batches
 from resources.column_types import sql_type
 from resources.declarations import Column
@@ -57,14 +60,22 @@ class _Part:
 
 @dataclass
 class ParsedBatch:
-    """A batch while it is loaded. `columns`: those of the table."""
+    """A batch while it is loaded.
+
+    Attributes:
+        erased: Which rows are dropped; None: none.
+        columns: Those of the table.
+        dropped: How many rows were dropped.
+    """
 
     session: DuckDBSession
     landing: LandingZone
     source: Source
     load: Load
     folder: Path
+    erased: ErasedRows | None = None
     columns: tuple[Column, ...] = ()
+    dropped: int = 0
     _parts: list[_Part] = field(default_factory=list[_Part])
 
     def __post_init__(self) -> None:
@@ -109,7 +120,7 @@ class ParsedBatch:
         """
         path = fetched.outcome.path
         named = any(column.name == "_source_file" for column in self.columns)
-        if not named or self.source.format_of(path) is not Format.CSV or fetched.outcome.size > _SMALL_BYTES:
+        if self.erased or not named or self.source.format_of(path) is not Format.CSV or fetched.outcome.size > _SMALL_BYTES:
             return None
         try:
             with ExitStack() as stack:
@@ -144,7 +155,7 @@ class ParsedBatch:
     def _parse_one(self, fetched: _Fetched) -> FileOutcome:
         began, path, parquet = time.monotonic(), fetched.outcome.path, fetched.local.with_suffix(".parquet")
         try:
-            parsed = self._parsed(path, fetched.local, parquet)
+            parsed = self._without_erased(self._parsed(path, fetched.local, parquet), parquet)
         except BadFile as error:
             return fetched.refused(error.reason, time.monotonic() - began)
         finally:
@@ -158,6 +169,20 @@ class ParsedBatch:
         except ColumnsToAdd as error:
             self.columns = self.session.add_columns(self.source.table, error.columns)
             return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
+
+    def _without_erased(self, parsed: Parsed, parquet: Path) -> Parsed:
+        con = self.session.con
+        if not self.erased or not (erased := self.erased.count(con, parquet)):
+            return parsed
+        others = parquet.with_name(f"{parquet.stem}-others.parquet")
+        written = write_parquet(con, self.erased.others(parquet), others)
+        others.replace(parquet)
+        self.dropped += erased
+        rescued = parsed.rescued
+        if rescued:
+            text = f"SELECT count({RESCUED.name}) FROM read_parquet({literal(str(parquet))})"
+            rescued = int(con.execute(text).fetchall()[0][0])
+        return replace(parsed, written=written, rescued=rescued)
 
     def staged(self, files: Sequence[FileOutcome]) -> Staged:
         """Return the rows of files as one pending append."""

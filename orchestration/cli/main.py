@@ -21,6 +21,7 @@ from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
 from orchestration.cli.drift_command import drift
+from orchestration.cli.erase_command import erase
 from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
@@ -73,6 +74,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "restore": restore,
         "delete": delete,
         "replace": replace,
+        "erase": erase,
         "clean": clean,
         "acknowledge": acknowledge,
     },

@@ -80,7 +80,7 @@ def unneeded_files(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool =
         )
     # Their age at the newest file: a clock that is ahead must not make files old that a writer is about to commit.
     now = min(time.time(), max((file.modified for file in stored), default=0))
-    retained_s = _retained_seconds(snapshot)
+    retained_s = deleted_file_seconds(snapshot)
     old = [file for file in stored if now - file.modified > retained_s]
     commits: list[Json] = catalog.load_table(snapshot.full_name).get("commits") or []
     listed: set[str] = {commit["file-name"] for commit in commits}
@@ -117,7 +117,12 @@ def clean(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False) -
     return files
 
 
-def _retained_seconds(snapshot: Snapshot) -> int:
+def deleted_file_seconds(snapshot: Snapshot) -> int:
+    """Return how long a table keeps deleted files.
+
+    Raises:
+        UnsafeTable: its property cannot be understood, or is shorter than an hour.
+    """
     declared = snapshot.properties.get(RETENTION)
     if declared is None:
         return _WEEK_S

@@ -5,9 +5,12 @@ sqlglot parses it, in the dialect of the engine that will run it; the text that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
+
+if TYPE_CHECKING:
+    from sqlglot.lineage import Node
 
 Dialect = Literal["databricks", "duckdb"]
 """sqlglot's name of an engine's SQL; that of Databricks is a superset of Spark's."""
@@ -107,6 +110,22 @@ class TableQuery:
                 table a column belongs.
         """
         from sqlglot import exp
+
+        found = dict[str, tuple[str, ...]]()
+        for column, node in self._nodes(known).items():
+            leaves = (
+                f"{leaf.source.db}.{leaf.source.name}.{exp.to_column(leaf.name).name}"
+                for leaf in node.walk()
+                if isinstance(leaf.source, exp.Table) and leaf.source.db
+            )
+            found[column] = tuple(sorted({leaf for leaf in leaves if not leaf.endswith(".*")}))
+        return found
+
+    def passed_on(self, known: Mapping[str, Sequence[str]]) -> set[str]:
+        """Return the columns whose values are those of columns of inputs, unchanged but for their type; see `lineage`."""
+        return {column for column, node in self._nodes(known).items() if all(map(_is_plain, node.walk()))}
+
+    def _nodes(self, known: Mapping[str, Sequence[str]]) -> "dict[str, Node]":
         from sqlglot.errors import SqlglotError
         from sqlglot.lineage import lineage  # pyright: ignore[reportUnknownVariableType]
 
@@ -115,19 +134,10 @@ class TableQuery:
             schema_name, _, table = name.partition(".")
             schema.setdefault(schema_name, {})[table] = dict.fromkeys(columns, "string")
         try:
-            nodes = lineage(None, self.text, schema, dialect=self.dialect, trim_selects=False)
+            return lineage(None, self.text, schema, dialect=self.dialect, trim_selects=False)
         except SqlglotError:
             # It tells people where columns come from; a query that sqlglot cannot follow still runs.
             return {}
-        found = dict[str, tuple[str, ...]]()
-        for column, node in nodes.items():
-            leaves = (
-                f"{leaf.source.db}.{leaf.source.name}.{exp.to_column(leaf.name).name}"
-                for leaf in node.walk()
-                if isinstance(leaf.source, exp.Table) and leaf.source.db
-            )
-            found[column] = tuple(sorted({leaf for leaf in leaves if not leaf.endswith(".*")}))
-        return found
 
     def resolved(self, relation: Callable[[TableName], str]) -> str:
         """Return the text with each table replaced by a relation: a name, or a query, which keeps the table's name."""
@@ -139,6 +149,16 @@ class TableQuery:
                 parts.append(f" AS {reference.name.table}")
             at = reference.end + 1
         return "".join([*parts, self.text[at:]])
+
+
+def _is_plain(node: "Node") -> bool:
+    """Whether a step of the lineage only names a column, or changes its type."""
+    from sqlglot import exp
+
+    expression = node.expression
+    while isinstance(expression, exp.Alias | exp.Cast | exp.Paren):
+        expression = expression.this
+    return isinstance(expression, exp.Column | exp.Table | exp.SetOperation | exp.Star)
 
 
 def check_predicate(predicate: str, query: TableQuery) -> None:

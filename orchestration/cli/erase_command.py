@@ -1,0 +1,100 @@
+"""`ratify erase`: rows of a person or thing, found and deleted in all layers, with a report of what remains until when."""
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal_output import Json, out, show
+
+if TYPE_CHECKING:
+    from orchestration.subject_survey import Subject
+
+_KIND = re.compile(r"[a-z][a-z0-9_]*")
+_WILDCARDS = {"*", "%", "?", "_", ".*"}
+
+
+def erase(
+    subject: Annotated[
+        str, typer.Option(help="KIND=VALUE, such as user=4711; KIND=- reads the value from the standard input.")
+    ],
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what has rows of it, and what would remain.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete them, and remove files as far as tables allow it.")] = False,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="A table may lose all of its rows.")] = False,
+    reason: Annotated[str, typer.Option(help="Why it is right, for those who read the checks and the history.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Erase a person or thing from all tables, and see what remains until when. See docs/erasure.md."""
+    if plan == apply:
+        raise typer.BadParameter("say one of --plan and --apply.", param_hint="--plan, --apply")
+    if apply and not reason.strip():
+        raise typer.BadParameter("say why it is right.", param_hint="--reason")
+    kind, value = _parts(subject)
+    if value in reason:
+        raise typer.BadParameter("it has the value of the subject, and would be in the history.", param_hint="--reason")
+    from orchestration.subject_survey import Subject
+
+    given = Subject(kind, value)
+    report, path = _applied(given, reason.strip(), all_rows=all_rows) if apply else (_planned(given), "")
+    if as_json:
+        out.print_json(json.dumps(report | ({"report": path} if path else {}), default=str))
+        return
+    _print(report, path)
+
+
+def _parts(subject: str) -> tuple[str, str]:
+    kind, _, value = subject.partition("=")
+    if value == "-":
+        value = typer.get_text_stream("stdin").readline().rstrip("\n")
+    if not _KIND.fullmatch(kind):
+        raise typer.BadParameter("give KIND=VALUE, such as user=4711.", param_hint="--subject")
+    if not value.strip() or value.strip() in _WILDCARDS:
+        raise typer.BadParameter("the value has to be that of one subject: it is compared as it is.", param_hint="--subject")
+    return kind, value
+
+
+def _planned(subject: "Subject") -> dict[str, Any]:
+    from orchestration.cli.engine_session import engines
+    from orchestration.erasure_report import planned
+    from orchestration.project_tables import declared_tables
+    from orchestration.subject_survey import SubjectSurvey
+    from resources.landing.landing_zone import LandingZone
+
+    with engines() as opened:
+        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone())
+        return planned(survey.plan(subject), time.time())
+
+
+def _applied(subject: "Subject", reason: str, *, all_rows: bool) -> tuple[dict[str, Any], str]:
+    from orchestration.cli.dagster_session import dagster_instance
+    from orchestration.cli.engine_session import engines
+    from orchestration.cli.job_run import close_dead_runs
+    from orchestration.erasure_report import done, write_report
+    from orchestration.project_tables import declared_tables
+    from orchestration.subject_erasure import SubjectErasure
+    from orchestration.subject_survey import SubjectSurvey
+    from resources.landing.landing_zone import LandingZone
+
+    with engines() as opened, dagster_instance() as instance:
+        close_dead_runs(instance)
+        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone())
+        erased = SubjectErasure(subject, survey, opened.spark, instance, reason, all_rows).run()
+        now = time.time()
+        report = done(erased, reason, now)
+        return report, str(write_report(report, opened.duckdb.home, now))
+
+
+def _print(report: dict[str, Any], path: str) -> None:
+    named = f"{report['subject']['kind']} {report['subject']['hash']}".strip()
+    if "gone" in report:
+        show(f"Gone of {named}", report["gone"], counts=())
+    show(f"Tables in which a {report['subject']['kind']} is found", report["tables"], counts=())
+    if report["landed files"]:
+        show("Landed files with rows of it", report["landed files"])
+    show("What remains" if path else "What would remain", report["remains"])
+    for table in report["cannot be found by subject"]:
+        out.print(f"{table}: personal data that cannot be found by subject.", highlight=False, markup=False)
+    if path:
+        out.print(f"Report: {path}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,154 @@
+"""What has rows of a subject, what an erasure does with it, and what remains of it until when."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.file_source import LandedCopy
+from resources.duckdb.subject_search import HeldIn, HoldingFile
+from resources.sql.subject_match import Match
+from resources.wording import counted
+
+
+@dataclass(frozen=True)
+class TableHolding:
+    """A table in which a subject is looked for.
+
+    Attributes:
+        full_name: The table.
+        matches: How its rows are known.
+        version: The version that was looked at.
+        rows: How many it has.
+        matched: Those of the subject.
+        files: What has something of the subject.
+        retained_s: Seconds for which the table keeps deleted files.
+        log_retained_s: Likewise, versions in its log; 0: not known.
+        refused: Why its rows cannot be deleted; empty if they can.
+        stays: Why its files cannot be removed, as each reason says; none if they can.
+    """
+
+    full_name: str
+    matches: Sequence[Match]
+    version: int = -1
+    rows: int = 0
+    matched: int = 0
+    files: Sequence[HoldingFile] = ()
+    retained_s: int = 0
+    log_retained_s: int = 0
+    refused: str = ""
+    stays: Sequence[str] = ()
+
+    def files_of(self, *kinds: HeldIn) -> list[HoldingFile]:
+        """Return the files of these kinds."""
+        return [file for file in self.files if file.kind in kinds]
+
+
+@dataclass(frozen=True)
+class LandedHolding:
+    """A landed file with rows of the subject.
+
+    Attributes:
+        table: The bronze table of its rows, as schema.table.
+        root: The landing zone, or a folder of it.
+        path: Of the file in it.
+        fingerprint: Of the version that was read.
+        policy: What is declared.
+    """
+
+    table: str
+    root: str
+    path: str
+    fingerprint: str
+    policy: LandedCopy
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Something that an erasure leaves.
+
+    Attributes:
+        place: Where.
+        what: What is there.
+        until: When it goes, or what makes it go.
+        why: Why it is still there.
+    """
+
+    place: str
+    what: str
+    until: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ErasurePlan:
+    """What has rows of a subject. It does not have the subject's value.
+
+    Attributes:
+        kind: Of the subject.
+        digest: Keyed hash of the subject, shortened; empty where there is no key yet.
+        tables: Those in which it can be found, inputs first.
+        landed: Files in the landing zone.
+        others: What else may have something of it.
+        unfound: Tables with personal data in which it cannot be found, with the reason.
+    """
+
+    kind: str
+    digest: str
+    tables: Sequence[TableHolding]
+    landed: Sequence[LandedHolding]
+    others: Sequence[Remaining]
+    unfound: Mapping[str, str]
+
+    def refusals(self, *, all_rows: bool = False) -> list[str]:
+        """Return why it may not be carried out; nothing is changed then.
+
+        Args:
+            all_rows: Whether a table may lose all of its rows.
+        """
+        found = [f"{each.full_name}: {each.refused}" for each in self.tables if each.matched and each.refused]
+        # A quarantine may well have only rows of one subject.
+        own = [each for each in self.tables if not any(match.name for match in each.matches)]
+        whole = [each for each in own if each.matched == each.rows > 1 and not all_rows]
+        found += [
+            f"All {each.rows:,} rows of {each.full_name} are of this subject. Say --all-rows if they are meant."
+            for each in whole
+        ]
+        return found
+
+    def remaining(self, now: float) -> list[Remaining]:
+        """Return what is left, or would be right after the erasure.
+
+        Args:
+            now: Seconds since 1970; rows that are there are deleted at this time.
+        """
+        tables = [each for table in self.tables for each in _of_table(table, now)]
+        landed = [
+            Remaining(f"{each.root}/{each.path}", f"landed file of {each.table}", "it is deleted by hand", "declared: keep")
+            for each in self.landed
+            if each.policy is LandedCopy.KEEP
+        ]
+        unfound = [Remaining(name, "rows, if there are any", "unknown", why) for name, why in self.unfound.items()]
+        return [*tables, *landed, *self.others, *unfound]
+
+
+def _of_table(table: TableHolding, now: float) -> list[Remaining]:
+    found = list[Remaining]()
+    data = table.files_of(HeldIn.LIVE, HeldIn.OLD, HeldIn.UNNAMED)
+    if data:
+        ends = max(now if file.kind is HeldIn.LIVE else file.since for file in data) + table.retained_s
+        why = (
+            " ".join(table.stays) or "the table keeps deleted files so long; the job `clean`, or this command, removes them"
+        )
+        until = "unknown" if table.stays or not table.retained_s else utc(ends)
+        found.append(Remaining(table.full_name, f"{counted(len(data), 'data file')} of old versions", until, why))
+    if log := table.files_of(HeldIn.LOG):
+        ends = max(file.since for file in log) + table.log_retained_s
+        why = "least and greatest values in statistics; Spark removes old log files with a checkpoint"
+        until = utc(ends) if table.log_retained_s else "unknown"
+        found.append(Remaining(table.full_name, counted(len(log), "log file"), until, why))
+    return found
+
+
+def utc(seconds: float) -> str:
+    """Return a time, seconds since 1970, as text."""
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,168 @@
+"""A subject erased: its rows deleted in every table, and what has them removed as far as each table allows that now."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from components.checks.acknowledged_commits import commit_acknowledged
+from ingest.file_source import LandedCopy
+from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
+from orchestration.erasure_plan import ErasurePlan, LandedHolding, TableHolding
+from orchestration.interventions import refuse_in_use, report_intervention
+from orchestration.subject_survey import Subject, SubjectSurvey
+from resources.declarations import TableDeclaration
+from resources.delta.commit_history import Commit
+from resources.delta.table_clean import clean
+from resources.duckdb.table_compaction import compact
+from resources.errors import CommitConflict, UnsafeTable
+from resources.landing.file_moves import Moved, delete
+from resources.landing.landing_zone import LandingZone
+from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import query_errors
+from resources.spark.subject_deletion import delete_subject
+from resources.sql.spark_sql import literal
+
+
+@dataclass(frozen=True)
+class DeletedRows:
+    """The rows of a subject in a table, deleted in one commit.
+
+    Attributes:
+        full_name: The table.
+        version: Of the commit.
+        rows: How many.
+    """
+
+    full_name: str
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class ErasureDone:
+    """What an erasure did.
+
+    Attributes:
+        before: What had rows of the subject.
+        after: What has something of it now.
+        deleted: By table.
+        files_removed: How many files were removed from each table, by its full name; other unneeded files are among them.
+        landed_deleted: Landed files that are gone.
+        not_removed: Why files of a table stay, by its full name.
+    """
+
+    before: ErasurePlan
+    after: ErasurePlan
+    deleted: Sequence[DeletedRows]
+    files_removed: dict[str, int]
+    landed_deleted: Sequence[LandedHolding]
+    not_removed: dict[str, str]
+
+
+@dataclass(frozen=True)
+class SubjectErasure:
+    """Erases a subject.
+
+    Attributes:
+        subject: Whom or what.
+        survey: Finds what has rows of it.
+        spark: Deletes them.
+        instance: Has the runs in progress, and the pages of the assets.
+        reason: Why it is right.
+        all_rows: Whether a table may lose all of its rows.
+    """
+
+    subject: Subject
+    survey: SubjectSurvey
+    spark: Spark
+    instance: dg.DagsterInstance
+    reason: str
+    all_rows: bool = False
+
+    def run(self) -> ErasureDone:
+        """Erase it. Whatever an error leaves, the next call does.
+
+        The list of erased subjects is first, so that nothing is loaded again while rows go; then tables, inputs first.
+
+        Raises:
+            UnsafeTable: a table with rows of it refuses, or has no other rows; nothing was changed.
+            TableInUse: a run in progress targets such a table; nothing was changed.
+            CommitConflict: other writers won every attempt to delete from a table; those before it are done.
+            As `SubjectSurvey.plan`.
+        """
+        before = self.survey.plan(self.subject)
+        if refusals := before.refusals(all_rows=self.all_rows):
+            raise UnsafeTable(f"Nothing was changed. {' '.join(refusals)}")
+        with_rows = [table for table in before.tables if table.matched]
+        for table in with_rows:
+            refuse_in_use(self.instance, self._declaration(table))
+        self._remember()
+        landed = list(self._delete_landed(before.landed))
+        deleted = [done for table in with_rows if (done := self._deleted(table))]
+        files_removed, not_removed = dict[str, int](), dict[str, str]()
+        for table in before.tables:
+            try:
+                files_removed[table.full_name] = self._removed(table)
+            except UnsafeTable as error:
+                not_removed[table.full_name] = str(error)
+        return ErasureDone(before, self.survey.plan(self.subject), deleted, files_removed, landed, not_removed)
+
+    def _declaration(self, table: TableHolding) -> TableDeclaration | None:
+        found = self.survey.tables.written_by(table.full_name.partition(".")[2])
+        return found[1] if found else None
+
+    def _remember(self) -> None:
+        self.spark.ensure_table(ERASED_SUBJECTS)
+        key = ErasureKey.stored(self.survey.duckdb.home, create=True)
+        by = self.survey.catalog.principal() or ""
+        digest = key.digest(self.subject.kind, self.subject.value)
+        kind, digest, key_id, by, reason = map(literal, (self.subject.kind, digest, key.id, by, self.reason))
+        merge = (
+            f"MERGE INTO {self.spark.sql_name(ERASED_SUBJECTS)} AS t USING (SELECT {kind} AS kind, {digest} AS digest, "
+            f"{key_id} AS key_id, {by} AS erased_by, current_timestamp() AS erased_at, {reason} AS reason) AS s "
+            "ON t.kind = s.kind AND t.digest = s.digest AND t.key_id = s.key_id WHEN NOT MATCHED THEN INSERT *"
+        )
+        self.spark.commit(self.spark.full_name(ERASED_SUBJECTS), lambda: self.spark.rows(self.spark.sql(merge)))
+
+    def _delete_landed(self, landed: Iterable[LandedHolding]) -> Iterable[LandedHolding]:
+        for file in landed:
+            if file.policy is LandedCopy.DELETE:
+                if delete(LandingZone(url=file.root), file.path, file.fingerprint) is Moved.CHANGED:
+                    continue
+                yield file
+
+    def _deleted(self, table: TableHolding) -> DeletedRows | None:
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitConflict),
+            stop=stop_after_attempt(self.spark.attempts),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            reraise=True,
+        )
+        commit = retrying(self._commit, table)
+        if commit is None:
+            return None
+        metadata = {
+            "Delta version": commit.version,
+            "erased": f"a {self.subject.kind}, {table.matched} rows",
+            "reason": self.reason,
+        }
+        report_intervention(self.instance, self._declaration(table), metadata)
+        return DeletedRows(table.full_name, commit.version, table.matched)
+
+    def _commit(self, table: TableHolding) -> Commit | None:
+        def write() -> None:
+            delete_subject(self.spark, table.full_name, table.matches, self.subject.value)
+
+        with query_errors():
+            version = self.survey.catalog.version(table.full_name)
+            return commit_acknowledged(self.spark, table.full_name, write, self.reason, version)
+
+    def _removed(self, table: TableHolding) -> int:
+        """Write files with deleted rows again without them, and remove what no retained version needs."""
+        log = self.survey.duckdb.log(table.full_name)
+        with self.survey.duckdb.session() as session:
+            # A target of one byte: only files with deleted rows.
+            compact(session, self.survey.catalog, log, table.full_name, target_bytes=1, deleted_ratio=0)
+        return len(clean(self.survey.catalog, log, old_versions=True))

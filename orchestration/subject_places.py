@@ -1,0 +1,119 @@
+"""The tables of the project, as far as they tell where rows of a subject are, and what else may have something of it."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from components.feeds.tenant_tables_component import TenantTables
+from components.flink_sql_component import FlinkSql
+from components.query_component import QueryComponent
+from components.stream_table_component import StreamTable
+from components.subject_columns import ROW, SubjectColumns, SubjectTable, computed_table, subject_columns
+from components.sync_component import Sync
+from components.syncs.dead_letters import DEAD_LETTERS
+from components.table_component import TableComponent
+from components.yaml_tables import DeclaredTables
+from orchestration.erasure_plan import Remaining
+from resources.declarations import Column, TableDeclaration
+from resources.sql.table_query import TableQuery
+
+ColumnsOf = Callable[[str], Sequence[str]]
+"""Returns the columns of a table, given as schema.table or catalog.schema.table; none if it does not exist."""
+
+_SYNC = "sync "
+_QUARANTINE = "_quarantine"
+
+
+def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str) -> SubjectColumns:
+    """Return where subjects of a kind are found: in the declared tables, the destinations of syncs and the dead letters."""
+    found = [each for component in tables.components.values() for each in _of_component(component, columns_of)]
+    written = {table.name.casefold() for table in found}
+    for sync in tables.syncs.values():
+        source, destination = _of_sync(sync, columns_of)
+        found += [source, *([] if destination.name.casefold() in written else [destination])]
+    columns = subject_columns(found, kind)
+    matches = {name: ways for name, ways in columns.matches.items() if not name.startswith(_SYNC)}
+    letters = [
+        replace(way, column=ROW, name=way.column, sync=name.removeprefix(_SYNC))
+        for name, ways in columns.matches.items()
+        if name.startswith(_SYNC)
+        for way in ways
+    ]
+    if letters:
+        matches[DEAD_LETTERS.table_name] = letters
+    unfound = {name: why for name, why in columns.unfound.items() if not name.startswith(_SYNC)}
+    return SubjectColumns(matches, unfound)
+
+
+def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remaining]:
+    """Return what is not searched, though something of a subject may be there."""
+    concerned = {name.casefold() for name in (*found.matches, *found.unfound)}
+    others = [*_in_kafka(tables, concerned)]
+    for name, component in tables.components.items():
+        if name.casefold() not in concerned:
+            continue
+        if isinstance(component, StreamTable):
+            why = "offsets and versions only, no rows"
+            others.append(Remaining(f"checkpoint of the stream {name}", "nothing of a subject", "-", why))
+        if isinstance(component, FlinkSql):
+            why = "Flink keeps rows in its state"
+            others.append(Remaining(f"state of the job {name}", "rows", "a run with full_refresh: true", why))
+    for sync in tables.syncs.values():
+        if sync.source.file:
+            why = "files of others are not searched"
+            others.append(Remaining(f"sync {sync.sync.name}", f"files {sync.source.file}", "unknown", why))
+    why = "previews leave out columns declared pii; logs and configurations of runs are not searched"
+    return [*others, Remaining("RATIFY_HOME/dagster", "logs of runs", "runs are deleted in the UI", why)]
+
+
+def _in_kafka(tables: DeclaredTables, concerned: Collection[str]) -> Iterable[Remaining]:
+    for table in tables.record_tables:
+        if table.declaration.table_name.casefold() in concerned:
+            topics = ", ".join(table.source.topics) or "the topics of its runs"
+            until = "the retention of the topic"
+            yield Remaining(f"Kafka: {topics}", "records", until, "Kafka deletes no single records")
+    for feed in tables.topic_feeds:
+        if str(feed.followed).casefold() in concerned:
+            why = "Kafka deletes no single records; the deletion is published as well"
+            yield Remaining(f"Kafka: {feed.topic}", "changes", "the retention of the topic", why)
+
+
+def _of_component(component: TableComponent, columns_of: ColumnsOf) -> Iterable[SubjectTable]:
+    written = list(component.written)
+    names = {table.table_name for table in written}
+    queries = (
+        {each.declaration.table_name: each.query for each in component.tables} if isinstance(component, TenantTables) else {}
+    )
+    for table in written:
+        name, columns = table.table_name, _with_known(table, columns_of)
+        main = name.removesuffix(_QUARANTINE)
+        query = queries.get(name) or (component.query if isinstance(component, QueryComponent) else None)
+        if main != name and main in names:
+            if ROW in table.column_names:
+                yield SubjectTable(name, rows_of=main)
+            else:
+                yield SubjectTable(name, columns, {each.name: each.sources for each in table.columns if each.sources})
+        elif query:
+            yield _computed(name, columns, query, columns_of)
+        else:
+            yield SubjectTable(name, columns)
+
+
+def _of_sync(sync: Sync, columns_of: ColumnsOf) -> tuple[SubjectTable, SubjectTable]:
+    """The rows of its source, as dead letters have them, and its destination."""
+    declared = sync.sync
+    name = f"{_SYNC}{declared.name}"
+    source = _computed(name, (), declared.source.query, columns_of) if declared.source.query else SubjectTable(name)
+    renamed = {column.source.casefold(): column.name for column in declared.columns}
+    lineage = {renamed.get(column.casefold(), column): sources for column, sources in source.lineage.items()}
+    passed_on = [renamed.get(column.casefold(), column) for column in source.passed_on]
+    marks = [Column(column.name, "", pii=column.pii) for column in declared.columns]
+    return source, SubjectTable(str(declared.destination), marks, lineage, passed_on)
+
+
+def _computed(name: str, columns: Sequence[Column], query: TableQuery, columns_of: ColumnsOf) -> SubjectTable:
+    return computed_table(name, columns, query, {each: columns_of(str(each)) for each in query.inputs})
+
+
+def _with_known(table: TableDeclaration, columns_of: ColumnsOf) -> Sequence[Column]:
+    known: Collection[str] = {column.name.casefold() for column in table.columns}
+    return [*table.columns, *(Column(n, "") for n in columns_of(table.table_name) if n.casefold() not in known)]

@@ -1,0 +1,186 @@
+"""`ratify erase`: what it finds, what it deletes, and that no file has the subject's value afterwards."""
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+import pytest
+
+from ingest.load.erased_subjects import ErasureKey
+from orchestration import project_tables
+from orchestration.erasure_plan import ErasurePlan, TableHolding
+from resources.delta.table_clean import RETENTION
+from resources.duckdb.subject_search import HeldIn, HoldingFile, action_names
+from resources.errors import NotConfigured
+from resources.sql.subject_match import Match
+from tests.components.test_yaml_tables import BRONZE, SILVER, SILVER_SQL, Shop, failed_checks, metadata, project, shop
+from tests.orchestration.test_cli_restore import given, ratify
+from tests.resources.lakehouse import engines, lake
+
+__all__ = ["engines", "given", "lake", "project", "shop"]
+
+PERSON = "Mia Muster"
+TABLES = (("bronze", "orders"), ("silver", "orders"), ("silver", "orders_quarantine"), ("gold", "orders"))
+
+
+def holders(folder: Path, value: str = PERSON) -> list[Path]:
+    """The files below a folder that have a value: in decoded Parquet, or in their bytes."""
+    found = list[Path]()
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        if path.suffix == ".parquet":
+            text = f"SELECT count(*) FROM read_parquet('{path}') AS t WHERE contains(CAST(t AS VARCHAR), '{value}')"
+            holds = bool(duckdb.sql(text).fetchall()[0][0])
+        else:
+            holds = value.encode() in path.read_bytes()
+        if holds:
+            found.append(path)
+    return found
+
+
+@pytest.fixture
+def people(given: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """Orders whose customer is the subject, with landed files that an erasure deletes, and a quarantine."""
+    column = "{name: customer_name, pii: true, subject: customer}"
+    landed = f"pattern: shop/*.csv\n  landed: delete\n  evolving: true\n  columns: [{column}]"
+    given.project.write("bronze", "orders", BRONZE.replace("pattern: shop/*.csv", landed))
+    given.project.write("silver", "orders", SILVER, SILVER_SQL.replace("nullif(trim(customer_name), '')", "customer_name"))
+    monkeypatch.setattr(project_tables, "declared_tables", lambda: given.project.tables)
+    monkeypatch.setenv("LANDING_URL", str(given.landing))
+    return given
+
+
+def folders(shop: Shop) -> list[Path]:
+    names = [f"ratify.{shop.project.schema(layer)}.{table}" for layer, table in TABLES]
+    locations = [shop.lake.catalog.table(name).storage_location or "" for name in names]
+    return [Path(unquote(urlsplit(location).path)) for location in locations]
+
+
+def erased(*words: str) -> dict[str, Any]:
+    printed = ratify("erase", "--subject", f"customer={PERSON}", *words, "--json")
+    assert PERSON not in printed
+    return json.loads(printed)
+
+
+@pytest.mark.stack
+def test_no_file_has_the_value_afterwards(people: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not the least or the greatest value of a file, which the log would have, too.
+    good = f"1,Ann,2.50,2026-01-01\n2,{PERSON},3.00,2026-01-01\n3,Zoe,1.00,2026-01-02\n"
+    people.land("1.csv", good + f"4,Ann,-1,2026-01-02\n5,{PERSON},-1,2026-01-02\n6,Zoe,-1,2026-01-02\n")
+    people.land("2.csv", "7,Ann,2.50,2026-01-01\n")
+    assert people.run(checks=False).success
+    planned = erased("--plan")
+    matched = {row["table"].partition(".")[2]: row["of the subject"] for row in planned["tables"]}
+    bronze, silver, quarantine, gold = (f"{people.project.schema(layer)}.{table}" for layer, table in TABLES)
+    assert matched == {bronze: 2, silver: 1, quarantine: 1}, "silver by lineage, its quarantine by the JSON"
+    assert [each["file"] for each in planned["landed files"]] == ["shop/1.csv"]
+    assert people.lake.catalog.version(f"ratify.{bronze}") == 1
+    assert gold not in planned["cannot be found by subject"]
+
+    report = erased("--apply", "--reason", "request 17")
+    assert {row["table"].partition(".")[2]: row["rows deleted"] for row in report["gone"]} == matched
+    assert report["landed files deleted"] == [f"{bronze}: shop/1.csv"]
+    assert [people.rows(layer, "count(*)", table)[0][0] for layer, table in TABLES] == [5, 3, 2, 2]
+    assert [row["of the subject"] for row in report["tables"]] == [0, 0, 0]
+    kept = {row["place"].partition(".")[2] for row in report["remains"] if "data file" in row["what"]}
+    assert kept == {bronze, silver, quarantine}
+    commits = people.lake.spark.history(f"ratify.{bronze}")
+    assert [commit.record.get("acknowledged") for commit in commits if commit.operation == "MERGE"] == ["request 17"]
+    assert not any(PERSON in str(commit) for commit in commits)
+
+    # Rows that land again are dropped, those beside them are not.
+    people.land("3.csv", f"8,Ann,2.50,2026-01-03\n2,{PERSON},3.00,2026-01-03\n9,Zoe,2.50,2026-01-03\n")
+    done = people.run()
+    assert metadata(done, "bronze")["rows of erased subjects dropped"] == 1
+    assert failed_checks(done) <= {"amount_is_positive"}
+    assert [people.rows(layer, "count(*)", table)[0][0] for layer, table in TABLES[:2]] == [7, 5]
+
+    with monkeypatch.context() as patch:
+        now = time.time() + 2 * 3600
+        for folder, (layer, table) in zip(folders(people), TABLES, strict=True):
+            name = f"ratify.{people.project.schema(layer)}.{table}"
+            people.lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')")
+            (folder / "newest").touch()
+            os.utime(folder / "newest", (now, now))
+        places = [*folders(people), people.landing, home / "erasures"]
+        before = [path for place in places for path in holders(place)]
+        assert {path.suffix for path in before} == {".parquet", ".csv"}
+        left = next(path for path in before if path.suffix == ".parquet")
+        content = left.read_bytes()
+        patch.setattr(time, "time", lambda: now)
+        report = erased("--apply", "--reason", "request 17, the files")
+    assert [path for place in places for path in holders(place)] == []
+    small = (path for path in home.rglob("*") if path.is_file() and path.stat().st_size < 1 << 24)
+    assert [path for path in small if PERSON.encode() in path.read_bytes()] == []
+    assert [each for each in report["remains"] if people.project.id in each["place"]] == []
+    # The search finds a file that is left.
+    left.write_bytes(content)
+    assert holders(left.parent) == [left]
+
+
+def test_what_is_asked_for_wrongly() -> None:
+    def refused(*words: str) -> str:
+        return ratify("erase", *words, exit_code=2)
+
+    assert "one of --plan and --apply" in refused("--subject", "user=7")
+    assert "say why it is right" in refused("--subject", "user=7", "--apply")
+    for value in ("", " ", "*", "%"):
+        assert "has to be that of one subject" in refused("--subject", f"user={value}", "--plan")
+    assert "give KIND=VALUE" in refused("--subject", "7", "--plan")
+    assert "would be in the history" in refused("--subject", "user=Ann", "--apply", "--reason", "Ann asked for it")
+
+
+def test_a_table_that_would_lose_all_rows_is_refused() -> None:
+    table = TableHolding("c.silver.t", [Match("who")], rows=3, matched=3)
+    plan = ErasurePlan("user", "", [table], [], [], {})
+    assert "All 3 rows of c.silver.t" in plan.refusals()[0]
+    assert plan.refusals(all_rows=True) == []
+    letters = dataclasses.replace(table, matches=[Match("row", "who")])
+    assert dataclasses.replace(plan, tables=[letters]).refusals() == []
+    append_only = dataclasses.replace(table, matched=1, refused="it only allows appends.")
+    assert dataclasses.replace(plan, tables=[append_only]).refusals() == ["c.silver.t: it only allows appends."]
+
+
+def test_until_when_files_remain() -> None:
+    files = [HoldingFile("a", HeldIn.LIVE, 0), HoldingFile("b", HeldIn.OLD, 100), HoldingFile("l", HeldIn.LOG, 200)]
+    table = TableHolding("c.silver.t", [Match("who")], files=files, retained_s=3600, log_retained_s=7200)
+    plan = ErasurePlan("user", "", [table], [], [], {"gold.g": "no column"})
+    data, log, unknown = plan.remaining(60_000.0)
+    assert (data.what, data.until) == ("2 data files of old versions", "1970-01-01 17:40 UTC")
+    assert (log.what, log.until) == ("1 log file", "1970-01-01 02:03 UTC")
+    assert (unknown.place, unknown.why) == ("gold.g", "no column")
+    (data, _) = dataclasses.replace(plan, tables=[dataclasses.replace(table, stays=["not allowed."])], unfound={}).remaining(
+        0
+    )
+    assert (data.until, data.why) == ("unknown", "not allowed.")
+
+
+def test_what_a_log_has_of_a_subject() -> None:
+    def named(stats: dict[str, Any], value: str, *match: str) -> bool:
+        return action_names({"add": {"stats": json.dumps(stats)}}, [Match(*match or ("who",))], value)
+
+    assert named({"minValues": {"who": "Ann"}}, "Ann")
+    assert named({"maxValues": {"who": 7}}, "7")
+    assert not named({"minValues": {"who": "Anna", "other": "Ann"}}, "Ann")
+    assert named({"minValues": {"who": "x" * 32}}, "x" * 40)
+    assert named({"maxValues": {"row": '{"who":"Ann"}'}}, "Ann", "row", "who")
+    assert not named({"maxValues": {"row": '{"who":"Anna"}'}}, "Ann", "row", "who")
+    info = {"commitInfo": {"operationParameters": {"predicate": "[\"(who = 'Ann')\"]"}}}
+    assert action_names(info, [Match("who")], "Ann")
+    assert not action_names({"commitInfo": {"userMetadata": "version 17"}}, [Match("who")], "7")
+
+
+def test_the_hash_that_duckdb_computes_is_that_of_python(tmp_path: Path) -> None:
+    key = ErasureKey.stored(tmp_path, create=True)
+    assert (tmp_path / "erasure.key").stat().st_mode & 0o777 == 0o600
+    assert ErasureKey.stored(tmp_path, create=True) == key
+    for value in ("Ann", "Größe 7", "", "o'x"):
+        ((computed,),) = duckdb.execute(f"SELECT {key.sql('user', '$v')}", {"v": value}).fetchall()
+        assert computed == key.digest("user", value)
+    (tmp_path / "erasure.key").unlink()
+    with pytest.raises(NotConfigured, match="would be loaded again"):
+        ErasureKey.stored(tmp_path)
