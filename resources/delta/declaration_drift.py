@@ -24,7 +24,7 @@ _WITH_FEATURE = {CHANGE_DATA_FEED: "changeDataFeed", "delta.appendOnly": "append
 _UNSET = "not set"
 
 
-class Correction(StrEnum):
+class CorrectedBy(StrEnum):
     """What can make a table as its declaration has it."""
 
     COMMIT = "one commit with all others of this kind"
@@ -62,7 +62,7 @@ class Difference:
     name: str
     declared: str
     actual: str
-    correction: Correction
+    correction: CorrectedBy
     next_step: str
 
     def __str__(self) -> str:
@@ -81,14 +81,14 @@ def differences(snapshot: Snapshot, declaration: TableDeclaration) -> list[Diffe
 
 
 def as_declared(snapshot: Snapshot, declaration: TableDeclaration, record: str = "") -> Proposal:
-    """Return the proposal that corrects each difference whose correction is `Correction.COMMIT`.
+    """Return the proposal that corrects each difference whose correction is `CorrectedBy.COMMIT`.
 
     `record`: see `Proposal`.
 
     Raises:
         NothingToCommit: there is none.
     """
-    found = [each for each in differences(snapshot, declaration) if each.correction is Correction.COMMIT]
+    found = [each for each in differences(snapshot, declaration) if each.correction is CorrectedBy.COMMIT]
     if not found:
         raise NothingToCommit
     metadata, properties = dict(snapshot.metadata), _logged_properties(snapshot)
@@ -96,11 +96,11 @@ def as_declared(snapshot: Snapshot, declaration: TableDeclaration, record: str =
     declared = {column.name: column for column in declaration.columns}
     updates, wanted = list[Json](), declaration.created_properties
     named = {each.name for each in found if each.aspect is Aspect.PROPERTY}
-    if kept := {name: wanted[name] for name in named if name in wanted}:
-        updates.append({"action": "set-properties", "updates": kept})
+    if given := {name: wanted[name] for name in named if name in wanted}:
+        updates.append({"action": "set-properties", "updates": given})
     if removed := sorted(named - wanted.keys()):
         updates.append({"action": "remove-properties", "removals": removed})
-    metadata["configuration"] = {k: v for k, v in (properties | kept).items() if k not in removed}
+    metadata["configuration"] = {k: v for k, v in (properties | given).items() if k not in removed}
     if any(each.aspect is Aspect.COMMENT for each in found):
         metadata["description"] = declaration.comment
         updates.append({"action": "set-table-comment", "comment": declaration.comment})
@@ -121,8 +121,8 @@ def as_declared(snapshot: Snapshot, declaration: TableDeclaration, record: str =
 
 
 def spark_statement(full_name: str, found: Sequence[Difference]) -> str:
-    """Return the statement that corrects each difference whose correction is `Correction.SPARK`; empty if there is none."""
-    wanted = {each.name: each.declared for each in found if each.correction is Correction.SPARK}
+    """Return the statement that corrects each difference whose correction is `CorrectedBy.SPARK`; empty if there is none."""
+    wanted = {each.name: each.declared for each in found if each.correction is CorrectedBy.SPARK}
     listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(wanted.items()))
     return f"ALTER TABLE {table_name(full_name)} SET TBLPROPERTIES ({listed})" if wanted else ""
 
@@ -141,31 +141,31 @@ def _table_differences(snapshot: Snapshot, declaration: TableDeclaration) -> Ite
         actual = logged.get(name) or snapshot.properties.get(name, "")
         if name.startswith(_CATALOGING):
             step = _applied("declare it under `table_properties`")
-            yield Difference(Aspect.PROPERTY, name, _UNSET, actual, Correction.COMMIT, step)
+            yield Difference(Aspect.PROPERTY, name, _UNSET, actual, CorrectedBy.COMMIT, step)
         elif name.startswith(_CONSTRAINT):
             dropped = f"ALTER TABLE {snapshot.full_name} DROP CONSTRAINT {name.removeprefix(_CONSTRAINT)}"
             step = (
                 f"DuckDB cannot insert into a table with a constraint: run {dropped} in Spark, and declare an expectation."
             )
-            yield Difference(Aspect.PROPERTY, name, _UNSET, actual, Correction.NONE, step)
+            yield Difference(Aspect.PROPERTY, name, _UNSET, actual, CorrectedBy.NONE, step)
     comment: str = snapshot.metadata.get("description") or ""
     if declaration.comment and comment != declaration.comment:
         step = _applied("change `description`")
-        yield Difference(Aspect.COMMENT, "", declaration.comment, comment or _UNSET, Correction.COMMIT, step)
+        yield Difference(Aspect.COMMENT, "", declaration.comment, comment or _UNSET, CorrectedBy.COMMIT, step)
     if snapshot.partition_columns:
         listed = ", ".join(snapshot.partition_columns)
-        yield Difference(Aspect.PARTITIONS, "", "none", listed, Correction.NONE, _AGAIN)
+        yield Difference(Aspect.PARTITIONS, "", "none", listed, CorrectedBy.NONE, _AGAIN)
 
 
-def _property_correction(snapshot: Snapshot, name: str) -> tuple[Correction, str]:
+def _property_correction(snapshot: Snapshot, name: str) -> tuple[CorrectedBy, str]:
     if name == _MAPPING:
         step = "rows that DuckDB has written since are NULL in every engine: see docs/compatibility.md before you change it."
-        return Correction.NONE, step
+        return CorrectedBy.NONE, step
     feature = _WITH_FEATURE.get(name)
     # The protocol of the table has to have the feature, and Spark knows which.
     plain = not name.startswith("delta.") or name in _WITHOUT_FEATURE
     plain = plain or (feature is not None and f"delta.feature.{feature}" in snapshot.properties)
-    return Correction.COMMIT if plain else Correction.SPARK, _applied("change the declaration")
+    return CorrectedBy.COMMIT if plain else CorrectedBy.SPARK, _applied("change the declaration")
 
 
 def _column_differences(snapshot: Snapshot, declaration: TableDeclaration) -> Iterator[Difference]:
@@ -180,38 +180,38 @@ def _column_differences(snapshot: Snapshot, declaration: TableDeclaration) -> It
     for field in () if declaration.inferred else actual.values():
         step = f"Declare it. Without column mapping it cannot be dropped, so otherwise: {_AGAIN}"
         type_text = type_of_delta(field["type"]).spark
-        yield Difference(Aspect.EXTRA, field["name"], "no such column", type_text, Correction.NONE, step)
+        yield Difference(Aspect.EXTRA, field["name"], "no such column", type_text, CorrectedBy.NONE, step)
 
 
 def _missing(column: Column) -> Difference:
     none = "no such column"
     if not column.type:
         step = "The next run that finds it in its rows adds it."
-        return Difference(Aspect.MISSING, column.name, "a column of any type", none, Correction.NONE, step)
+        return Difference(Aspect.MISSING, column.name, "a column of any type", none, CorrectedBy.NONE, step)
     declared = sql_type(column.type).spark
     if column.nullable:
         return Difference(
-            Aspect.MISSING, column.name, declared, none, Correction.COMMIT, _applied("take it from the declaration")
+            Aspect.MISSING, column.name, declared, none, CorrectedBy.COMMIT, _applied("take it from the declaration")
         )
     step = f"Rows that are there have no value for it: let it be NULL. Otherwise: {_AGAIN}"
-    return Difference(Aspect.MISSING, column.name, f"{declared} NOT NULL", none, Correction.NONE, step)
+    return Difference(Aspect.MISSING, column.name, f"{declared} NOT NULL", none, CorrectedBy.NONE, step)
 
 
 def _of_column(column: Column, field: Mapping[str, Any]) -> Iterator[Difference]:
     found = type_of_delta(field["type"]).spark
     if column.type and (declared := sql_type(column.type).spark) != found:
         step = f"Declare {found}: not every engine reads a widened type. Otherwise: {_AGAIN}"
-        yield Difference(Aspect.TYPE, column.name, declared, found, Correction.NONE, step)
+        yield Difference(Aspect.TYPE, column.name, declared, found, CorrectedBy.NONE, step)
     if column.nullable != field["nullable"]:
         declared, actual = ("NULL", "NOT NULL") if column.nullable else ("NOT NULL", "NULL")
         step = _applied("declare `nullable: false`") if column.nullable else f"Declare it as nullable. Otherwise: {_AGAIN}"
-        correction = Correction.COMMIT if column.nullable else Correction.NONE
+        correction = CorrectedBy.COMMIT if column.nullable else CorrectedBy.NONE
         yield Difference(Aspect.NULLABLE, column.name, declared, actual, correction, step)
     metadata: Json = field.get("metadata") or {}
     comment: str = metadata.get("comment") or ""
     if column.comment and comment != column.comment:
         step = _applied("change its `description`")
-        yield Difference(Aspect.COLUMN_COMMENT, column.name, column.comment, comment or _UNSET, Correction.COMMIT, step)
+        yield Difference(Aspect.COLUMN_COMMENT, column.name, column.comment, comment or _UNSET, CorrectedBy.COMMIT, step)
 
 
 def _correct_column(fields: list[Json], aspect: Aspect, column: Column) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_actions import NothingToCommit
-from resources.delta.declaration_drift import Aspect, Correction, as_declared, differences, spark_statement
+from resources.delta.declaration_drift import Aspect, CorrectedBy, as_declared, differences, spark_statement
 from resources.delta.snapshot import Snapshot, SnapshotState
 from tests.resources.lakehouse import pairs
 
@@ -86,7 +86,7 @@ def test_each_difference(snapshot: Snapshot, expected: tuple[str, str, str, str]
     assert found(snapshot) == [expected]
     (difference,) = differences(snapshot, DECLARED)
     assert difference.next_step.endswith(".")
-    if difference.correction is not Correction.COMMIT:
+    if difference.correction is not CorrectedBy.COMMIT:
         with pytest.raises(NothingToCommit):
             as_declared(snapshot, DECLARED)
         return
