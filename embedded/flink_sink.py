@@ -4,6 +4,7 @@ Delta's connector for Flink is in no registry that this was built with. The sink
 ships, against the jars that it runs on.
 """
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,9 +38,11 @@ _FROM_PYSPARK = (
     "RoaringBitmap",
     "snappy-java",
 )
-# What AWS's client is built on.
+# What AWS's client, and Delta's writer of the log on S3, are built on.
 _FROM_PYSPARK_FOR_S3 = (
     "commons-codec",
+    "failureaccess",
+    "guava",
     "httpclient",
     "httpcore",
     "jcl-over-slf4j",
@@ -142,7 +145,7 @@ def sink_jars(jars_dir: Path, java: Java, progress: Progress, *, s3: bool = Fals
 
 
 def _from_pyspark(names: Sequence[str]) -> list[Path]:
-    found = {jar.name.rpartition("-")[0]: jar for jar in jvm_jars.pyspark_jars().glob("*.jar")}
+    found = {re.split(r"-\d", jar.name, maxsplit=1)[0]: jar for jar in jvm_jars.pyspark_jars().glob("*.jar")}
     if missing := [name for name in names if name not in found]:
         raise EmbeddedError(f"pyspark lacks the jars {', '.join(missing)}: this is not the pyspark that ratify pins")
     return [found[name] for name in names]
