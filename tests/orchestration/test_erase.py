@@ -69,7 +69,7 @@ def erased(*words: str) -> dict[str, Any]:
 
 @pytest.mark.stack
 def test_no_file_has_the_value_afterwards(people: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not the least or the greatest value of a file, which the log would have, too.
+    # Not the least or the greatest value of the landed files, which the log would have, too.
     good = f"1,Ann,2.50,2026-01-01\n2,{PERSON},3.00,2026-01-01\n3,Zoe,1.00,2026-01-02\n"
     people.land("1.csv", good + f"4,Ann,-1,2026-01-02\n5,{PERSON},-1,2026-01-02\n6,Zoe,-1,2026-01-02\n")
     people.land("2.csv", "7,Ann,2.50,2026-01-01\n")
@@ -87,8 +87,8 @@ def test_no_file_has_the_value_afterwards(people: Shop, home: Path, monkeypatch:
     assert report["landed files deleted"] == [f"{bronze}: shop/1.csv"]
     assert [people.rows(layer, "count(*)", table)[0][0] for layer, table in TABLES] == [5, 3, 2, 2]
     assert [row["of the subject"] for row in report["tables"]] == [0, 0, 0]
-    kept = {row["place"].partition(".")[2] for row in report["remains"] if "data file" in row["what"]}
-    assert kept == {bronze, silver, quarantine}
+    retained = {row["place"].partition(".")[2] for row in report["remains"] if "data file" in row["what"]}
+    assert retained == {bronze, silver, quarantine}
     commits = people.lake.spark.history(f"ratify.{bronze}")
     assert [commit.record.get("acknowledged") for commit in commits if commit.operation == "MERGE"] == ["request 17"]
     assert not any(PERSON in str(commit) for commit in commits)
