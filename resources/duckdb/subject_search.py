@@ -144,14 +144,22 @@ def _files_with(session: DuckDBSession, local: Sequence[str], match: Match, valu
 def _of_log(log: DeltaLog, stored: Iterable[StoredFile], matches: Sequence[Match], value: str) -> Iterable[StoredFile]:
     for file in stored:
         name = basename(file.path)
-        if not file.path.startswith(f"{LOG}/") or name.startswith(".") or not name.endswith((".json", ".parquet")):
+        if not file.path.startswith(f"{LOG}/") or name.startswith(".") or not name.endswith((".json", ".parquet", ".crc")):
             continue
         try:
-            actions = checkpoint_actions(log.storage, file.path, ("add", "remove"))
+            actions = _actions(log, file.path)
         except FileNotFoundError:
             continue
         if any(action_names(action, matches, value) for action in actions):
             yield file
+
+
+def _actions(log: DeltaLog, path: str) -> list[Json]:
+    if not path.endswith(".crc"):
+        return checkpoint_actions(log.storage, path, ("add", "remove"))
+    # A version checksum (PROTOCOL.md) may list all files of its version.
+    checksum: Json = json.loads(log.storage.read(path))
+    return [{"add": add} for add in checksum.get("allFiles") or ()]
 
 
 def action_names(action: Json, matches: Sequence[Match], value: str) -> bool:
