@@ -122,7 +122,9 @@ class SubjectSurvey:
         live = {file.path for file in files if file.kind is HeldIn.LIVE}
         rows = sum(file.rows or 0 for file in log.files(snapshot))
         matched = matching_rows(session, log, snapshot, live, matches, subject.value)
-        return replace(self._with_rules(holding, snapshot), version=snapshot.version, rows=rows, matched=matched, files=files)
+        return replace(
+            self._with_rules(holding, snapshot), version=snapshot.version, rows=rows, matched=matched, files=files
+        )
 
     def _with_rules(self, holding: TableHolding, snapshot: Snapshot) -> TableHolding:
         """Add what the table allows, and for how long it keeps what is deleted."""
