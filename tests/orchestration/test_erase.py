@@ -67,6 +67,7 @@ def erased(*words: str) -> dict[str, Any]:
     return json.loads(printed)
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_no_file_has_the_value_afterwards(people: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not the least or the greatest value of the landed files, which the log would have, too.
