@@ -94,7 +94,7 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:
-            err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False)
+            err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 
 

@@ -105,7 +105,7 @@ def _row(commit: "Commit") -> dict[str, Any]:
 def _print(plan: "RestorePlan", keys: "KeyDifferences | None", done: "Commit | None") -> None:
     at = f"version {plan.version} of {_at(plan.committed_at)} UTC"
     if not plan.changes:
-        out.print(f"{plan.full_name} is as at {at}: there is nothing to restore.", highlight=False)
+        out.print(f"{plan.full_name} is as at {at}: there is nothing to restore.", highlight=False, soft_wrap=True)
         return
     show(f"Versions of {plan.full_name} that are undone", [_row(commit) for commit in plan.undone[:_SHOWN]])
     if len(plan.undone) > _SHOWN:

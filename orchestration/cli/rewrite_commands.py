@@ -93,7 +93,11 @@ def _described(change: "ConditionalChange", done: "Commit | None") -> dict[str, 
 
 def _print(change: "ConditionalChange", done: "Commit | None") -> None:
     if not change.changes:
-        out.print(f"No row of {change.full_name} fulfils {change.where!r}: there is nothing to do.", highlight=False)
+        out.print(
+            f"No row of {change.full_name} fulfils {change.where!r}: there is nothing to do.",
+            highlight=False,
+            soft_wrap=True,
+        )
         return
     show("Some of the rows that go", list(change.going), counts=())
     if change.new is not None:
