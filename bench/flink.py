@@ -22,14 +22,14 @@ from pathlib import Path
 import duckdb
 from rich.table import Table
 
-from bench.flink_latency import latencies
+from bench.flink_latency import SETTINGS, latencies, target
 from bench.ratios import console, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
 from embedded import jvm_jars
 from embedded.java_runtime import choose_java
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_sql import FlinkTarget, Insert, job_text, own_sink
+from resources.flink.flink_sql import FlinkTarget, Insert, job_text
 from resources.settings import Settings
 
 _AIM = 0.8
@@ -42,7 +42,6 @@ _COLUMNS = {
     "placed": ("timestamp", "TO_TIMESTAMP_LTZ(1700000000000 + seq, 3)"),
     "region": ("int", "MOD(seq, 20)"),
 }
-_SETTINGS = {"execution.checkpointing.interval": "1 s", "parallelism.default": "1"}
 
 
 def _table(number: int) -> TableDeclaration:
@@ -53,7 +52,7 @@ def _table(number: int) -> TableDeclaration:
 def _seconds(stack: WarmStack, table: TableDeclaration, rows: int, target: FlinkTarget, *jars: Path) -> float:
     """Write rows, and return the seconds of the job."""
     columns = [expression for _, expression in _COLUMNS.values()]
-    text = job_text(target, [Insert(table, table.name, rows, _UNLIMITED, columns)], _SETTINGS)
+    text = job_text(target, [Insert(table, table.name, rows, _UNLIMITED, columns)], SETTINGS)
     (job,) = Flink(catalog=stack.catalog).execute(text, connector=jars or None).jobs
     return job.seconds
 
@@ -62,7 +61,7 @@ def _by_sink(stack: WarmStack, number: int, rows: int) -> float:
     """Write into a new managed table, and return the seconds of the job."""
     table = _table(number)
     stack.spark.ensure_table(table)
-    took = _seconds(stack, table, rows, _target(stack))
+    took = _seconds(stack, table, rows, target(stack))
     if (found := stack.spark.count(table, stack.catalog.version(stack.spark.full_name(table)))) != rows:
         raise SystemExit(f"{table.table_name} has {found:,} rows, so nothing is measured")
     return took
@@ -72,14 +71,10 @@ def _by_files(stack: WarmStack, number: int, rows: int, jars: Sequence[Path]) ->
     """Write into a new folder, and return the seconds of the job."""
     folder = stack.home / f"files_{number}"
     files = {"connector": "filesystem", "path": folder.as_uri(), "format": "parquet"}
-    took = _seconds(stack, _table(number), rows, replace(_target(stack), sink_options=lambda _: files), *jars)
+    took = _seconds(stack, _table(number), rows, replace(target(stack), sink_options=lambda _: files), *jars)
     if (found := duckdb.sql(f"SELECT count(*) FROM read_parquet('{folder}/*')").fetchone()) != (rows,):
         raise SystemExit(f"{folder} has {found} rows, so nothing is measured")
     return took
-
-
-def _target(stack: WarmStack) -> FlinkTarget:
-    return own_sink(stack.catalog.connection.name, "bronze", stack.catalog.connection.host)
 
 
 def main() -> int:

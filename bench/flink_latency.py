@@ -15,13 +15,13 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.delta_log import DeltaLog
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.flink.flink_engine import Flink
-from resources.flink.flink_sql import Insert, job_text, own_sink
+from resources.flink.flink_sql import FlinkTarget, Insert, job_text, own_sink
 
 RATE = 10_000
 WRITERS = 4
 _PAUSE_S = 1.0
 _WARM_S = 5
-_SETTINGS = {"execution.checkpointing.interval": "1 s", "parallelism.default": "1"}
+SETTINGS = {"execution.checkpointing.interval": "1 s", "parallelism.default": "1"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ def latencies(stack: WarmStack, seconds: int) -> dict[str, WrittenLatency]:
     return found
 
 
+def target(stack: WarmStack) -> FlinkTarget:
+    """Return the stack's catalog, for tables of bronze."""
+    return own_sink(stack.catalog.connection.name, "bronze", stack.catalog.connection.host)
+
+
 def _table(name: str, writer: Engine) -> TableDeclaration:
     columns = (Column("id", "bigint"), Column("at", "timestamp"))
     return TableDeclaration("bronze", f"latency_{name}", columns, "Generated rows", writer, frozenset({"WRITE"}))
@@ -62,9 +67,8 @@ def _table(name: str, writer: Engine) -> TableDeclaration:
 def _by_flink(stack: WarmStack, name: str, seconds: int, *, writers: int) -> WrittenLatency:
     table = _table(name, Engine.FLINK)
     stack.spark.ensure_table(table)
-    target = own_sink(stack.catalog.connection.name, "bronze", stack.catalog.connection.host)
     rows = (seconds + _WARM_S) * RATE
-    text = job_text(target, [Insert(table, table.name, rows, RATE, ["seq", "CURRENT_ROW_TIMESTAMP()"])], _SETTINGS)
+    text = job_text(target(stack), [Insert(table, table.name, rows, RATE, ["seq", "CURRENT_ROW_TIMESTAMP()"])], SETTINGS)
     with ExitStack() as beside:
         for number in range(writers):
             beside.enter_context(closing(_Writer(stack, table, number)))
@@ -124,7 +128,7 @@ def _latency(stack: WarmStack, table: TableDeclaration, engine: str, began: floa
     with duckdb.connect() as reader:
         reader.execute("CREATE TABLE files (filename VARCHAR, committed BIGINT)")
         reader.executemany("INSERT INTO files VALUES (?, ?)", files)
-        warm = f"committed > {int((commits[0] / 1000 + _WARM_S) * 1000)}"
+        warm = f"committed > {commits[0] + _WARM_S * 1000}"
         reader.execute(
             "CREATE TABLE late AS SELECT committed, (committed - epoch_ms(at)) / 1000 AS late "
             f"FROM read_parquet(?, filename = true) JOIN files USING (filename) WHERE {warm}",

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from components.checks.table_changes import commits_after
 from components.table_asset import TableChange, rows_version
 from components.table_preview import preview_by_spark
 from resources.declarations import TableDeclaration
@@ -42,7 +43,8 @@ class TableBefore:
             more: Further metadata.
         """
         name = spark.full_name(self.table)
-        history = self._history(spark, name)
+        latest = spark.catalog.version(name)
+        history = commits_after(spark, name, self._version, latest) if latest > self._version else []
         version = history[0].version if history else self._version
         rows = spark.count(self.table, version)
         return TableChange(
@@ -56,14 +58,3 @@ class TableBefore:
             preview=preview_by_spark(spark, self.table),
             more=more,
         )
-
-    def _history(self, spark: Spark, name: str) -> list[Commit]:
-        """Return the commits since, newest first: where other commits came meanwhile and used up the limit, it is raised."""
-        limit, history = spark.catalog.version(name) - self._version, list[Commit]()
-        while limit > 0:
-            history = spark.history(name, limit)
-            # A log whose beginning was cleaned up has fewer.
-            if len(history) < limit or history[-1].version <= self._version + 1:
-                break
-            limit = history[0].version - self._version
-        return history

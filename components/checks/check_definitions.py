@@ -17,11 +17,10 @@ from components.checks.landed_file_checks import Checked, csv_rows_in_bronze, fi
 from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from components.checks.reconciliation import Reconciliation
 from components.checks.row_reconciliation import InputRows, rows_reconciled
-from components.checks.table_changes import last_new_rows, position, removed_files
+from components.checks.table_changes import commits_after, last_new_rows, position, removed_files
 from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
-from resources.delta.commit_history import Commit
 from resources.delta.table_repair import missing_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
 from resources.errors import TableMissing
@@ -74,7 +73,7 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
         passed = [checked_to(context, key, name).get(full_name) for name in _FROM_LAST_PASSED if name in descriptions]
         after = min((p.version for p in passed if p and now.reaches(p)), default=-1) if claims and all(passed) else -1
         after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
-        history = _history_after(spark, full_name, after, now.version)
+        history = commits_after(spark, full_name, after, now.version)
         removed = removed_files(log, after, now.version) if not declaration.keys else {}
         accepted = {**acknowledged_in(history), **acknowledged(spark, full_name)}
         objectionable = [commit for commit in history if commit.version not in accepted]
@@ -96,18 +95,6 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
             yield check_result(key, name, replace(found, numbers={**found.numbers, **more}, checked={full_name: now}))
 
     return checks
-
-
-def _history_after(spark: Spark, full_name: str, after: int, latest: int) -> list[Commit]:
-    """The commits after a version, newest first."""
-    if after < 0:
-        return spark.history(full_name)
-    # At least one, which names the present version.
-    history = spark.history(full_name, max(1, latest - after))
-    if history and history[-1].version > after + 1:
-        # Others have committed since the latest version was asked for.
-        history = spark.history(full_name)
-    return [commit for commit in history if commit.version > after] or history[:1]
 
 
 @dataclass(frozen=True)

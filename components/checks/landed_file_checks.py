@@ -29,7 +29,7 @@ from ingest.ledger.ledger_queries import (
     table_entries,
     waiting,
 )
-from ingest.load.erased_subjects import erased_rows
+from ingest.load.erased_subjects import ErasedRows, erased_rows
 from resources.duckdb.data_file_rows import rows_of_files
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.errors import BadFile
@@ -133,12 +133,13 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
     with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
         reading = _read(session, source, since or {})
         loaded, expected = reading.loaded, reading.expected
+        erased = erased_rows(session, source.table)
         read, in_bronze = dict[str, int](), dict[str, int]()
         contents = defaultdict[str, dict[str, LedgerEntry]](dict)
         for entry in loaded:
             contents[entry.path][entry.sha256] = entry
         for path, place in _where(landing, expected).items():
-            if (again := _read_again(session, landing, source, place, contents[path], Path(folder))) is not None:
+            if (again := _read_again(session, landing, source, place, contents[path], Path(folder), erased)) is not None:
                 entry, read[path] = again
                 # Other contents of a name whose new content is appended cannot be read again.
                 in_bronze[path] = reading.rows.get(path, 0) - (expected[path] - entry.rows)
@@ -240,6 +241,7 @@ def _read_again(
     place: str,
     contents: Mapping[str, LedgerEntry],
     folder: Path,
+    erased: ErasedRows | None,
 ) -> tuple[LedgerEntry, int] | None:
     """The entry of a file's present content, among those by SHA-256, and the rows that it has; None if it has no entry."""
     fetched = landing.fetch(place, folder)
@@ -250,7 +252,6 @@ def _read_again(
         parquet = fetched.local.with_suffix(".parquet")
         columns = session.columns(source.table)
         rows = parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
-        erased = erased_rows(session, source.table)
         dropped = erased.count(session.con, parquet) if erased else 0
         # Rows that were erased after their load are counted as removed; those that landed again were never loaded.
         return record, rows - dropped if record.rows == rows - dropped else rows

@@ -3,8 +3,10 @@
 import datetime as dt
 
 from components.checks.check_state import Position
+from resources.delta.commit_history import Commit
 from resources.delta.delta_log import DeltaLog
 from resources.delta.row_changes import adds_rows, appended_files, removes_rows
+from resources.spark.spark_engine import Spark
 
 
 def position(log: DeltaLog) -> Position:
@@ -15,6 +17,21 @@ def position(log: DeltaLog) -> Position:
     """
     snapshot = log.refresh()
     return Position(snapshot.uuid, snapshot.version)
+
+
+def commits_after(spark: Spark, full_name: str, after: int, latest: int) -> list[Commit]:
+    """Return a table's commits after a version, newest first; where there is none, the last one.
+
+    `latest`: the version that was the latest a moment ago.
+    """
+    if after < 0:
+        return spark.history(full_name)
+    # At least one, which names the present version.
+    history = spark.history(full_name, max(1, latest - after))
+    if history and history[-1].version > after + 1:
+        # Others have committed since the latest version was asked for.
+        history = spark.history(full_name)
+    return [commit for commit in history if commit.version > after] or history[:1]
 
 
 def removed_files(log: DeltaLog, after: int, latest: int) -> dict[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from resources.declarations import Engine
+from resources.delta.snapshot import committed_ms
 
 _ENGINE_INFO = (
     (re.compile(r"^Apache-Spark/"), Engine.SPARK),
@@ -113,7 +114,7 @@ def commit_from_actions(version: int, actions: Sequence[Mapping[str, Any]]) -> C
     """Convert the actions of one version in a table's log into a Commit; None if they do not say who made it."""
     infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
     info = infos[0] if infos else {}
-    milliseconds = info.get("inCommitTimestamp") or info.get("timestamp")
+    milliseconds = committed_ms(info)
     if not milliseconds:
         return None
     row = {**info, "version": version, "timestamp": dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from resources.delta.deletion_vectors import decode_z85
 from resources.delta.delta_log import DeltaLog
-from resources.delta.snapshot import Json, Snapshot
+from resources.delta.snapshot import Json, Snapshot, committed_ms
 from resources.errors import UnsafeTable
 
 
@@ -70,5 +70,5 @@ def paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
 def _timestamp(actions: Iterable[Json]) -> float:
     """When a version was committed, milliseconds since 1970; that of one whose time nobody knows is not over yet."""
     for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
-        return info.get("inCommitTimestamp") or info.get("timestamp") or float("inf")
+        return committed_ms(info) or float("inf")
     return float("inf")

@@ -101,7 +101,7 @@ class SnapshotState:
         elif metadata := action.get("metaData"):
             self.metadata = metadata
         elif info := action.get("commitInfo"):
-            self.in_commit_timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+            self.in_commit_timestamp = committed_ms(info)
             self.txn_ids[self.version] = info.get("txnId") or ""
             if len(self.txn_ids) > _RECENT:
                 del self.txn_ids[next(iter(self.txn_ids))]
@@ -149,6 +149,11 @@ class Snapshot:
     def metadata(self) -> Json:
         """The current `metaData` action."""
         return self.state.metadata
+
+
+def committed_ms(info: Mapping[str, Any]) -> int:
+    """Return when a version was committed, milliseconds since 1970, by its `commitInfo`; 0 if that does not say it."""
+    return info.get("inCommitTimestamp") or info.get("timestamp") or 0
 
 
 def retention_seconds(interval: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import LOG, checkpoint_actions
 from resources.delta.retained_versions import named_in
-from resources.delta.snapshot import Json, Snapshot
+from resources.delta.snapshot import Json, Snapshot, committed_ms
 from resources.delta.table_storage import StoredFile
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.live_rows import live_rows
@@ -108,7 +108,7 @@ def _ended(log: DeltaLog, snapshot: Snapshot) -> dict[str, float]:
         except FileNotFoundError:
             break
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-        at = next((info.get("inCommitTimestamp") or info.get("timestamp") or 0 for info in infos), 0) / 1000
+        at = next((committed_ms(info) for info in infos), 0) / 1000
         ends = [action for action in actions if "remove" in action or "cdc" in action]
         for path in named_in(snapshot, ends):
             found.setdefault(path, at)

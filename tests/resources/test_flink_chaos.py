@@ -16,6 +16,7 @@ import pytest
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Engine, TableDeclaration
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError
 from resources.flink.flink_rest import FlinkRest, JobState
 from tests.ingest.test_many_writers import kill_catalog
@@ -54,6 +55,7 @@ class OtherWriters:
     merges: int = 0
     failed: list[BaseException] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
+    opened: list[DuckDB] = field(default_factory=list)
 
     def start(self) -> None:
         self.threads = [threading.Thread(target=self._kept, args=(self._appending(each), 0.7)) for each in range(WRITERS)]
@@ -65,6 +67,8 @@ class OtherWriters:
         self.over.set()
         for thread in self.threads:
             thread.join()
+        for duckdb in self.opened:
+            duckdb.close()
 
     def _kept(self, write: Callable[[], None], pause: float) -> None:
         """Write until it is over; a write that the catalog's end interrupts is repeated, and counts once."""
@@ -82,6 +86,7 @@ class OtherWriters:
 
     def _appending(self, writer: int) -> Callable[[], None]:
         duckdb = self.lake.another_duckdb(threads=1)
+        self.opened.append(duckdb)
 
         def write() -> None:
             number = self.appended[writer]
