@@ -144,9 +144,7 @@ def test_secrets_are_in_no_error_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_job_without_an_end_is_a_failure(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Flink, "execute", lambda _, sql, secrets, connector: FlinkRun((FlinkJob("tpch.orders", JOB, "FINISHED", 1, 0),))
-    )
+    monkeypatch.setattr(Flink, "execute", lambda *_: FlinkRun((FlinkJob("tpch.orders", JOB, "FINISHED", 1, 0),)))
     with pytest.raises(FlinkFailed, match="the end of 1 of 2 jobs"):
         flink.insert([OWN, SHARED])
 
