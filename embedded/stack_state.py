@@ -26,6 +26,7 @@ class StackConfig(BaseModel):
     s3://bucket/prefix or a directory, is `<home>/lake` by default. With `kafka` a broker runs too, and Spark has the jars
     to read from it; with `kafka_password_file` it accepts the user `ratify` only, with the password in that file.
     `maintenance` is what the catalog server permits beyond commits of rows; None: all that it can, an empty one: nothing.
+    `dropped_table_seconds` is how long a dropped managed table can be undropped, a week by default.
 
     It names files of secrets and holds none: it is handed to the supervisor as a JSON file.
     """
@@ -50,6 +51,7 @@ class StackConfig(BaseModel):
     s3_region: str | None = None
     s3_credential_seconds: int | None = None
     maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] | None = None
+    dropped_table_seconds: int | None = None
     spark: bool = True
     kafka: bool = False
     kafka_port: int = 0

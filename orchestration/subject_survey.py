@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from components.subject_columns import SubjectColumns
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import Source
 from ingest.formats.isolated_parsing import parse
@@ -16,13 +17,14 @@ from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ErasureKey
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
 from orchestration.subject_places import other_places, places_of_subjects
+from resources.catalog.dropped_tables import dropped_tables
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.maintenance_rules import Maintenance, maintenance_rules
 from resources.delta.snapshot import Snapshot, retention_seconds
 from resources.delta.table_clean import deleted_file_seconds
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.duckdb.subject_search import HeldIn, holding_files, matching_rows
-from resources.errors import BadFile, NotConfigured, RatifyError, TableMissing, UnsafeTable
+from resources.errors import BadFile, CatalogRejected, NotConfigured, RatifyError, TableMissing, UnsafeTable
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
 from resources.settings import Settings
@@ -92,7 +94,7 @@ class SubjectSurvey:
                 if (ways := columns.matches.get(source.table_name))
                 for each in self._landed(session, source, ways, subject)
             ]
-            others = [*self._ledger(session, subject), *other_places(self.tables, columns)]
+            others = [*self._ledger(session, subject), *self._dropped(columns), *other_places(self.tables, columns)]
         digest = key.digest(subject.kind, subject.value)[:_SHOWN] if key else ""
         return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound)
 
@@ -153,6 +155,16 @@ class SubjectSurvey:
         if entries:
             why = "paths of files, or reasons, have the value: it is no part of a row, and the ledger is not rewritten"
             yield Remaining(LANDED_FILES.table_name, counted(entries, "row"), "unknown", why)
+
+    def _dropped(self, columns: SubjectColumns) -> Iterable[Remaining]:
+        """Dropped tables of the schemas that have rows of such subjects: nobody knows what theirs were."""
+        names = {self.full_name(name) for name in (*columns.matches, *columns.unfound)}
+        for schema in sorted({name.rpartition(".")[0] for name in names}):
+            with suppress(CatalogRejected, TableMissing):
+                for table in dropped_tables(self.catalog, schema):
+                    until = f"{table.retained_until:%Y-%m-%d %H:%M} UTC" if table.retained_until else "unknown"
+                    why = f"dropped, and not searched: `ratify purge {table.full_name} --id {table.id}` deletes it"
+                    yield Remaining(table.full_name, "unknown", until, why)
 
     def _landed(
         self, session: DuckDBSession, source: Source, matches: Sequence[Match], subject: Subject

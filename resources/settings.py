@@ -143,6 +143,9 @@ class Settings(_CatalogName):
     ratify_maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] | None = Field(
         default=None, description="What the embedded catalog permits beyond commits of rows, as JSON; by default everything"
     )
+    ratify_dropped_table_seconds: int | None = Field(
+        default=None, ge=0, description="How long the embedded catalog keeps a dropped table, which can be undropped; a week"
+    )
     unity_host: str | None = Field(default=None, description="URL of a Unity Catalog server or Databricks workspace")
     unity_token: SecretStr | None = Field(default=None, description="Bearer token (PAT)")
     unity_client_id: str | None = Field(default=None, description="OAuth machine-to-machine client id")

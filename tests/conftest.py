@@ -151,7 +151,8 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
 
     Where UNITY_HOST and UNITY_TOKEN name another Unity Catalog server, its catalog ratifies what the suite commits.
     """
-    config = StackConfig(home=home, jars_dir=jars_dir, jar_sets=("spark", "kafka"))
+    # The disk has room for what all tests drop within some minutes.
+    config = StackConfig(home=home, jars_dir=jars_dir, jar_sets=("spark", "kafka"), dropped_table_seconds=300)
     if (settings := Settings()).unity_host and settings.unity_token:
         (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
         token_file.chmod(0o600)

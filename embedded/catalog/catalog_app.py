@@ -20,6 +20,7 @@ from embedded.catalog.routes import (
     catalogs_routes,
     delta_access_routes,
     delta_tables_routes,
+    dropped_tables_routes,
     oidc_routes,
     permissions_routes,
     principals_routes,
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 PREFIXES = ("/api/2.1/unity-catalog", "/api/2.0/unity-catalog")
 _DELTA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _DELTA + "/tables/{table}"
+_DROPPED = _DELTA + "/dropped-tables"
 _PERMISSIONS = "/permissions/{securable_type}/{full_name}"
 _ME = "/api/2.0/preview/scim/v2/Me"
 _PRINCIPALS = "/api/2.0/preview/scim/v2/ServicePrincipals"
@@ -73,6 +75,9 @@ ROUTES: list[Entry] = [
     ("GET", _TABLE + "/maintenance", delta_access_routes.permitted_maintenance, _WRITE),
     ("POST", _DELTA + "/tables", delta_tables_routes.create_table, _CREATE),
     ("POST", _DELTA + "/staging-tables", delta_tables_routes.create_staging_table, _CREATE),
+    ("GET", _DROPPED, dropped_tables_routes.list_dropped, _SCHEMA),
+    ("POST", _DROPPED + "/{table_id}/undrop", dropped_tables_routes.undrop_table, _CREATE),
+    ("DELETE", _DROPPED + "/{table_id}", dropped_tables_routes.delete_dropped, (Privilege.EXTERNAL_USE_SCHEMA,)),
     ("GET", "/delta/v1/config", delta_access_routes.get_config, _CATALOG),
     ("GET", "/delta/v1/staging-tables/{table_id}/credentials", delta_access_routes.staging_table_credentials, _DROP),
     ("GET", "/delta/v1/temporary-path-credentials", delta_access_routes.temporary_path_credentials, (Privilege.READ_FILES,)),

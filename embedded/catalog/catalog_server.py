@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -26,6 +27,8 @@ from embedded.catalog.store.catalog_database import Store
 from embedded.child_process import call_at_end_of_input
 
 HOST = "127.0.0.1"
+_PURGE_S = 3600
+_log = logging.getLogger(__name__)
 
 
 class PortTakenError(Exception):
@@ -51,6 +54,7 @@ def serve(settings: ServerSettings) -> None:
         access_token_seconds=settings.access_token_seconds,
         s3=settings.s3,
         maintenance=settings.maintenance,
+        dropped_table_seconds=settings.dropped_table_seconds,
     )
     try:
         _prepare(store, settings)
@@ -58,7 +62,7 @@ def serve(settings: ServerSettings) -> None:
         _end_on_signals(server)
         if settings.exit_with_stdin:
             call_at_end_of_input(lambda: setattr(server, "should_exit", True))
-        asyncio.run(_run(server, listener, settings))
+        asyncio.run(_run(server, listener, settings, store))
     finally:
         store.close()
 
@@ -133,7 +137,7 @@ def _end_on_signals(server: uvicorn.Server) -> None:
         signal.signal(number, stop)
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket, settings: ServerSettings) -> None:
+async def _run(server: uvicorn.Server, listener: socket.socket, settings: ServerSettings, store: Store) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
@@ -145,4 +149,16 @@ async def _run(server: uvicorn.Server, listener: socket.socket, settings: Server
             "pid": os.getpid(),
         }
         print(json.dumps(ready), flush=True)
+    purging = asyncio.create_task(_purge_for_ever(store))
     await serving
+    purging.cancel()
+
+
+async def _purge_for_ever(store: Store) -> None:
+    """Tables whose time has come lose their files also where nobody drops another one."""
+    while True:
+        await asyncio.sleep(_PURGE_S)
+        try:
+            await asyncio.to_thread(purge_dropped, store)
+        except Exception:  # noqa: BLE001 - the next attempt is an hour away, and requests go on
+            _log.exception("the files of dropped tables are deleted an hour later")

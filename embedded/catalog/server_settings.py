@@ -11,6 +11,7 @@ from embedded.catalog.managed_storage import S3
 from embedded.catalog.object_names import check_name
 
 ACCESS_TOKEN_SECONDS = 3600
+DROPPED_TABLE_SECONDS = 7 * 86_400
 MAINTENANCE = ("compact", "clean", "clean_log")
 """What clients may do to a managed table beyond commits that change rows: put its rows into fewer files, remove files that
 no version needs, remove versions of the log that have expired."""
@@ -46,6 +47,9 @@ class ServerSettings(BaseModel):
     )
     maintenance: tuple[Literal["compact", "clean", "clean_log"], ...] = Field(
         default=MAINTENANCE, description="What principals with MODIFY may do to managed tables beyond commits of rows"
+    )
+    dropped_table_seconds: int = Field(
+        default=DROPPED_TABLE_SECONDS, ge=0, description="How long a dropped managed table can be undropped, with its files"
     )
     s3_role_arn: str | None = Field(default=None, description="Role to assume for S3, with the keys that boto3 finds")
     s3_endpoint: str | None = Field(default=None, description="URL of S3 and STS, if they are not those of AWS")

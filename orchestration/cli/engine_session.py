@@ -19,23 +19,28 @@ class Engines:
     duckdb: DuckDB
 
     def full_name(self, table: str) -> str:
-        """Return the three-part name of a table given as schema.table or catalog.schema.table.
-
-        Raises:
-            TableMissing: it is given otherwise.
-        """
-        match table.count("."):
-            case 1:
-                return f"{self.catalog.connection.name}.{table}"
-            case 2:
-                return table
-            case _:
-                raise TableMissing(f"{table} names no table: give it as schema.table or catalog.schema.table.")
+        """Return the three-part name of a table; as the function `full_name`."""
+        return full_name(self.catalog, table)
 
     def close(self) -> None:
         """Close the engines that were opened."""
         self.spark.close()
         self.duckdb.close()
+
+
+def full_name(catalog: UnityCatalog, table: str) -> str:
+    """Return the three-part name of a table given as schema.table or catalog.schema.table.
+
+    Raises:
+        TableMissing: it is given otherwise.
+    """
+    match table.count("."):
+        case 1:
+            return f"{catalog.connection.name}.{table}"
+        case 2:
+            return table
+        case _:
+            raise TableMissing(f"{table} names no table: give it as schema.table or catalog.schema.table.")
 
 
 @contextmanager

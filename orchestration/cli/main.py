@@ -41,6 +41,7 @@ from orchestration.cli.stack_commands import down, setup, status, up
 from orchestration.cli.stream_commands import stream_app
 from orchestration.cli.sync_commands import sync_app
 from orchestration.cli.terminal_output import err, out
+from orchestration.cli.undrop_commands import purge, undrop
 from resources.distribution import DISTRIBUTION, distribution_version
 from resources.errors import RatifyError
 
@@ -74,6 +75,8 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "restore": restore,
         "delete": delete,
         "replace": replace,
+        "undrop": undrop,
+        "purge": purge,
         "erase": erase,
         "clean": clean,
         "acknowledge": acknowledge,

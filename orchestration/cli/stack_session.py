@@ -32,6 +32,7 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0, *, kafka: bool = Fa
         s3_region=settings.ratify_s3_region,
         s3_credential_seconds=settings.ratify_s3_credential_seconds,
         maintenance=settings.ratify_maintenance,
+        dropped_table_seconds=settings.ratify_dropped_table_seconds,
     )
     if kafka and settings.kafka_password:
         password_file = settings.home / "secrets" / "kafka.password"

@@ -25,8 +25,11 @@ ENDPOINTS = [
     "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/metrics",
     "GET /v1/staging-tables/{table_id}/credentials",
     "GET /v1/temporary-path-credentials",
-    # Of this server alone: a client asks for it only where it is listed.
+    # Of this server alone: a client asks for these only where they are listed.
     "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance",
+    "GET /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables",
+    "POST /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}/undrop",
+    "DELETE /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}",
 ]
 _VERSIONS = re.compile(r"\s*\d+\.\d+\s*(,\s*\d+\.\d+\s*)*")
 

@@ -15,7 +15,7 @@ from embedded.catalog.delta_models import (
 )
 from embedded.catalog.endpoint import Call
 from embedded.catalog.routes.purge import purge_dropped
-from embedded.catalog.store import namespace_store, table_store, table_updates
+from embedded.catalog.store import dropped_store, namespace_store, table_store, table_updates
 
 
 def create_staging_table(call: Call) -> Response:
@@ -63,7 +63,7 @@ def table_exists(call: Call) -> Response:
 
 def delete_table(call: Call) -> Response:
     with call.write(*_names(call)) as tx:
-        table_store.drop_table(tx, table_store.get_table(tx, *_names(call)))
+        dropped_store.drop_table(tx, table_store.get_table(tx, *_names(call)))
     purge_dropped(call.store)
     return Response(status_code=204)
 

@@ -15,7 +15,7 @@ from embedded.catalog.endpoint import Call, page_body
 from embedded.catalog.object_names import external_location, split_full_name
 from embedded.catalog.routes.purge import purge_dropped
 from embedded.catalog.store import database_schema as layout
-from embedded.catalog.store import grant_store, namespace_store, table_store
+from embedded.catalog.store import dropped_store, grant_store, namespace_store, table_store
 from embedded.catalog.store.location_store import refuse_overlap
 
 
@@ -49,7 +49,7 @@ def get_table(call: Call) -> Response:
 def delete_table(call: Call) -> Response:
     catalog, schema, name = split_full_name(call.path["full_name"], 3)
     with call.write(catalog, schema, name) as tx:
-        table_store.drop_table(tx, table_store.get_table(tx, catalog, schema, name))
+        dropped_store.drop_table(tx, table_store.get_table(tx, catalog, schema, name))
     purge_dropped(call.store)
     return JSONResponse({})
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, select
 
 from embedded.catalog.managed_storage import S3
-from embedded.catalog.server_settings import ACCESS_TOKEN_SECONDS
+from embedded.catalog.server_settings import ACCESS_TOKEN_SECONDS, DROPPED_TABLE_SECONDS
 from embedded.catalog.store import database_schema
 from embedded.catalog.store.migrations import migrate
 
@@ -20,8 +20,8 @@ class Store:
     """Transactions over the catalog's SQLite file, which survives kill -9 at any moment.
 
     `default_root` is the URL of managed tables in catalogs without a storage root of their own, and `s3` how S3 is
-    reached. `access_token_seconds` is the lifetime of the tokens of OAuth clients, and `maintenance` what they may do to
-    managed tables beyond commits of rows.
+    reached. `access_token_seconds` is the lifetime of the tokens of OAuth clients, `maintenance` what they may do to managed
+    tables beyond commits of rows, and `dropped_table_seconds` how long a dropped one can be undropped.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class Store:
         access_token_seconds: int = ACCESS_TOKEN_SECONDS,
         s3: S3 | None = None,
         maintenance: Sequence[str] = (),
+        dropped_table_seconds: int = DROPPED_TABLE_SECONDS,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.default_root = default_root
         self.access_token_seconds = access_token_seconds
         self.s3 = s3 or S3()
         self.maintenance = list(maintenance)
+        self.dropped_table_seconds = dropped_table_seconds
         self._writer = threading.Lock()
         self._engine = _engine(path)
         with self.write() as tx:

@@ -122,7 +122,26 @@ commits = Table(
     sqlite_with_rowid=False,
 )
 
-# Directories of dropped managed tables, until they are deleted: a crash in between leaves no orphaned files.
+# Managed tables that were dropped, as long as they can be undropped: their rows of `tables`, `commits` and `grants`. The
+# names are those of the parents then, which may be dropped since.
+dropped_tables = Table(
+    "dropped_tables",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("schema_id", String, nullable=False),
+    Column("catalog_key", Folded, nullable=False),
+    Column("schema_key", Folded, nullable=False),
+    Column("name", String, nullable=False),
+    Column("location", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("dropped_at", BigInteger, nullable=False),
+    Column("table_row", JSON, nullable=False),
+    Column("commit_rows", JSON, nullable=False),
+    Column("grant_rows", JSON, nullable=False),
+)
+
+# Directories of managed tables that cannot be undropped any more, until they are deleted: a crash in between leaves no
+# orphaned files.
 purges = Table("purges", metadata, Column("location", String, primary_key=True))
 
 # Owners and grants refer to a principal by its name; OAuth and databricks-sdk by its `client_id`.

@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert,
 from embedded.catalog.api_errors import AlreadyExistsError, FailedPreconditionError, NoSuchCatalogError, NoSuchSchemaError
 from embedded.catalog.api_models import CreateCatalog, CreateSchema, UpdateNamespace
 from embedded.catalog.object_names import folded, storage_location, storage_root
-from embedded.catalog.store import table_store as tables_of
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables
+from embedded.catalog.store.dropped_store import drop_all
 from embedded.catalog.store.location_store import refuse_root_in_table
 
 
@@ -138,7 +138,7 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
         raise FailedPreconditionError(
             f"Cannot delete schema {catalog_name}.{name} with tables; drop them, or pass force=true."
         )
-    tables_of.drop_all(tx, schema.id)
+    drop_all(tx, schema.id)
     tx.execute(delete(staging_tables).where(staging_tables.c.schema_id == schema.id))
     tx.execute(delete(grants).where(grants.c.securable_id == schema.id))
     tx.execute(delete(schemas).where(schemas.c.id == schema.id))

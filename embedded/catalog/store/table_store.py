@@ -3,17 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, TableClause, bindparam, delete, exists, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import ColumnElement, Connection, Select, TableClause, bindparam, exists, insert, select, update
 
 from embedded.catalog.api_errors import AlreadyExistsError, InvalidParameterError, NoSuchTableError
 from embedded.catalog.object_names import check_managed, folded
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import (
     catalogs,
-    commits,
-    grants,
-    purges,
     schemas,
     staging_tables,
     tables,
@@ -170,37 +166,6 @@ def rename_table(tx: Connection, table: Table, new_name: str) -> None:
         tx.execute(update(tables).where(tables.c.id == table.id).values(**named))
 
 
-def drop_table(tx: Connection, table: Table) -> None:
-    """Forget a table, its commits and its staging row; note a managed one's files for deletion."""
-    _note_purges(tx, tables.c.id == table.id)
-    tx.execute(delete(grants).where(grants.c.securable_id == table.id))
-    tx.execute(delete(commits).where(commits.c.table_id == table.id))
-    tx.execute(delete(tables).where(tables.c.id == table.id))
-    tx.execute(delete(staging_tables).where(staging_tables.c.id == table.id))
-
-
-def drop_all(tx: Connection, schema_id: str) -> None:
-    """Forget every table of a schema; note the managed ones' files, and abandoned staging files, for deletion."""
-    _note_purges(tx, tables.c.schema_id == schema_id)
-    abandoned = select(staging_tables.c.location).where(
-        staging_tables.c.schema_id == schema_id, staging_tables.c.finalized.is_(False)
-    )
-    tx.execute(upsert(purges).from_select(["location"], abandoned).on_conflict_do_nothing())
-    dropped = select(tables.c.id).where(tables.c.schema_id == schema_id)
-    tx.execute(delete(grants).where(grants.c.securable_id.in_(dropped)))
-    tx.execute(delete(tables).where(tables.c.schema_id == schema_id))
-
-
-def pending_purges(tx: Connection) -> list[str]:
-    """Locations of dropped managed tables whose files may still exist."""
-    return list(tx.scalars(select(purges.c.location)))
-
-
-def purged(tx: Connection, locations: list[str]) -> None:
-    """Forget locations whose files are deleted."""
-    tx.execute(delete(purges).where(purges.c.location.in_(locations)))
-
-
 def refuse_taken(tx: Connection, schema_id: str, name: str) -> None:
     """Raises AlreadyExistsError when the schema has a table of that name."""
     if tx.scalar(select(exists().where(tables.c.schema_id == schema_id, tables.c.name_key == name))):
@@ -209,8 +174,3 @@ def refuse_taken(tx: Connection, schema_id: str, name: str) -> None:
 
 def _row(item: Table | StagingTable, layout: TableClause) -> Json:
     return {column.name: getattr(item, "name" if column.name == "name_key" else column.name) for column in layout.c}
-
-
-def _note_purges(tx: Connection, condition: Any) -> None:
-    managed = select(tables.c.location).where(condition, tables.c.table_type == "MANAGED")
-    tx.execute(upsert(purges).from_select(["location"], managed).on_conflict_do_nothing())

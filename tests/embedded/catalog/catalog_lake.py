@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from sqlalchemy import Connection
 from starlette.applications import Starlette
 
 from embedded.catalog import table_creation
@@ -14,7 +15,7 @@ from embedded.catalog.api_models import CreateCatalog, CreateSchema
 from embedded.catalog.api_views import staging_response
 from embedded.catalog.catalog_app import create_app
 from embedded.catalog.delta_models import CreateDeltaTable
-from embedded.catalog.store import grant_store, namespace_store, principal_store
+from embedded.catalog.store import dropped_store, grant_store, namespace_store, principal_store, table_store
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import API, create_body
 
@@ -26,11 +27,13 @@ _COUNTER = itertools.count()
 class Lake:
     """Catalog `c<n>` with the schema `s` and the managed table `t`, all of the principal `owner`.
 
-    `mine` and `theirs` are staging tables in it: of `caller`, and of the owner.
+    `dropped_id` is the id of a table `gone` of the owner that was dropped. `mine` and `theirs` are staging tables in it: of
+    `caller`, and of the owner.
     """
 
     catalog: str
     table_id: str
+    dropped_id: str
     mine: dict[str, str]
     theirs: dict[str, str]
     ids: dict[str, str]
@@ -79,15 +82,19 @@ class LocalCatalog:
 
         return asyncio.run(ask())
 
+    def _table(self, tx: Connection, schema: namespace_store.Schema, name: str, owner: str) -> table_store.Table:
+        staging = staging_response(table_creation.create_staging_table(tx, schema, name, owner), None)
+        body = CreateDeltaTable.model_validate(create_body(name, staging))
+        return table_creation.create_delta_table(tx, schema, body, owner)
+
     def lake(self, owner: str, caller: str, given: dict[str, Privilege] | None = None) -> Lake:
         """A new lake, in one transaction; `given` is what `caller` is granted on its `catalog`, `schema` or `table`."""
         name = f"c{next(_COUNTER)}"
         with self.store.write() as tx:
             catalog = namespace_store.create_catalog(tx, CreateCatalog(name=name), self.store.default_root, owner)
             schema = namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name=name), owner)
-            created = staging_response(table_creation.create_staging_table(tx, schema, "t", owner), None)
-            body = CreateDeltaTable.model_validate(create_body("t", created))
-            table_creation.create_delta_table(tx, schema, body, owner)
+            table, gone = (self._table(tx, schema, name, owner) for name in ("t", "gone"))
+            dropped_store.drop_table(tx, gone)
             mine, theirs = (
                 staging_response(table_creation.create_staging_table(tx, schema, "new", who), None)
                 for who in (caller, owner)
@@ -96,8 +103,8 @@ class LocalCatalog:
                 "metastore": grant_store.METASTORE,
                 "catalog": catalog.id,
                 "schema": schema.id,
-                "table": created["table-id"],
+                "table": table.id,
             }
             for kind, privileges in (given or {}).items():
                 grant_store.grant(tx, ids[kind], caller, privileges)
-        return Lake(name, created["table-id"], mine, theirs, ids)
+        return Lake(name, table.id, gone.id, mine, theirs, ids)

@@ -31,7 +31,7 @@ def write_settings(home: Path, **changes: Any) -> str:
     """Write a server's settings into a directory, and return the file's path."""
     home.mkdir(parents=True, exist_ok=True)
     paths = {"state_dir": "state", "storage_root": "lake", "token_file": "token"}
-    settings = {"port": 0} | {name: str(home / path) for name, path in paths.items()} | changes
+    settings = {"port": 0, "dropped_table_seconds": 0} | {name: str(home / path) for name, path in paths.items()} | changes
     (home / "server.json").write_text(json.dumps(settings))
     return str(home / "server.json")
 

@@ -49,6 +49,10 @@ def _made(api: str) -> Request:
     return {"managed": managed, "external": external}[api]
 
 
+def _dropped(path: str) -> Request:
+    return lambda lake: (f"{lake.delta}/dropped-tables/{lake.dropped_id}{path}", {})
+
+
 def _update(lake: Lake) -> tuple[str, dict[str, Any]]:
     requirement = {"type": "assert-table-uuid", "uuid": lake.table_id}
     return f"{lake.delta}/tables/t", {"json": {"requirements": [requirement], "updates": [add_commit(1)]}}
@@ -87,6 +91,9 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ"), (403, 200, 200, 200, 200)),
     ("GET", _T + "/credentials", _delta(_CREDENTIALS + "READ_WRITE"), (403, 403, 200, 200, 200)),
     ("GET", _T + "/maintenance", _delta("/tables/t/maintenance"), (403, 403, 200, 200, 200)),
+    ("GET", _D + "/dropped-tables", _delta("/dropped-tables"), (403, 200, 200, 200, 200)),
+    ("POST", _D + "/dropped-tables/{table_id}/undrop", _dropped("/undrop"), (403, 403, 403, 200, 200)),
+    ("DELETE", _D + "/dropped-tables/{table_id}", _dropped(""), (403, 403, 403, 204, 204)),
     ("POST", _D + "/tables", _made("managed"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("external"), (403, 403, 403, 403, 200)),
     ("POST", _D + "/staging-tables", _delta("/staging-tables", json={"name": "n"}), (403, 403, 200, 200, 200)),

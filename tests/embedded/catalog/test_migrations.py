@@ -19,7 +19,7 @@ def test_a_fresh_database_is_what_the_code_declares(tmp_path: Path) -> None:
     store = _open(tmp_path)
     with store.read() as tx:
         context = MigrationContext.configure(tx)
-        assert context.get_current_revision() == "0001"
+        assert context.get_current_revision() == "0002"
         ours = [
             change for change in compare_metadata(context, database_schema.metadata) if change[1].name != "alembic_version"
         ]

@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 import uuid
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from embedded.catalog.api_errors import (
 from embedded.catalog.api_models import CreateCatalog, CreateSchema
 from embedded.catalog.api_views import load_response
 from embedded.catalog.delta_models import CreateDeltaTable, UpdateTable
-from embedded.catalog.store import namespace_store, table_store, table_updates
+from embedded.catalog.store import dropped_store, namespace_store, table_store, table_updates
 from embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
 
@@ -66,6 +67,8 @@ class CatalogMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.home = Path(tempfile.mkdtemp())
         self.model: dict[str, Modelled] = {}
+        self.dropped: list[Modelled] = []
+        self.deleted: set[str] = set()
         self.store = self._open()
         with self.store.write() as tx:
             namespace_store.create_catalog(tx, CreateCatalog(name="c"), self.store.default_root, "admin")
@@ -138,8 +141,52 @@ class CatalogMachine(RuleBasedStateMachine):
     def drop(self, name: str) -> None:
         if self.known(name):
             with self.store.write() as tx:
-                table_store.drop_table(tx, table_store.get_table(tx, *self.spelled("c", "s", like=name), name))
-            del self.model[name.casefold()]
+                dropped_store.drop_table(tx, table_store.get_table(tx, *self.spelled("c", "s", like=name), name))
+            self.dropped.append(self.model.pop(name.casefold()))
+
+    def drawn(self, data: st.DataObject) -> Modelled:
+        """A table that was dropped, or one that never was."""
+        return data.draw(st.sampled_from([*self.dropped, Modelled(str(uuid.uuid4()), "nobody's")]))
+
+    @rule(data=st.data())
+    def undrop(self, data: st.DataObject) -> None:
+        table, wanted = self.drawn(data), None
+        if table not in self.dropped:
+            wanted = NoSuchTableError
+        elif self.known(table.name):
+            wanted = AlreadyExistsError
+        with nullcontext() if wanted is None else pytest.raises(wanted), self.store.write() as tx:
+            dropped_store.undrop_table(tx, namespace_store.get_schema(tx, "C", "s"), table.id)
+        if wanted is None:
+            self.dropped.remove(table)
+            self.model[table.name.casefold()] = table
+
+    @rule(data=st.data())
+    def delete_dropped(self, data: st.DataObject) -> None:
+        table = self.drawn(data)
+        known = table in self.dropped
+        with nullcontext() if known else pytest.raises(NoSuchTableError), self.store.write() as tx:
+            dropped_store.delete_dropped(tx, namespace_store.get_schema(tx, "c", "S"), table.id)
+        if known:
+            self.dropped.remove(table)
+            self.deleted.add(table.id)
+
+    @rule(all_of_them=st.booleans())
+    def expire(self, all_of_them: bool) -> None:
+        with self.store.write() as tx:
+            dropped_store.expire(tx, 2**62 if all_of_them else 0)
+        if all_of_them:
+            self.deleted |= {table.id for table in self.dropped}
+            self.dropped.clear()
+
+    @rule()
+    def drop_the_schema(self) -> None:
+        """A schema of its name has what it had, to undrop."""
+        with self.store.write() as tx:
+            namespace_store.delete_schema(tx, "c", "s", force=True)
+            namespace_store.create_schema(tx, CreateSchema(name="s", catalog_name="c"), "admin")
+        self.dropped += self.model.values()
+        self.model.clear()
 
     @rule(name=NAMES, new_name=NAMES)
     def rename(self, name: str, new_name: str) -> None:
@@ -228,6 +275,9 @@ class CatalogMachine(RuleBasedStateMachine):
                 waiting = {commit["version"]: commit["file-name"] for commit in body["commits"]}
                 assert waiting == {v: f for v, f in known.files.items() if v > known.published}
                 assert known.properties.items() <= body["metadata"]["properties"].items()
+            listed = [(table.id, table.name) for table in dropped_store.list_dropped(tx, schema)]
+            assert sorted(listed) == sorted((table.id, table.name) for table in self.dropped)
+            assert {location.rsplit("/", 1)[-1] for location in dropped_store.pending_purges(tx)} == self.deleted
 
 
 def check(examples: int) -> None:

@@ -103,6 +103,11 @@ def test_a_principal_creates_writes_alters_and_drops(admin: httpx.Client, connec
     info = admin.get(f"/tables/ratify.{table}").json()
     assert (info["owner"], [item["type_text"] for item in info["columns"]]) == (principal.name, ["bigint", "string", "int"])
     mine.sql(f"DROP TABLE {table}")
+    dropped = f"{delta(fresh_schema)}/dropped-tables"
+    (kept,) = admin.get(dropped).raise_for_status().json()["tables"]
+    assert (kept["name"], kept["owner"]) == ("own", principal.name)
+    assert written(answer["metadata"]["location"]) != (set(), set())
+    admin.delete(f"{dropped}/{kept['table-id']}").raise_for_status()
     assert written(answer["metadata"]["location"]) == (set(), set())
     assert admin.get(f"/tables/ratify.{table}").json()["error_code"] == "TABLE_NOT_FOUND"
     mine.sql(f"DROP SCHEMA {fresh_schema}")

@@ -1,0 +1,153 @@
+"""Drops: a managed table's row, commits and grants stay as long as its files, so that it can be undropped.
+
+Every function runs in the given transaction.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, insert, or_, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from embedded.catalog.api_errors import NoSuchTableError
+from embedded.catalog.store.catalog_database import now_ms
+from embedded.catalog.store.database_schema import (
+    catalogs,
+    commits,
+    dropped_tables,
+    grants,
+    principals,
+    purges,
+    schemas,
+    staging_tables,
+    tables,
+)
+from embedded.catalog.store.table_store import Table, get_table, refuse_taken
+
+if TYPE_CHECKING:
+    from embedded.catalog.store.namespace_store import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRow:
+    """A managed table that can be undropped; `dropped_at` is in epoch milliseconds."""
+
+    id: str
+    name: str
+    owner: str
+    dropped_at: int
+
+
+def drop_table(tx: Connection, table: Table) -> None:
+    """Take a table away from its schema; a managed one with its files can be undropped."""
+    _drop(tx, tables.c.id == table.id)
+    tx.execute(delete(staging_tables).where(staging_tables.c.id == table.id))
+
+
+def drop_all(tx: Connection, schema_id: str) -> None:
+    """Drop every table of a schema; note abandoned staging files for deletion."""
+    _drop(tx, tables.c.schema_id == schema_id)
+    abandoned = select(staging_tables.c.location).where(
+        staging_tables.c.schema_id == schema_id, staging_tables.c.finalized.is_(False)
+    )
+    tx.execute(upsert(purges).from_select(["location"], abandoned).on_conflict_do_nothing())
+
+
+def list_dropped(tx: Connection, schema: "Schema") -> list[DroppedRow]:
+    """The dropped tables of a schema, and those of a dropped schema of its name: by name, the latest drop first."""
+    chosen = dropped_tables.c
+    found = select(chosen.id, chosen.name, chosen.owner, chosen.dropped_at).where(_of(schema))
+    return [DroppedRow(*row) for row in tx.execute(found.order_by(chosen.name, chosen.dropped_at.desc()))]
+
+
+def undrop_table(tx: Connection, schema: "Schema", table_id: str) -> Table:
+    """Put a dropped table back, with the version, the commits and the grants that it had.
+
+    Raises NoSuchTableError, and AlreadyExistsError when its name is taken.
+    """
+    kept = _found(tx, schema, table_id)
+    refuse_taken(tx, schema.id, kept["name"])
+    tx.execute(insert(tables).values(**{**kept["table_row"], "schema_id": schema.id, "updated_at": now_ms()}))
+    if kept["commit_rows"]:
+        tx.execute(insert(commits), kept["commit_rows"])
+    # A principal that was deleted since has no grants any more, whoever has its name now.
+    same = set(tx.scalars(select(principals.c.name).where(principals.c.created_at <= kept["dropped_at"])))
+    if granted := [row for row in kept["grant_rows"] if row["principal"] in same]:
+        tx.execute(insert(grants), granted)
+    tx.execute(delete(dropped_tables).where(dropped_tables.c.id == table_id))
+    return get_table(tx, schema.catalog.name, schema.name, kept["name"])
+
+
+def delete_dropped(tx: Connection, schema: "Schema", table_id: str) -> None:
+    """Note the files of a dropped table for deletion: it cannot be undropped any more. Raises NoSuchTableError."""
+    _note_purges(tx, dropped_tables.c.id == _found(tx, schema, table_id)["id"])
+
+
+def expire(tx: Connection, before: int) -> None:
+    """Note the files of the tables for deletion that were dropped by that time, in epoch milliseconds."""
+    _note_purges(tx, dropped_tables.c.dropped_at <= before)
+
+
+def pending_purges(tx: Connection) -> list[str]:
+    """Locations of dropped managed tables whose files are to be deleted."""
+    return list(tx.scalars(select(purges.c.location)))
+
+
+def purged(tx: Connection, locations: list[str]) -> None:
+    """Forget locations whose files are deleted."""
+    tx.execute(delete(purges).where(purges.c.location.in_(locations)))
+
+
+def owner_of_dropped(tx: Connection, schema: "Schema", table_id: str) -> str:
+    """The owner of a dropped table. Raises NoSuchTableError."""
+    return str(_found(tx, schema, table_id)["owner"])
+
+
+def _found(tx: Connection, schema: "Schema", table_id: str) -> Mapping[Any, Any]:
+    kept = tx.execute(select(dropped_tables).where(dropped_tables.c.id == table_id, _of(schema))).mappings().first()
+    if kept is None:
+        where = f"{schema.catalog.name}.{schema.name}"
+        raise NoSuchTableError(f"{where} has no dropped table {table_id}; its files may be deleted by now.")
+    return kept
+
+
+def _of(schema: "Schema") -> ColumnElement[bool]:
+    """A schema that was dropped and created again, too, has the tables that it had."""
+    chosen = dropped_tables.c
+    gone = chosen.schema_id.not_in(select(schemas.c.id))
+    named = and_(chosen.catalog_key == schema.catalog.name, chosen.schema_key == schema.name, gone)
+    return or_(chosen.schema_id == schema.id, named)
+
+
+def _drop(tx: Connection, condition: ColumnElement[bool]) -> None:
+    for row in tx.execute(select(tables).where(condition)).mappings().all():
+        if row["table_type"] == "MANAGED":
+            _retain(tx, dict(row))
+        tx.execute(delete(grants).where(grants.c.securable_id == row["id"]))
+    # With their commits, by the foreign key.
+    tx.execute(delete(tables).where(condition))
+
+
+def _retain(tx: Connection, table_row: dict[str, Any]) -> None:
+    own = {name: table_row[name] for name in ("id", "schema_id", "name", "location", "owner")}
+    parents = select(schemas.c.name, catalogs.c.name).join_from(schemas, catalogs).where(schemas.c.id == own["schema_id"])
+    schema_name, catalog_name = tx.execute(parents).one()
+    kept = {
+        "catalog_key": catalog_name,
+        "schema_key": schema_name,
+        "table_row": table_row,
+        "commit_rows": _rows(tx, select(commits).where(commits.c.table_id == own["id"])),
+        "grant_rows": _rows(tx, select(grants).where(grants.c.securable_id == own["id"])),
+    }
+    tx.execute(insert(dropped_tables).values(**own, **kept, dropped_at=now_ms()))
+
+
+def _note_purges(tx: Connection, condition: ColumnElement[bool]) -> None:
+    locations = select(dropped_tables.c.location).where(condition)
+    tx.execute(upsert(purges).from_select(["location"], locations).on_conflict_do_nothing())
+    tx.execute(delete(dropped_tables).where(condition))
+
+
+def _rows(tx: Connection, chosen: Select[Any]) -> list[dict[str, Any]]:
+    return [dict(row) for row in tx.execute(chosen).mappings()]
