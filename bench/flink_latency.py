@@ -130,7 +130,7 @@ def _latency(stack: WarmStack, table: TableDeclaration, engine: str, began: floa
         reader.executemany("INSERT INTO files VALUES (?, ?)", files)
         warm = f"committed > {commits[0] + _WARM_S * 1000}"
         reader.execute(
-            "CREATE TABLE late AS SELECT committed, (committed - epoch_ms(at)) / 1000 AS late "
+            'CREATE TABLE late AS SELECT committed, (committed - epoch_ms("at")) / 1000 AS late '
             f"FROM read_parquet(?, filename = true) JOIN files USING (filename) WHERE {warm}",
             [[path for path, _ in files]],
         )

@@ -143,7 +143,7 @@ def _of_table(table: TableHolding, now: float) -> list[Remaining]:
         found.append(Remaining(table.full_name, f"{counted(len(data), 'data file')} of old versions", until, why))
     if log := table.files_of(HeldIn.LOG):
         ends = max(file.since for file in log) + table.log_retained_s
-        why = "least and greatest values in statistics; Spark removes old log files with a checkpoint"
+        why = "least and greatest values in statistics; the job `clean`, or this command, removes a log up to a checkpoint"
         until = utc(ends) if table.log_retained_s else "unknown"
         found.append(Remaining(table.full_name, counted(len(log), "log file"), until, why))
     return found

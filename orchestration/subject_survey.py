@@ -19,8 +19,9 @@ from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, Ta
 from orchestration.subject_places import other_places, places_of_subjects
 from resources.catalog.dropped_tables import dropped_tables
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.expired_log import log_seconds
 from resources.delta.maintenance_rules import Maintenance, maintenance_rules
-from resources.delta.snapshot import Snapshot, retention_seconds
+from resources.delta.snapshot import Snapshot
 from resources.delta.table_clean import deleted_file_seconds
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.duckdb.subject_search import HeldIn, holding_files, matching_rows
@@ -32,8 +33,6 @@ from resources.sql.duckdb_sql import literal
 from resources.sql.subject_match import VALUE, Match
 from resources.wording import counted
 
-LOG_RETENTION = "delta.logRetentionDuration"
-_MONTH_S = 30 * 86_400
 _SHOWN = 12
 
 
@@ -141,8 +140,9 @@ class SubjectSurvey:
             stays.append(str(error))
         append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
         refused = "it only allows appends (delta.appendOnly): switch that off first." if append_only else ""
-        declared = snapshot.properties.get(LOG_RETENTION)
-        log_s = _MONTH_S if declared is None else retention_seconds(declared)
+        log_s = 0
+        with suppress(UnsafeTable):
+            log_s = log_seconds(snapshot) or 0
         return replace(holding, retained_s=retained_s, log_retained_s=log_s, refused=refused, stays=stays)
 
     def _ledger(self, session: DuckDBSession, subject: Subject) -> Iterable[Remaining]:

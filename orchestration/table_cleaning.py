@@ -15,13 +15,14 @@ from resources.wording import counted
 def clean_tables(context: dg.OpExecutionContext, catalog: UnityCatalog, duckdb: DuckDB) -> None:
     """Clean every declared table, its quarantine and the ledger; a table that cannot be read does not stop the others.
 
-    Files of old versions go where a declaration says how long they stay.
+    Files of old versions go where a declaration says how long they stay; those of the log after its retention, as in Spark.
     """
     failed = list[str]()
     for table in (*declared_tables().declarations.values(), LANDED_FILES):
         full_name = table.full_name(catalog.connection.name)
         try:
-            files = clean(catalog, duckdb.log(full_name), old_versions=RETENTION in table.properties)
+            old_log = "clean_log" in (catalog.permitted_maintenance(full_name) or ())
+            files = clean(catalog, duckdb.log(full_name), old_versions=RETENTION in table.properties, old_log=old_log)
         except TableMissing:
             continue
         except UnsafeTable as error:

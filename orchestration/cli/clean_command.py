@@ -15,17 +15,22 @@ def clean(
         bool,
         typer.Option("--old-versions", help="Also files of versions older than the table's retention, which end with them."),
     ] = False,
+    log: Annotated[
+        bool,
+        typer.Option("--log", help="Also files of the log older than its retention; versions before those that stay end."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove the files that no version of a table needs, if they are older than a week. See docs/repair.md."""
     from orchestration.cli.engine_session import engines
+    from resources.delta.expired_log import LOG_RETENTION
     from resources.delta.table_clean import RETENTION, unneeded_files
     from resources.delta.table_clean import clean as clean_table
 
     with engines() as opened:
         full_name = opened.full_name(table)
         find = unneeded_files if dry_run else clean_table
-        files = find(opened.catalog, opened.duckdb.log(full_name), old_versions=old_versions)
+        files = find(opened.catalog, opened.duckdb.log(full_name), old_versions=old_versions, old_log=log)
     rows = [{"file": file.path, "kind": file.kind, "bytes": file.size} for file in files]
     show(f"Files that {full_name} does not need", rows, as_json=as_json)
     if files and not as_json:
@@ -34,4 +39,9 @@ def clean(
         if any(file.kind == "old version" for file in files):
             out.print(
                 f"Versions before those of the table's retention ({RETENTION}) {ended} read any more.", highlight=False
+            )
+        if any(file.kind == "log file" for file in files):
+            out.print(
+                f"Versions before those of the log's retention ({LOG_RETENTION}) {ended} listed or read any more.",
+                highlight=False,
             )

@@ -169,7 +169,7 @@ def _restore(table: MaintainedTable) -> Rule:
 _BY_RATIFY = {
     Maintenance.COMPACT: "`ratify care {} --compact`",
     Maintenance.CLEAN: "`ratify clean {}`",
-    Maintenance.CLEAN_LOG: "Spark, with a checkpoint, after delta.logRetentionDuration",
+    Maintenance.CLEAN_LOG: "`ratify clean {} --log`, or Spark, with a checkpoint, after delta.logRetentionDuration",
 }
 _BY_SPARK = {
     Maintenance.COMPACT: "OPTIMIZE {} in Spark",

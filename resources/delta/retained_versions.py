@@ -8,7 +8,7 @@ from uuid import UUID
 
 from resources.delta.deletion_vectors import decode_z85
 from resources.delta.delta_log import DeltaLog
-from resources.delta.snapshot import Json, Snapshot, committed_ms
+from resources.delta.snapshot import Json, Snapshot, committed_at
 from resources.errors import UnsafeTable
 
 
@@ -32,7 +32,7 @@ def retained_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[st
             actions = log.actions(version)
         except FileNotFoundError:
             return None
-        if _timestamp(actions) <= since_ms:
+        if committed_at(actions) <= since_ms:
             # What this version had, and later ones have not, was removed by one of these.
             break
         files.update(named_in(snapshot, actions))
@@ -65,10 +65,3 @@ def paths_of(snapshot: Snapshot, entry: Json) -> Iterator[str]:
     if vector.get("storageType") == "u":
         folder, encoded = vector["pathOrInlineDv"][:-20], vector["pathOrInlineDv"][-20:]
         yield join(folder, f"deletion_vector_{UUID(bytes=decode_z85(encoded))}.bin")
-
-
-def _timestamp(actions: Iterable[Json]) -> float:
-    """When a version was committed, milliseconds since 1970; that of one whose time nobody knows is not over yet."""
-    for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
-        return committed_ms(info) or float("inf")
-    return float("inf")

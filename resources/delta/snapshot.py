@@ -156,6 +156,13 @@ def committed_ms(info: Mapping[str, Any]) -> int:
     return info.get("inCommitTimestamp") or info.get("timestamp") or 0
 
 
+def committed_at(actions: Iterable[Json]) -> float:
+    """Return when a version was committed, milliseconds since 1970; of one whose time nobody knows it is not over yet."""
+    for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+        return committed_ms(info) or float("inf")
+    return float("inf")
+
+
 def retention_seconds(interval: str) -> int:
     """Return the seconds of an interval as RETENTION has it; 0 where it is none."""
     match = _INTERVAL.match(interval)

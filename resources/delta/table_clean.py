@@ -9,7 +9,8 @@ week unless it says otherwise) and if it is
 - a commit request (`resources.delta.commit_requests`), which is valid for minutes;
 - a partly written file of ours, or the checksum that Hadoop wrote beside a file that is gone;
 - where that is asked for: a file of old versions, that no version needs which the table has had in that time. These old
-  versions cannot be read any more.
+  versions cannot be read any more;
+- likewise, a file of the log that has expired (`resources.delta.expired_log`).
 
 Other files are not of Delta, and stay.
 """
@@ -23,6 +24,7 @@ from posixpath import basename, dirname, join
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_requests import REQUESTS
 from resources.delta.delta_log import STAGED, DeltaLog
+from resources.delta.expired_log import expired_log_files, log_seconds
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
 from resources.delta.retained_versions import named_in, retained_files
 from resources.delta.snapshot import Json, Snapshot, retention_seconds
@@ -47,7 +49,7 @@ class UnneededFile:
 
     Attributes:
         path: Relative to the table's location.
-        kind: "staged commit", "data file", "old version", "commit request" or "partial file".
+        kind: "staged commit", "data file", "old version", "commit request", "partial file" or "log file".
         size: Bytes.
     """
 
@@ -56,28 +58,27 @@ class UnneededFile:
     size: int
 
 
-def unneeded_files(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False) -> list[UnneededFile]:
+def unneeded_files(
+    catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False, old_log: bool = False
+) -> list[UnneededFile]:
     """Return the files of a table that no version needs, sorted by path.
 
     Args:
         catalog: The table's catalog.
         log: The table's log.
         old_versions: Also those that only versions need that are older than what the table keeps deleted files for.
+        old_log: Also those of its log that have expired.
 
     Raises:
-        UnsafeTable: the catalog, which manages the table, does not permit its clients to remove files; the log names files
-            outside of the table's folder, or does not go back far enough to know what old versions need; or the retention
-            cannot be understood, or is too short.
+        UnsafeTable: the catalog, which manages the table, does not permit its clients to remove files, or those of the log;
+            the log names files outside of the table's folder, or does not go back far enough to know what old versions need;
+            or the retention cannot be understood, or is too short.
         StorageUnavailable, LogUnreadable, and what `DeltaLog.refresh` raises.
     """
     # The files before the log: whatever is committed while this runs is among the newer files, or in the log.
     stored = log.storage.files()
     snapshot = log.refresh()
-    if "clean" not in (catalog.permitted_maintenance(snapshot.full_name) or ()):
-        raise UnsafeTable(
-            f"{snapshot.full_name}: the catalog at {catalog.connection.host} does not permit its clients to remove files of "
-            "the tables that it manages. Databricks does so itself (predictive optimization); ask who runs another one."
-        )
+    _require_permission(catalog, snapshot.full_name, "clean", *(["clean_log"] if old_log else []))
     # Their age at the newest file: a clock that is ahead must not make files old that a writer is about to commit.
     now = min(time.time(), max((file.modified for file in stored), default=0))
     retained_s = deleted_file_seconds(snapshot)
@@ -97,24 +98,45 @@ def unneeded_files(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool =
             unneeded.append(UnneededFile(file.path, "data file", file.size))
         elif file.path in named and file.path not in needed:
             unneeded.append(UnneededFile(file.path, "old version", file.size))
-    return sorted([*unneeded, *_checksums(stored, old, unneeded)], key=lambda file: file.path)
+    if old_log and (log_s := log_seconds(snapshot)) is not None:
+        # What old versions need is read from the log, as far back as deleted files are retained.
+        since_s = now - max(log_s, retained_s)
+        expired = expired_log_files(log, snapshot, [file for file in stored if file.modified < since_s], since_s * 1000)
+        unneeded += [UnneededFile(file.path, "log file", file.size) for file in expired]
+    # In the order of their names a log loses its first versions first, whenever the clean is killed.
+    return sorted({file.path: file for file in [*unneeded, *_checksums(stored, old, unneeded)]}.values(), key=_path)
 
 
-def clean(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False) -> list[UnneededFile]:
+def _path(file: UnneededFile) -> str:
+    return file.path
+
+
+def clean(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False, old_log: bool = False) -> list[UnneededFile]:
     """Remove the files that no version needs, and return them. Whatever a kill leaves, the next clean removes.
 
     Args:
         catalog: As for `unneeded_files`.
         log: Likewise.
         old_versions: Likewise.
+        old_log: Likewise.
 
     Raises:
         What `unneeded_files` raises.
     """
-    files = unneeded_files(catalog, log, old_versions=old_versions)
+    files = unneeded_files(catalog, log, old_versions=old_versions, old_log=old_log)
     for file in files:
         log.storage.remove(file.path)
     return files
+
+
+def _require_permission(catalog: UnityCatalog, full_name: str, *operations: str) -> None:
+    permitted = catalog.permitted_maintenance(full_name) or ()
+    if missing := [operation for operation in operations if operation not in permitted]:
+        what = "files" if "clean" in missing else "expired files of the log"
+        raise UnsafeTable(
+            f"{full_name}: the catalog at {catalog.connection.host} does not permit its clients to remove {what} of the "
+            "tables that it manages. Databricks does so itself (predictive optimization); ask who runs another one."
+        )
 
 
 def deleted_file_seconds(snapshot: Snapshot) -> int:

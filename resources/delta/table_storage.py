@@ -69,8 +69,15 @@ class TableStorage:
 
     @contextmanager
     def downloaded(self, path: str) -> Generator[Path]:
-        """Yield a local copy of a file, or the file itself if it is local."""
+        """Yield a local copy of a file, or the file itself if it is local.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StorageUnavailable: the store cannot be read.
+        """
         if self.local:
+            if not self.exists(path):
+                raise FileNotFoundError(f"{path} is not at {self._location}")
             yield self.local / path
             return
         with tempfile.NamedTemporaryFile(suffix=".parquet") as file:

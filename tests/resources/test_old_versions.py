@@ -11,9 +11,10 @@ from unittest import mock
 
 import pytest
 
+from resources.delta.expired_log import LOG_RETENTION
 from resources.delta.table_clean import RETENTION, UnneededFile, clean, unneeded_files
 from resources.delta.table_storage import TableStorage
-from resources.errors import UnsafeTable
+from resources.errors import LogUnreadable, UnsafeTable
 from tests.resources.lakehouse import Lakehouse, pairs
 from tests.resources.test_table_clean import TableModel, log_of
 
@@ -28,10 +29,14 @@ class CleanKilled(BaseException):
 
 @dataclass
 class AgedTable:
-    """A table of a model, whose deleted files are retained for an hour, at a time that a test chooses."""
+    """A table of a model, whose deleted files are retained for an hour, at a time that a test chooses.
+
+    `log`: its log is likewise, and is cleaned, too.
+    """
 
     model: TableModel
     patch: pytest.MonkeyPatch
+    log: bool = False
     times: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
@@ -76,7 +81,20 @@ class AgedTable:
         return {path.name for path in self.model.folder.glob("*.parquet")}
 
     def cleaned(self) -> list[UnneededFile]:
-        return clean(self.model.lake.catalog, log_of(self.model.lake, self.model.table), old_versions=True)
+        log = log_of(self.model.lake, self.model.table)
+        return clean(self.model.lake.catalog, log, old_versions=True, old_log=self.log)
+
+    def log_files(self) -> dict[str, float]:
+        """When each file of a version in the log was written, by its name."""
+        return {path.name: path.stat().st_mtime for path in (self.model.folder / "_delta_log").glob("[0-9]*.*")}
+
+    def check_log(self, first: int) -> None:
+        """It begins with the newest checkpoint up to a version, as far as its files are older than that."""
+        since = self.committed_at(first) + 0.0005
+        checkpoints = [int(name[:20]) for name in self.log_files() if ".checkpoint." in name]
+        begins = max((version for version in checkpoints if version <= first), default=0)
+        old = [name for name, at in self.log_files().items() if int(name[:20]) < begins and at < since]
+        assert old == [], f"version {first} is read from checkpoint {begins}"
 
     def killed(self, after: int) -> None:
         """A clean that ends after it has removed some files."""
@@ -92,21 +110,22 @@ class AgedTable:
             self.cleaned()
 
 
-def made(lake: Lakehouse, patch: pytest.MonkeyPatch, **more: str) -> AgedTable:
+def made(lake: Lakehouse, patch: pytest.MonkeyPatch, log: bool = False, **more: str) -> AgedTable:
     properties = {
         RETENTION: "interval 1 hour",
+        LOG_RETENTION: "interval 1 hour" if log else "interval 30 days",
         "delta.checkpointInterval": "4",
         "delta.enableDeletionVectors": "true",
         **more,
     }
     model = TableModel(lake, pairs(properties=properties))
     assert lake.spark.ensure_table(model.table)
-    return AgedTable(model, patch)
+    return AgedTable(model, patch, log)
 
 
-def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps: int) -> None:
+def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps: int, log: bool = False) -> None:
     chance = random.Random(seed)  # noqa: S311
-    table = made(lake, patch, **{"delta.enableChangeDataFeed": str(seed % 3 == 0).lower()})
+    table = made(lake, patch, log, **{"delta.enableChangeDataFeed": str(seed % 3 == 0).lower()})
     model = table.model
     does = [
         *(model.append, model.append, model.delete_by_spark, model.delete_by_spark),
@@ -127,12 +146,14 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
             opened = reader.rows(read)
             table.retain_from(first)
             needed = table.needed(first)
-            planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True)
+            planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True, old_log=log)
             if len(planned) > 1:
                 table.killed(chance.randrange(len(planned)))
                 table.check(first)
             table.cleaned()
             table.check(first)
+            if log:
+                table.check_log(first)
             assert reader.con.execute(read).fetchall() == opened, "a reader that opened before"
         assert table.data_files() >= needed
         old = {path.name for path in model.folder.glob("*.parquet") if path.stat().st_mtime < table.committed_at(first)}
@@ -146,10 +167,14 @@ def test_retained_versions_are_as_before(lake: Lakehouse, monkeypatch: pytest.Mo
     clean_at_random(lake, monkeypatch, 3, 2)
 
 
+def test_retained_versions_are_as_before_without_expired_log(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_at_random(lake, monkeypatch, 5, 6, log=True)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20, 32))
 def test_retained_versions_are_as_before_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    clean_at_random(lake, monkeypatch, seed, 40)
+    clean_at_random(lake, monkeypatch, seed, 40, log=seed % 2 == 0)
 
 
 @pytest.fixture
@@ -219,3 +244,72 @@ def test_a_log_that_does_not_go_back_far_enough(lake: Lakehouse, table: AgedTabl
     table.patch.setattr(time, "time", lambda: table.committed_at(5))
     with pytest.raises(UnsafeTable, match="does not go back as far"):
         table.cleaned()
+
+
+@pytest.fixture
+def logged(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> AgedTable:
+    """With a checkpoint of version 4, and 6 versions."""
+    aged = made(lake, monkeypatch, log=True)
+    does = aged.model
+    for step in (does.append, does.append, does.append, does.delete_by_spark, does.append, does.append):
+        step()
+    assert list((does.folder / "_delta_log").glob(f"{4:020d}.checkpoint.*"))
+    return aged
+
+
+def expired(table: AgedTable, **more: bool) -> list[int]:
+    log = log_of(table.model.lake, table.model.table)
+    files = unneeded_files(table.model.lake.catalog, log, **{"old_log": True, **more})
+    names = [Path(file.path).name for file in files if file.kind == "log file" and "_sidecars" not in file.path]
+    return sorted({int(name.lstrip(".")[:20]) for name in names})
+
+
+def test_the_log_begins_with_a_checkpoint_that_is_old_enough(lake: Lakehouse, logged: AgedTable) -> None:
+    logged.retain_from(3)
+    assert expired(logged) == [], "version 3 is read from its first commit on"
+    logged.retain_from(5)
+    assert expired(logged) == [0, 1, 2, 3]
+    assert expired(logged, old_log=False) == [], "they stay unless it is asked for"
+    logged.cleaned()
+    logged.check(4)
+    history = lake.run(f"DESCRIBE HISTORY {lake.full(logged.model.table)}")
+    assert [row["version"] for row in history] == [6, 5, 4]
+    logged.patch.undo()
+    logged.model.append()
+    logged.check(4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delta.enableExpiredLogCleanup": "false"},
+        {LOG_RETENTION: "interval 30 days"},
+        # What old versions need is read from the log.
+        {RETENTION: "interval 30 days"},
+    ],
+)
+def test_the_log_stays_as_long_as_it_is_declared(lake: Lakehouse, logged: AgedTable, change: dict[str, str]) -> None:
+    ((name, value),) = change.items()
+    lake.run(f"ALTER TABLE {lake.full(logged.model.table)} SET TBLPROPERTIES ('{name}' = '{value}')")
+    logged.retain_from(6)
+    assert expired(logged) == []
+
+
+def test_sidecars_go_with_their_checkpoint(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(lake, monkeypatch, log=True, **{"delta.checkpointPolicy": "v2"})
+    name = lake.full(table.model.table)
+    for version in range(1, 10):
+        lake.run(f"INSERT INTO {name} VALUES ({version}, 'row')")
+        table.model.versions.append([*table.model.versions[-1], (version, "row")])
+    sidecars = table.model.folder / "_delta_log/_sidecars"
+    before = {path.name for path in sidecars.glob("*.parquet")}
+    table.retain_from(9)
+    assert expired(table) == list(range(8))
+    table.cleaned()
+    after = {path.name for path in sidecars.glob("*.parquet")}
+    assert len(before) > len(after) > 0
+    table.check(8)
+    for path in sidecars.glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(LogUnreadable):
+        expired(table)
