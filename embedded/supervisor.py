@@ -38,7 +38,7 @@ SPARK, DUCKDB = "ratify-spark", "ratify-duckdb"
 _USE = ("USE_CATALOG", "USE_SCHEMA", "EXTERNAL_USE_SCHEMA", "SELECT", "MODIFY", "CREATE_SCHEMA", "CREATE_TABLE")
 _ENGINES = {SPARK: (*_USE, "CREATE_EXTERNAL_TABLE"), DUCKDB: _USE}
 # Settings of the catalog server that have the same name here, where None leaves them as they are by default.
-_PASSED_ON = ("maintenance", "dropped_table_seconds")
+_PASSED_ON = {"maintenance", "dropped_table_seconds"}
 
 
 class Stopped(BaseException):
@@ -221,7 +221,7 @@ def _launch_catalog(config: StackConfig, port: int) -> Child:
         catalog=config.catalog,
         principals=_ENGINES,
         exit_with_stdin=True,
-        **{name: value for name in _PASSED_ON if (value := getattr(config, name)) is not None},
+        **config.model_dump(include=_PASSED_ON, exclude_none=True),
         **config.s3,
     )
     settings_file = home / "catalog" / "server.json"

@@ -14,8 +14,7 @@ from orchestration.interventions import refuse_in_use, report_intervention
 from orchestration.subject_survey import Subject, SubjectSurvey
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
-from resources.delta.maintenance_rules import Maintenance, maintenance_rules
-from resources.delta.table_clean import clean
+from resources.delta.table_clean import clean, may_clean_log
 from resources.duckdb.table_compaction import compact
 from resources.errors import CommitConflict, UnsafeTable
 from resources.landing.file_moves import Moved, delete
@@ -166,5 +165,5 @@ class SubjectErasure:
         with self.survey.duckdb.session() as session:
             # A target of one byte: only files with deleted rows.
             compact(session, self.survey.catalog, log, table.full_name, target_bytes=1, deleted_ratio=0)
-        old_log = maintenance_rules(self.survey.catalog, table.full_name).rules[Maintenance.CLEAN_LOG].allowed
+        old_log = may_clean_log(self.survey.catalog, table.full_name)
         return len(clean(self.survey.catalog, log, old_versions=True, old_log=old_log))

@@ -5,7 +5,7 @@ import dagster as dg
 from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration.project_tables import declared_tables
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.table_clean import RETENTION, clean
+from resources.delta.table_clean import RETENTION, clean, may_clean_log
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import RatifyError, TableMissing, UnsafeTable
 from resources.wording import counted
@@ -21,7 +21,7 @@ def clean_tables(context: dg.OpExecutionContext, catalog: UnityCatalog, duckdb: 
     for table in (*declared_tables().declarations.values(), LANDED_FILES):
         full_name = table.full_name(catalog.connection.name)
         try:
-            old_log = "clean_log" in (catalog.permitted_maintenance(full_name) or ())
+            old_log = may_clean_log(catalog, full_name)
             files = clean(catalog, duckdb.log(full_name), old_versions=RETENTION in table.properties, old_log=old_log)
         except TableMissing:
             continue

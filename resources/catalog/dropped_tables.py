@@ -48,8 +48,12 @@ def dropped_tables(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
     """
     if is_databricks(catalog):
         return _on_databricks(catalog, schema)
-    _require(catalog, schema)
-    found = _request(catalog, f"list the dropped tables of {schema}", "GET", _path(schema))["tables"]
+    if not catalog.offers(schema.split(".", 1)[0], _LISTED):
+        raise CatalogRejected(
+            f"The catalog at {catalog.connection.host} has no undrop: by the published API, the files of a managed table "
+            "end with its drop. Ask who runs it for a backup."
+        )
+    found = catalog.request("GET", f"list the dropped tables of {schema}", _path(schema))["tables"]
     return [
         DroppedTable(
             f"{schema}.{table['name']}",
@@ -89,7 +93,7 @@ def undrop(catalog: UnityCatalog, table: DroppedTable) -> None:
         SqlWarehouse(catalog=catalog).run([f"UNDROP TABLE WITH ID {literal(table.id)}"])
         return
     path = f"{_path(table.full_name.rpartition('.')[0])}/{table.id}/undrop"
-    _request(catalog, f"undrop {table.full_name}", "POST", path)
+    catalog.request("POST", f"undrop {table.full_name}", path)
 
 
 def delete_dropped(catalog: UnityCatalog, table: DroppedTable) -> None:
@@ -104,16 +108,7 @@ def delete_dropped(catalog: UnityCatalog, table: DroppedTable) -> None:
             "Databricks deletes the files of dropped tables itself, within some weeks, and not on request."
         )
     path = f"{_path(table.full_name.rpartition('.')[0])}/{table.id}"
-    _request(catalog, f"delete the files of {table.full_name}", "DELETE", path)
-
-
-def _require(catalog: UnityCatalog, schema: str) -> None:
-    path = f"{API}/delta/v1/config?catalog={schema.split('.', maxsplit=1)[0]}&protocol-versions=1.0"
-    if _LISTED not in _request(catalog, "get the catalog's configuration", "GET", path)["endpoints"]:
-        raise CatalogRejected(
-            f"The catalog at {catalog.connection.host} has no undrop: by the published API, the files of a managed table "
-            "end with its drop. Ask who runs it for a backup."
-        )
+    catalog.request("DELETE", f"delete the files of {table.full_name}", path)
 
 
 def _on_databricks(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
@@ -129,11 +124,6 @@ def _on_databricks(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
 def _path(schema: str) -> str:
     catalog, name = schema.split(".")
     return f"{API}/delta/v1/catalogs/{catalog}/schemas/{name}/dropped-tables"
-
-
-def _request(catalog: UnityCatalog, what: str, method: str, path: str) -> dict[str, Any]:
-    do = cast("Any", catalog.client.api_client).do
-    return catalog.ask(what, lambda: do(method, path))
 
 
 def _time(milliseconds: int) -> dt.datetime:

@@ -203,7 +203,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         Raises:
             TableMissing: there is no such table.
         """
-        return self._do("GET", f"load {full_name}", _table_path(full_name))
+        return self.request("GET", f"load {full_name}", _table_path(full_name))
 
     def table_credentials(self, full_name: str, operation: str = "READ_WRITE") -> list[dict[str, Any]]:
         """Return storage credentials for a table's files (DeltaStorageCredential).
@@ -216,7 +216,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             CatalogDenied: the principal may not do that.
         """
         path = f"{_table_path(full_name)}/credentials?operation={operation}"
-        return self._do("GET", f"get credentials for {full_name}", path)["storage-credentials"]
+        return self.request("GET", f"get credentials for {full_name}", path)["storage-credentials"]
 
     def permitted_maintenance(self, full_name: str) -> frozenset[str] | None:
         """Return what the catalog permits clients: some of "compact", "clean" and "clean_log"; None if it does not say.
@@ -228,12 +228,15 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             TableMissing: there is no such table.
             CatalogDenied: the principal may not write to it.
         """
-        catalog = full_name.split(".", 1)[0]
-        config = f"{API}/delta/v1/config?catalog={catalog}&protocol-versions=1.0"
-        if _MAINTENANCE not in self._do("GET", "get the catalog's configuration", config)["endpoints"]:
+        if not self.offers(full_name.split(".", 1)[0], _MAINTENANCE):
             return None
         path = f"{_table_path(full_name)}/maintenance"
-        return frozenset(self._do("GET", f"ask what is permitted on {full_name}", path)["operations"])
+        return frozenset(self.request("GET", f"ask what is permitted on {full_name}", path)["operations"])
+
+    def offers(self, catalog: str, endpoint: str) -> bool:
+        """Return whether the server lists an endpoint of `delta/v1` for a catalog, as its config spells it."""
+        config = f"{API}/delta/v1/config?catalog={catalog}&protocol-versions=1.0"
+        return endpoint in self.request("GET", "get the catalog's configuration", config)["endpoints"]
 
     def update_table(
         self, full_name: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
@@ -277,7 +280,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             self._session.headers["User-Agent"] = self.config.user_agent
         return cast("Session", self._session)
 
-    def _do(self, method: str, what: str, path: str) -> dict[str, Any]:
+    def request(self, method: str, what: str, path: str) -> dict[str, Any]:
+        """Send a request without a body and return the answer; errors as those of `ask`."""
         do = cast("Callable[..., dict[str, Any]]", self._api.do)  # pyright: ignore[reportUnknownMemberType]
         return self.ask(what, lambda: do(method, path))
 

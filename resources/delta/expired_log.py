@@ -6,22 +6,30 @@ that the table had when the retention began, the newest stays with all that foll
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from posixpath import basename, dirname
 
 from resources.delta.delta_log import DeltaLog
-from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, complete_checkpoints, replayed_actions
-from resources.delta.snapshot import Json, Snapshot, committed_at, retention_seconds
+from resources.delta.log_checkpoints import (
+    LOG,
+    SIDECARS,
+    checkpoint_actions,
+    complete_checkpoints,
+    newest_checkpoint,
+    replayed_actions,
+)
+from resources.delta.retained_versions import retention_of
+from resources.delta.snapshot import Json, Snapshot, committed_at
 from resources.delta.table_storage import StoredFile, TableStorage
-from resources.errors import LogUnreadable, UnsafeTable
+from resources.errors import LogUnreadable
 
 LOG_RETENTION = "delta.logRetentionDuration"
 """Table property: how long versions stay in the log, as `interval 30 days`."""
 
 _CLEANUP = "delta.enableExpiredLogCleanup"
 _MONTH_S = 30 * 86_400
-# Of a commit, a checkpoint, a compacted part of the log or a checksum, by the first version that it is of.
-_VERSIONED = re.compile(r"^\.?(\d{20})\.")
+# Of a commit, a checkpoint, a compacted part of the log or Delta's checksum, by the first version that it is of.
+_VERSIONED = re.compile(r"^(\d{20})\.")
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 
 
@@ -33,14 +41,7 @@ def log_seconds(snapshot: Snapshot) -> int | None:
     """
     if snapshot.properties.get(_CLEANUP, "").lower() == "false":
         return None
-    declared = snapshot.properties.get(LOG_RETENTION)
-    if declared is None:
-        return _MONTH_S
-    if (seconds := retention_seconds(declared)) == 0:
-        raise UnsafeTable(
-            f"{snapshot.full_name}: {LOG_RETENTION} is {declared!r}; set it to a number of one unit, as 'interval 30 days'."
-        )
-    return seconds
+    return retention_of(snapshot, LOG_RETENTION, _MONTH_S)
 
 
 def expired_log_files(log: DeltaLog, snapshot: Snapshot, old: Iterable[StoredFile], since_ms: float) -> list[StoredFile]:
@@ -60,7 +61,9 @@ def expired_log_files(log: DeltaLog, snapshot: Snapshot, old: Iterable[StoredFil
     if first < 0:
         return []
     listed = [file for file in old if dirname(file.path) in (LOG, SIDECARS)]
-    sidecars = _named_sidecars(log.storage, snapshot.version, first) if _any_sidecar(listed) else frozenset[str]()
+    sidecars = frozenset[str]()
+    if any(dirname(file.path) == SIDECARS for file in listed):
+        sidecars = _named_sidecars(log.storage, snapshot.version, first)
     return [file for file in listed if _has_expired(file.path, first, sidecars)]
 
 
@@ -74,22 +77,19 @@ def _first_checkpoint(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> int
     then = earliest + bisect_right(versions, since_ms, key=lambda version: committed_at(log.actions(version))) - 1
     if then < earliest:
         return -1
-    for version, _ in complete_checkpoints(log.storage, then):
-        try:
-            # Read to its end, with its sidecars: what it replaces can be read no more afterwards.
-            for _ in replayed_actions(log.storage, log.actions, version, ("metaData", "add")):
-                pass
-        except FileNotFoundError as error:
-            raise LogUnreadable(
-                f"{snapshot.full_name}: the checkpoint of version {version} lacks a file ({error}): nothing before it is "
-                "removed. Let Spark write another one, then remove this one."
-            ) from error
-        return version
-    return -1
-
-
-def _any_sidecar(files: Sequence[StoredFile]) -> bool:
-    return any(dirname(file.path) == SIDECARS for file in files)
+    version, _ = newest_checkpoint(log.storage, then)
+    if version < 0:
+        return -1
+    try:
+        # Read to its end, with its sidecars: what it replaces can be read no more afterwards.
+        for _ in replayed_actions(log.storage, log.actions, version, ("metaData", "add")):
+            pass
+    except FileNotFoundError as error:
+        raise LogUnreadable(
+            f"{snapshot.full_name}: the checkpoint of version {version} lacks a file ({error}): nothing before it is "
+            "removed. Let Spark write another one, then remove this one."
+        ) from error
+    return version
 
 
 def _named_sidecars(storage: TableStorage, latest: int, first: int) -> frozenset[str]:

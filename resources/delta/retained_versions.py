@@ -8,7 +8,7 @@ from uuid import UUID
 
 from resources.delta.deletion_vectors import decode_z85
 from resources.delta.delta_log import DeltaLog
-from resources.delta.snapshot import Json, Snapshot, committed_at
+from resources.delta.snapshot import Json, Snapshot, committed_at, retention_seconds
 from resources.errors import UnsafeTable
 
 
@@ -37,6 +37,21 @@ def retained_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[st
             break
         files.update(named_in(snapshot, actions))
     return files
+
+
+def retention_of(snapshot: Snapshot, name: str, default_s: int) -> int:
+    """Return the seconds of a table's property that is an interval.
+
+    Raises:
+        UnsafeTable: it cannot be understood.
+    """
+    declared = snapshot.properties.get(name)
+    if declared is None:
+        return default_s
+    if (seconds := retention_seconds(declared)) == 0:
+        example = f"'interval {default_s // 86_400} days'"
+        raise UnsafeTable(f"{snapshot.full_name}: {name} is {declared!r}; set it to a number of one unit, as {example}.")
+    return seconds
 
 
 def named_in(snapshot: Snapshot, actions: Iterable[Json]) -> Iterator[str]:

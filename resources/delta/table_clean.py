@@ -26,8 +26,8 @@ from resources.delta.commit_requests import REQUESTS
 from resources.delta.delta_log import STAGED, DeltaLog
 from resources.delta.expired_log import expired_log_files, log_seconds
 from resources.delta.log_checkpoints import LOG, SIDECARS, checkpoint_actions, newest_checkpoint
-from resources.delta.retained_versions import named_in, retained_files
-from resources.delta.snapshot import Json, Snapshot, retention_seconds
+from resources.delta.retained_versions import named_in, retained_files, retention_of
+from resources.delta.snapshot import Json, Snapshot
 from resources.delta.table_storage import StoredFile, TableStorage
 from resources.errors import LogUnreadable, UnsafeTable
 
@@ -104,11 +104,7 @@ def unneeded_files(
         expired = expired_log_files(log, snapshot, [file for file in stored if file.modified < since_s], since_s * 1000)
         unneeded += [UnneededFile(file.path, "log file", file.size) for file in expired]
     # In the order of their names a log loses its first versions first, whenever the clean is killed.
-    return sorted({file.path: file for file in [*unneeded, *_checksums(stored, old, unneeded)]}.values(), key=_path)
-
-
-def _path(file: UnneededFile) -> str:
-    return file.path
+    return sorted([*unneeded, *_checksums(stored, old, unneeded)], key=lambda file: file.path)
 
 
 def clean(catalog: UnityCatalog, log: DeltaLog, *, old_versions: bool = False, old_log: bool = False) -> list[UnneededFile]:
@@ -139,23 +135,26 @@ def _require_permission(catalog: UnityCatalog, full_name: str, *operations: str)
         )
 
 
+def may_clean_log(catalog: UnityCatalog, full_name: str) -> bool:
+    """Return whether the catalog permits its clients to remove expired files of a table's log.
+
+    Raises:
+        TableMissing, CatalogDenied, CatalogUnavailable.
+    """
+    return "clean_log" in (catalog.permitted_maintenance(full_name) or ())
+
+
 def deleted_file_seconds(snapshot: Snapshot) -> int:
     """Return how long a table keeps deleted files.
 
     Raises:
         UnsafeTable: its property cannot be understood, or is shorter than an hour.
     """
-    declared = snapshot.properties.get(RETENTION)
-    if declared is None:
-        return _WEEK_S
-    if (seconds := retention_seconds(declared)) == 0:
-        raise UnsafeTable(
-            f"{snapshot.full_name}: {RETENTION} is {declared!r}; set it to a number of one unit, as 'interval 7 days'."
-        )
+    seconds = retention_of(snapshot, RETENTION, _WEEK_S)
     if seconds < _SHORTEST_S:
         raise UnsafeTable(
-            f"{snapshot.full_name}: {RETENTION} is {declared!r}, in which a load or a query may not be done: set it to an "
-            "hour or more."
+            f"{snapshot.full_name}: {RETENTION} is {snapshot.properties[RETENTION]!r}, in which a load or a query may not "
+            "be done: set it to an hour or more."
         )
     return seconds
 

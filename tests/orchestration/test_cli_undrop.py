@@ -11,6 +11,7 @@ from resources.catalog import dropped_tables
 from resources.catalog.dropped_tables import DroppedTable
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import TableDeclaration
 from resources.errors import CatalogRejected
 from resources.settings import Settings
 from tests.orchestration.test_cli_restore import ratify
@@ -23,11 +24,16 @@ def listed(name: str) -> list[dict[str, str]]:
     return [row for row in json.loads(ratify("undrop", "--json")) if row["table"] == name]
 
 
+def created(lake: Lakehouse) -> tuple[TableDeclaration, str]:
+    """A new table, and its full name."""
+    table = pairs()
+    assert lake.spark.ensure_table(table)
+    return table, lake.full(table)
+
+
 @pytest.mark.stack
 def test_a_dropped_table_comes_back_as_it_was(lake: Lakehouse) -> None:
-    table = pairs()
-    name = lake.full(table)
-    assert lake.spark.ensure_table(table)
+    table, name = created(lake)
     append(lake.duckdb, table, "SELECT * FROM (VALUES (1, 'a'), (2, 'b'))", "ab")
     lake.run(f"UPDATE {name} SET v = 'c' WHERE id = 2")
     # Not published yet: the version is a staged commit that only the catalog knows.
@@ -54,9 +60,7 @@ def test_a_dropped_table_comes_back_as_it_was(lake: Lakehouse) -> None:
 
 @pytest.mark.stack
 def test_a_purged_table_is_gone(lake: Lakehouse) -> None:
-    table = pairs()
-    name = lake.full(table)
-    assert lake.spark.ensure_table(table)
+    table, name = created(lake)
     append(lake.duckdb, table, "SELECT 1, 'a'", "a")
     folder = Path(unquote(urlsplit(lake.catalog.table(name).storage_location or "").path))
     lake.run(f"DROP TABLE {name}")
@@ -69,7 +73,7 @@ def test_a_purged_table_is_gone(lake: Lakehouse) -> None:
 
 
 def test_a_server_without_undrop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropped_tables, "_request", lambda *_: {"endpoints": ["GET /v1/other"]})
+    monkeypatch.setattr(UnityCatalog, "request", lambda *_: {"endpoints": ["GET /v1/other"]})
     catalog = UnityCatalog(host="http://127.0.0.1:9", name="main", token="t")
     with pytest.raises(CatalogRejected, match="has no undrop"):
         dropped_tables.dropped_tables(catalog, "main.sales")

@@ -36,8 +36,7 @@ def list_dropped(call: Call) -> Response:
 
 def undrop_table(call: Call) -> Response:
     with call.write(*_names(call)) as tx:
-        schema = namespace_store.get_schema(tx, *_names(call))
-        _require_owner(tx, call, dropped_store.owner_of_dropped(tx, schema, call.path["table_id"]))
+        schema = _schema_if_owner(tx, call)
         table = dropped_store.undrop_table(tx, schema, call.path["table_id"])
         body = load_response(table_updates.load(tx, table))
     return JSONResponse(body)
@@ -45,9 +44,7 @@ def undrop_table(call: Call) -> Response:
 
 def delete_dropped(call: Call) -> Response:
     with call.write(*_names(call)) as tx:
-        schema = namespace_store.get_schema(tx, *_names(call))
-        _require_owner(tx, call, dropped_store.owner_of_dropped(tx, schema, call.path["table_id"]))
-        dropped_store.delete_dropped(tx, schema, call.path["table_id"])
+        dropped_store.delete_dropped(tx, _schema_if_owner(tx, call), call.path["table_id"])
     purge_dropped(call.store)
     return Response(status_code=204)
 
@@ -60,9 +57,13 @@ def _on_schema(tx: Connection, call: Call) -> EffectivePrivileges:
     return grant_store.effective(tx, call.principal, _names(call))
 
 
-def _require_owner(tx: Connection, call: Call, owner: str) -> None:
+def _schema_if_owner(tx: Connection, call: Call) -> namespace_store.Schema:
+    """The schema of the dropped table. Raises NoSuchTableError, or PermissionDeniedError for others than its owners."""
+    schema = namespace_store.get_schema(tx, *_names(call))
+    owner = dropped_store.owner_of_dropped(tx, schema, call.path["table_id"])
     if owner != call.principal and not _on_schema(tx, call).has(Privilege.OWNER):
         where = ".".join(_names(call))
         raise PermissionDeniedError(
             f"{call.principal} needs OWNER on the dropped table, or on {where}, or on what holds it."
         )
+    return schema
