@@ -35,7 +35,12 @@ def stack_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Pat
     """A stack whose tables are all on S3."""
     home = tmp_path_factory.mktemp("on_s3")
     config = StackConfig(
-        home=home, jars_dir=jars_dir, storage_root=f"s3://{BUCKET}/lake", s3_role_arn=ROLE, s3_endpoint=s3.url
+        home=home,
+        jars_dir=jars_dir,
+        storage_root=f"s3://{BUCKET}/lake",
+        s3_role_arn=ROLE,
+        s3_endpoint=s3.url,
+        dropped_table_seconds=0,
     )
     with running(config, say) as state:
         yield state
@@ -98,7 +103,8 @@ def test_duckdb_appends_to_a_table_that_spark_created(
     assert [newest_lost_version(log, after) for after in (-1, 2, 3)] == [3, 3, -1]
     log.storage.write("left.parquet", b"PAR1")
     # Every file is old.
-    monkeypatch.setattr(table_clean, "_WEEK_S", -1)
+    for name in ("_WEEK_S", "_SHORTEST_S"):
+        monkeypatch.setattr(table_clean, name, -1)
     removed = clean(catalog, log)
     assert [file.path for file in removed if file.kind != "staged commit"] == ["left.parquet"]
     assert len(removed) == 6, "of five versions all but the last, which the catalog lists, and the lost one"

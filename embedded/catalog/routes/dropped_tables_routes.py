@@ -19,14 +19,14 @@ def list_dropped(call: Call) -> Response:
     with call.read(*_names(call)) as tx:
         found = dropped_store.list_dropped(tx, namespace_store.get_schema(tx, *_names(call)))
         all_of_them = _on_schema(tx, call).has(Privilege.SELECT | Privilege.MODIFY)
-    kept_ms = call.store.dropped_table_seconds * 1000
+    retention_ms = call.store.dropped_table_seconds * 1000
     listed = [
         {
             "table-id": table.id,
             "name": table.name,
             "owner": table.owner,
             "dropped-at-ms": table.dropped_at,
-            "retained-until-ms": table.dropped_at + kept_ms,
+            "retained-until-ms": table.dropped_at + retention_ms,
         }
         for table in found
         if all_of_them or table.owner == call.principal

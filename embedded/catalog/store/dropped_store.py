@@ -66,17 +66,17 @@ def undrop_table(tx: Connection, schema: "Schema", table_id: str) -> Table:
 
     Raises NoSuchTableError, and AlreadyExistsError when its name is taken.
     """
-    kept = _found(tx, schema, table_id)
-    refuse_taken(tx, schema.id, kept["name"])
-    tx.execute(insert(tables).values(**{**kept["table_row"], "schema_id": schema.id, "updated_at": now_ms()}))
-    if kept["commit_rows"]:
-        tx.execute(insert(commits), kept["commit_rows"])
+    dropped = _found(tx, schema, table_id)
+    refuse_taken(tx, schema.id, dropped["name"])
+    tx.execute(insert(tables).values(**{**dropped["table_row"], "schema_id": schema.id, "updated_at": now_ms()}))
+    if dropped["commit_rows"]:
+        tx.execute(insert(commits), dropped["commit_rows"])
     # A principal that was deleted since has no grants any more, whoever has its name now.
-    same = set(tx.scalars(select(principals.c.name).where(principals.c.created_at <= kept["dropped_at"])))
-    if granted := [row for row in kept["grant_rows"] if row["principal"] in same]:
+    same = set(tx.scalars(select(principals.c.name).where(principals.c.created_at <= dropped["dropped_at"])))
+    if granted := [row for row in dropped["grant_rows"] if row["principal"] in same]:
         tx.execute(insert(grants), granted)
     tx.execute(delete(dropped_tables).where(dropped_tables.c.id == table_id))
-    return get_table(tx, schema.catalog.name, schema.name, kept["name"])
+    return get_table(tx, schema.catalog.name, schema.name, dropped["name"])
 
 
 def delete_dropped(tx: Connection, schema: "Schema", table_id: str) -> None:
@@ -105,11 +105,11 @@ def owner_of_dropped(tx: Connection, schema: "Schema", table_id: str) -> str:
 
 
 def _found(tx: Connection, schema: "Schema", table_id: str) -> Mapping[Any, Any]:
-    kept = tx.execute(select(dropped_tables).where(dropped_tables.c.id == table_id, _of(schema))).mappings().first()
-    if kept is None:
+    dropped = tx.execute(select(dropped_tables).where(dropped_tables.c.id == table_id, _of(schema))).mappings().first()
+    if dropped is None:
         where = f"{schema.catalog.name}.{schema.name}"
         raise NoSuchTableError(f"{where} has no dropped table {table_id}; its files may be deleted by now.")
-    return kept
+    return dropped
 
 
 def _of(schema: "Schema") -> ColumnElement[bool]:
@@ -133,14 +133,14 @@ def _retain(tx: Connection, table_row: dict[str, Any]) -> None:
     own = {name: table_row[name] for name in ("id", "schema_id", "name", "location", "owner")}
     parents = select(schemas.c.name, catalogs.c.name).join_from(schemas, catalogs).where(schemas.c.id == own["schema_id"])
     schema_name, catalog_name = tx.execute(parents).one()
-    kept = {
+    dropped = {
         "catalog_key": catalog_name,
         "schema_key": schema_name,
         "table_row": table_row,
         "commit_rows": _rows(tx, select(commits).where(commits.c.table_id == own["id"])),
         "grant_rows": _rows(tx, select(grants).where(grants.c.securable_id == own["id"])),
     }
-    tx.execute(insert(dropped_tables).values(**own, **kept, dropped_at=now_ms()))
+    tx.execute(insert(dropped_tables).values(**own, **dropped, dropped_at=now_ms()))
 
 
 def _note_purges(tx: Connection, condition: ColumnElement[bool]) -> None:
