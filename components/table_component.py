@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import dagster as dg
@@ -15,6 +15,7 @@ from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
 from resources.delta.care_need import TableCare
+from resources.table_layout import NO_LAYOUT, Layout
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class TableComponent(DeclaredComponent):
         default={},
         description="Properties of the table, such as catalog.team_name; `ratify drift` compares them",
     )
+    partition_by: list[str] = Field(
+        default=[],
+        description="Columns by whose values the files of the table are divided; `ratify layout` rewrites one that exists",
+    )
+    cluster_by: list[str] = Field(
+        default=[],
+        description="Columns by which the rows of the files lie together, up to four; likewise",
+    )
     care: DeclaredCare = Field(default=DeclaredCare(), description="From when on the job `care` compacts the table, and how")
 
     def declared_defs(self) -> dg.Definitions:
@@ -82,7 +91,10 @@ class TableComponent(DeclaredComponent):
         for table in self.written:
             # The columns of a quarantine are others.
             is_quarantine = table.name.removesuffix("_quarantine") in names - {table.name}
-            yield CaredTable(table, self.care.table_care(is_sorted=not is_quarantine))
+            care = self.care.table_care(is_sorted=not is_quarantine)
+            if (clustered := table.layout.cluster_by) and not care.sort:
+                care = replace(care, sort=clustered, z_order=len(clustered) > 1)
+            yield CaredTable(table, care)
 
     @abstractmethod
     def table_defs(self) -> dg.Definitions:
@@ -99,6 +111,7 @@ class TableComponent(DeclaredComponent):
             owner=self.owner,
             tags=self.tags,
             properties=self.properties,
+            layout=Layout(tuple(self.partition_by), tuple(self.cluster_by)),
         )
 
     @property
@@ -117,7 +130,8 @@ class TableComponent(DeclaredComponent):
             marks = {"nullable": column.nullable, "pii": column.pii, "subject": column.subject}
             made.append(Column(column.name, type_text, column.description, **marks))
             with in_field("columns", number):
-                self.declared(columns=(made[-1],), writer=Engine.SPARK, operations=frozenset(), inferred=True)
+                only = {"writer": Engine.SPARK, "operations": frozenset[str](), "inferred": True}
+                self.declared(columns=(made[-1],), layout=NO_LAYOUT, **only)
         return tuple(made)
 
 

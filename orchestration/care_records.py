@@ -14,6 +14,9 @@ from resources.delta.care_inspection import Inspection
 BEFORE = " before"
 """What the names of a table's figures end with in its observation that it had before; without it, it has them now."""
 
+SCAN = "seconds of a scan"
+"""Name of the time that a scan of the whole table takes."""
+
 
 class CareOutcome(StrEnum):
     """What became of a table."""
@@ -38,6 +41,7 @@ class CareRecord:
         before: The table before; None where it could not be looked at, or nothing of it is to be known.
         after: The table afterwards, where something was done.
         changes: What had changed in it since its last care.
+        scans: Seconds that a scan of the whole table took, before and after a compaction; empty where none was made.
     """
 
     full_name: str
@@ -46,6 +50,7 @@ class CareRecord:
     before: Inspection | None = None
     after: Inspection | None = None
     changes: ChangesSinceCare | None = None
+    scans: tuple[float, ...] = ()
 
     @property
     def row(self) -> dict[str, Any]:
@@ -59,6 +64,8 @@ class CareRecord:
             "files after": files[1],
             "MB before": size[0],
             "MB after": size[1],
+            "scan before": _seconds(self.scans[:1]),
+            "scan after": _seconds(self.scans[1:]),
             "why": self.why,
         }
 
@@ -74,6 +81,7 @@ def observation(key: dg.AssetKey, record: CareRecord) -> dg.AssetObservation | N
     for when, look in ((BEFORE, record.before), ("", record.after or record.before)):
         if look.figures:
             metadata |= {f"{name}{when}": value for name, value in shown_figures(look.figures).items()}
+    metadata |= {f"{SCAN}{when}": seconds for when, seconds in zip((BEFORE, ""), record.scans, strict=False)}
     if changes := record.changes:
         since = {"versions": changes.versions, "files": changes.files, "bytes": changes.bytes}
         since["deletion vectors"] = changes.deletion_vectors
@@ -88,3 +96,7 @@ def care_report(records: Sequence[CareRecord]) -> str:
     """Return the records as a table in Markdown, those of tables that something was done to first."""
     order = list(CareOutcome)
     return markdown_table([record.row for record in sorted(records, key=lambda each: order.index(each.outcome))])
+
+
+def _seconds(scans: tuple[float, ...]) -> str:
+    return f"{scans[0]:.2f} s" if scans else ""

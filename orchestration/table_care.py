@@ -22,8 +22,12 @@ from resources.delta.care_need import CareStep
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.row_order import RowOrder
 from resources.duckdb.table_compaction import compact
+from resources.duckdb.table_scan import scan_seconds
 from resources.errors import NotConfigured, RatifyError, TableMissing
 from resources.wording import counted
+
+# Larger tables are not read whole only to say how long that takes.
+_SCANNED_BYTES = 1 << 30
 
 
 class CareConfig(dg.Config):
@@ -129,8 +133,11 @@ class _Caring:
         return inspect_table(self.catalog, self.duckdb.log(self.full_name), self.full_name, self.table.care)
 
     def _cared_for(self, record: CareRecord, steps: Sequence[CareStep]) -> CareRecord:
-        care, done = self.table.care, list[str]()
+        care, done, scans = self.table.care, list[str](), list[float]()
+        figures, name = record.before.figures if record.before else None, self.table.declaration.table_name
+        is_scanned = bool(figures and figures.bytes <= _SCANNED_BYTES and CareStep.COMPACT in steps)
         with self.duckdb.session() as session:
+            scans += [scan_seconds(session, name)] if is_scanned else []
             if CareStep.COMPACT in steps:
                 bins = compact(
                     session,
@@ -144,14 +151,16 @@ class _Caring:
                 done.append(f"Compacted in {counted(len(bins), 'commit')}.")
             # The compaction makes versions, too.
             if CareStep.CHECKPOINT in steps:
-                written = session.checkpoint(self.table.declaration.table_name)
+                written = session.checkpoint(name)
                 done.append("Wrote a checkpoint." if written else "No checkpoint could be written: the log says why.")
+            scans += [scan_seconds(session, name)] if is_scanned else []
         due = record.before.need.reason if record.before else ""
         return replace(
             record,
             outcome=CareOutcome.CARED_FOR,
             why=" ".join([*([f"{due}."] if due else []), *done]),
             after=self._inspect(),
+            scans=tuple(scans),
         )
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, SAME_TEXT, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
 from resources.sql.spark_sql import literal, table_name
+from resources.table_layout import NO_LAYOUT, Layout
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
 SAFE_PROPERTIES: Mapping[str, str] = {
@@ -74,6 +75,7 @@ class TableDeclaration:
         tags: For the UI.
         inferred: Columns without a type, and others than those declared here, come from its files or its query.
         catalog: The catalog that holds it; empty for the project's.
+        layout: How the rows of a new table are divided among its files.
 
     Raises:
         UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
@@ -91,9 +93,11 @@ class TableDeclaration:
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     inferred: bool = False
     catalog: str = ""
+    layout: Layout = NO_LAYOUT
 
     def __post_init__(self) -> None:
         self._check_names()
+        self._check_layout()
         for column in self.columns:
             if column.type or not self.inferred:
                 check_type(self._where(column.name), column.type)
@@ -141,7 +145,7 @@ class TableDeclaration:
         shown = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in sorted(self.created_properties.items()))
         return (
             f"CREATE TABLE IF NOT EXISTS {table_name(self.full_name(catalog))} (\n  {columns}\n) USING DELTA\n"
-            f"COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
+            f"{self.layout.ddl}COMMENT {literal(self.comment)}\nTBLPROPERTIES ({shown})"
         )
 
     def ddl_for_missing(self, catalog: str, existing: Sequence[str]) -> str | None:
@@ -171,6 +175,15 @@ class TableDeclaration:
         for name in self.keys:
             if name not in self.column_names and not self.inferred:
                 raise UnsafeDeclaration(f"{where}: {name!r} is a key but not a column.", "keys")
+
+    def _check_layout(self) -> None:
+        types = {column.name: sql_type(column.type).spark if column.type else "" for column in self.columns}
+        self.layout.check(self.table_name, types, all_known=not self.inferred)
+        if self.layout.partition_by and self.writer is Engine.DUCKDB:
+            raise UnsafeDeclaration(
+                f"{self.table_name}: DuckDB writes it, and only to tables without partitions; use cluster_by.",
+                "partition_by",
+            )
 
     def _check_property(self, key: str, value: str) -> None:
         where = self.table_name

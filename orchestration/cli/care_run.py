@@ -8,7 +8,7 @@ import dagster as dg
 from components.care_metadata import SHOWN_FIGURES, shown_figures
 from components.table_component import CaredTable
 from orchestration import definitions
-from orchestration.care_records import BEFORE
+from orchestration.care_records import BEFORE, SCAN
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.engine_session import Engines
 from orchestration.cli.job_run import failure_of, run_job
@@ -78,7 +78,7 @@ def care_when_due(tables: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
 
 
 def care_rows(instance: dg.DagsterInstance, run_id: str) -> list[dict[str, Any]]:
-    """Return the tables that a run of the job looked at, with files and MB before and after, and why.
+    """Return the tables that a run of the job looked at, with files, MB and seconds of a scan before and after, and why.
 
     They are read from the log: the result of a run does not have what a step reported that failed.
     """
@@ -91,4 +91,7 @@ def _row(seen: dg.AssetObservation) -> dict[str, Any]:
     row: dict[str, Any] = {"table": ".".join(seen.asset_key.path[-2:]), "care": values["care"]}
     for name in ("files", "MB"):
         row |= {f"{name}{BEFORE}": values.get(f"{name}{BEFORE}", ""), f"{name} after": values.get(name, "")}
+    for when, suffix in (("before", BEFORE), ("after", "")):
+        seconds = values.get(f"{SCAN}{suffix}")
+        row[f"scan {when}"] = "" if seconds is None else f"{seconds:.2f} s"
     return row | {"why": values["why"]}

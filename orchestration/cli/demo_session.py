@@ -134,7 +134,7 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
 
 
 def care_for(demo: Demo, tables: Sequence[TableDeclaration]) -> None:
-    """Compact tables by the job `care`, though a demo's files are few, and print their files and MB before and after."""
+    """Compact tables by the job `care`, though a demo's files are few, and print what that changes."""
     cared = {table.declaration.table_name for table in declared_tables().cared.values()}
     with phase(progress, "caring for the tables"):
         names = [table.table_name for table in tables if table.table_name in cared]

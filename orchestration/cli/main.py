@@ -26,6 +26,7 @@ from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
 from orchestration.cli.ingest_command import ingest
 from orchestration.cli.land_command import land
+from orchestration.cli.layout_command import layout
 from orchestration.cli.lineage_command import lineage
 from orchestration.cli.new_command import new_app
 from orchestration.cli.plan_command import plan
@@ -71,6 +72,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "prove": prove,
         "care": care,
         "drift": drift,
+        "layout": layout,
         "repair": repair,
         "restore": restore,
         "delete": delete,

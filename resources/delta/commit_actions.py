@@ -28,6 +28,7 @@ class Proposal:
         parameters: Likewise.
         metrics: For DESCRIBE HISTORY, in addition to those derived from the files, or in place of them.
         metadata: For a schema change, the new `metaData` action and the `updates` that notify the catalog of it.
+        further: Actions beside `metadata`, `protocol` and `domainMetadata`, of which its `updates` notify the catalog.
         load_details: What the commit records of its loads, one JSON object each: see `load_details_of`.
         record: What the commit's user metadata has beside its author, a JSON object. Such a commit was computed from the
             snapshot, and so is no blind append even if it only adds files.
@@ -42,6 +43,7 @@ class Proposal:
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     metadata: tuple[Json, Sequence[Json]] | None = None
+    further: Sequence[Json] = ()
     load_details: Sequence[Json] = ()
     record: str = ""
     change_files: Sequence[DataFile] = ()
@@ -88,6 +90,7 @@ def actions_of(proposal: Proposal, snapshot: Snapshot, txn_id: str, principal: s
     actions: list[Json] = [{"commitInfo": info}]
     if proposal.metadata:
         actions.append({"metaData": proposal.metadata[0]})
+    actions += proposal.further
     actions += [{"txn": {"appId": id_, "version": v, "lastUpdated": now}} for id_, v in proposal.txns.items()]
     actions += [_remove(file, now, proposal.data_change) for file in proposal.removes]
     for file in proposal.adds:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from resources.column_types import delta_field, sql_type, type_of_delta
 from resources.declarations import CHANGE_DATA_FEED, Column, TableDeclaration
 from resources.delta.commit_actions import NothingToCommit, Proposal
+from resources.delta.layout_change import layout_of
 from resources.delta.schema_change import catalog_column
 from resources.delta.snapshot import RETENTION, Json, Snapshot
 from resources.sql.spark_sql import literal, table_name
@@ -29,6 +30,7 @@ class CorrectedBy(StrEnum):
 
     COMMIT = "one commit with all others of this kind"
     SPARK = "Spark, in a commit of its own"
+    LAYOUT = "`ratify layout`"
     NONE = "not possible in place"
 
 
@@ -42,7 +44,7 @@ class Aspect(StrEnum):
     TYPE = "type of column"
     NULLABLE = "NULL in column"
     COLUMN_COMMENT = "comment of column"
-    PARTITIONS = "partition columns"
+    LAYOUT = "layout"
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,9 @@ def _table_differences(snapshot: Snapshot, declaration: TableDeclaration) -> Ite
     if declaration.comment and comment != declaration.comment:
         step = _applied("change `description`")
         yield Difference(Aspect.COMMENT, "", declaration.comment, comment or _UNSET, CorrectedBy.COMMIT, step)
-    if snapshot.partition_columns:
-        listed = ", ".join(snapshot.partition_columns)
-        yield Difference(Aspect.PARTITIONS, "", "none", listed, CorrectedBy.NONE, _AGAIN)
+    if not (found := layout_of(snapshot)).same_as(declaration.layout):
+        step = f"`ratify layout {declaration.table_name}` writes its files again, and changes no row."
+        yield Difference(Aspect.LAYOUT, "", str(declaration.layout), str(found), CorrectedBy.LAYOUT, step)
 
 
 def _property_correction(snapshot: Snapshot, name: str) -> tuple[CorrectedBy, str]:

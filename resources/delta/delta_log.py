@@ -26,7 +26,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_actions import Committed, Proposal, actions_of, catalog_update
 from resources.delta.commit_outcome import Winner, outcome
 from resources.delta.log_checkpoints import LOG, checkpoint_actions, newest_checkpoint, replayed_actions
-from resources.delta.snapshot import Json, LiveFile, Snapshot, SnapshotState, apply_to_files
+from resources.delta.snapshot import STATE_ACTIONS, Json, LiveFile, Snapshot, SnapshotState, apply_to_files
 from resources.delta.table_features import supported
 from resources.delta.table_storage import TableStorage
 from resources.errors import (
@@ -305,7 +305,7 @@ class DeltaLog:
         """Load the state from the newest checkpoint."""
         version, paths = newest_checkpoint(self.storage, latest)
         for path in paths:
-            for action in checkpoint_actions(self.storage, path, ("txn", "domainMetadata", "metaData")):
+            for action in checkpoint_actions(self.storage, path, STATE_ACTIONS):
                 self._state.apply(action)
         # A checkpoint has no commitInfo: without a later version, the in-commit timestamp is in the version's own commit.
         self._state.version = version if version < latest else version - 1

@@ -15,6 +15,12 @@ RETENTION = "delta.setTransactionRetentionDuration"
 ROW_TRACKING = "delta.rowTracking"
 """The domain of `domainMetadata` that has the highest row id."""
 
+CLUSTERING = "delta.clustering"
+"""The domain that has the columns by which a table is clustered."""
+
+STATE_ACTIONS = ("txn", "domainMetadata", "metaData", "protocol")
+"""The actions that `SnapshotState` is made of, apart from `commitInfo`."""
+
 _RECENT = 1000
 _INTERVAL = re.compile(r"^\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*$", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -88,6 +94,8 @@ class SnapshotState:
     row_ids: int = -1
     txns: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     metadata: Json = field(default_factory=dict[str, Any])
+    protocol: Json = field(default_factory=dict[str, Any])
+    cluster_by: tuple[str, ...] = ()
     txn_ids: dict[int, str] = field(default_factory=dict[int, str])
     forget_at: int = 1000
 
@@ -98,8 +106,14 @@ class SnapshotState:
         elif domain := action.get("domainMetadata"):
             if domain["domain"] == ROW_TRACKING:
                 self.row_ids = int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
+            elif domain["domain"] == CLUSTERING:
+                configuration: Json = {} if domain["removed"] else json.loads(domain["configuration"])
+                paths: list[list[str]] = configuration.get("clusteringColumns", [])
+                self.cluster_by = tuple(".".join(path) for path in paths)
         elif metadata := action.get("metaData"):
             self.metadata = metadata
+        elif protocol := action.get("protocol"):
+            self.protocol = protocol
         elif info := action.get("commitInfo"):
             self.in_commit_timestamp = committed_ms(info)
             self.txn_ids[self.version] = info.get("txnId") or ""

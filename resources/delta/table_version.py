@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import LOG, complete_checkpoints, replayed_actions
-from resources.delta.snapshot import LiveFile, Snapshot, SnapshotState, apply_to_files
+from resources.delta.snapshot import STATE_ACTIONS, LiveFile, Snapshot, SnapshotState, apply_to_files
 from resources.errors import VersionMissing
 
 _PUBLISHED = re.compile(r"^(\d{20})\.json$")
@@ -43,8 +43,7 @@ def table_version(log: DeltaLog, version: int) -> ReplayedVersion:
         StorageUnavailable.
     """
     files, state = dict[tuple[str, str], LiveFile](), SnapshotState()
-    kinds = ("add", "txn", "domainMetadata", "metaData")
-    for action, number in replayed_actions(log.storage, log.actions, version, kinds):
+    for action, number in replayed_actions(log.storage, log.actions, version, ("add", *STATE_ACTIONS)):
         state.version = state.version if number is None else number
         state.apply(action)
         apply_to_files(files, action, number)

@@ -104,6 +104,8 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  care: {deleted_ratio: 5}\n", "line 5, care.deleted_ratio", "above 0 and up to 1"),
         ("  care: {target_mb: 0}\n", "line 5, care.target_mb", "the least is 1"),
         ("  care:\n    enabled: true\n    log_versions: 0\n", "line 7, care.log_versions", "the least is 1"),
+        ("  columns: [{name: a}]\n  cluster_by:\n  - b\n", "line 7, cluster_by[0]", "'b' is not a column of a"),
+        ("  columns: [{name: a}]\n  partition_by: [a]\n", "line 6, partition_by", "DuckDB writes it, and only to tables"),
         ("  care: {small_filse: 9}\n", "defs.yaml:5", "small_filse"),
         ("  care: false\n", "defs.yaml:5", "attributes.care"),
         ("  columns: [{name: a}]\n  care: {sort: [a, b]}\n", "line 6, care.sort[1]", "'b' is no column of the table, which"),

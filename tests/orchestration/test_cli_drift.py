@@ -18,6 +18,7 @@ from orchestration.cli import dagster_session
 from orchestration.cli.main import app
 from resources.declarations import Column, TableDeclaration
 from resources.duckdb.duckdb_engine import ALIAS
+from resources.table_layout import Layout
 from tests.orchestration.test_cli_restore import ratify
 from tests.resources.lakehouse import Lakehouse, append, engines, lake, pairs
 
@@ -40,13 +41,10 @@ def checked(lake: Lakehouse, declaration: TableDeclaration) -> dg.AssetCheckEval
     return found
 
 
-@pytest.mark.stack
-def test_a_table_that_somebody_changed(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pairs(
-        columns=(Column("id", "bigint", "of a row"), Column("v", "string", nullable=False)),
-        properties={"catalog.team_name": "shop", "delta.logRetentionDuration": "interval 60 days"},
-    )
-    declared = [table]
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> list[TableDeclaration]:
+    """The tables of the project."""
+    found = list[TableDeclaration]()
 
     @contextmanager
     def instance() -> Iterator[dg.DagsterInstance]:
@@ -54,10 +52,22 @@ def test_a_table_that_somebody_changed(lake: Lakehouse, monkeypatch: pytest.Monk
             yield opened
 
     def tables() -> Any:
-        return SimpleNamespace(declarations={asset_key(each): each for each in declared})
+        return SimpleNamespace(declarations={asset_key(each): each for each in found})
 
     monkeypatch.setattr(dagster_session, "dagster_instance", instance)
     monkeypatch.setattr(table_drift, "declared_tables", tables)
+    return found
+
+
+@pytest.mark.stack
+def test_a_table_that_somebody_changed(
+    lake: Lakehouse, declared: list[TableDeclaration], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pairs(
+        columns=(Column("id", "bigint", "of a row"), Column("v", "string", nullable=False)),
+        properties={"catalog.team_name": "shop", "delta.logRetentionDuration": "interval 60 days"},
+    )
+    declared.append(table)
     name, full_name = table.table_name, lake.full(table)
     assert checked(lake, table).description == "The table does not exist yet."
     assert drift() == ([], "")
@@ -116,3 +126,27 @@ def test_a_table_that_somebody_changed(lake: Lakehouse, monkeypatch: pytest.Monk
     assert (entry.comment, (entry.properties or {})["catalog.team_name"]) == ("another", "shop")
     assert "Differences that are left" in CliRunner().invoke(app, ["drift", name, "--apply"]).stdout
     assert lake.version(table) == 7
+
+
+@pytest.mark.stack
+def test_another_layout_is_given_by_a_command_of_its_own(lake: Lakehouse, declared: list[TableDeclaration]) -> None:
+    """It takes no commit of metadata only: the files are written again."""
+    table = pairs()
+    name, plain = table.table_name, "neither partitioned nor clustered"
+    lake.spark.ensure_table(table)
+    for at in (2, 1):
+        append(lake.duckdb, table, f"SELECT {at}::BIGINT, 'a'", f"load {at}")
+    declared[:] = [replace(table, layout=Layout(cluster_by=("id",)))]
+    assert drift(name, "--apply") == ([("layout", "clustered by id", plain)], "")
+    for words in (("--dry-run",), ()):
+        (row,) = json.loads(ratify("layout", name, "--json", *words))
+        assert (row["layout"], row["declared"], row["files"]) == (plain, "clustered by id", 2)
+    assert (row["committed in"], row["files now"]) == (3, 1)
+    assert drift() == ([], "")
+    assert checked(lake, declared[0]).passed
+    (row,) = json.loads(ratify("layout", "--json"))
+    assert (row["layout"], "committed in" in row) == ("clustered by id", False)
+    declared[:] = [table]
+    assert "The way back: declare it as clustered by id" in ratify("layout", name)
+    assert drift() == ([], "")
+    assert lake.rows(table) == [(1, "a"), (2, "a")]

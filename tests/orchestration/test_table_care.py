@@ -16,7 +16,7 @@ from components.table_asset import asset_key
 from components.table_component import CaredTable
 from components.yaml_tables import DeclaredTables
 from orchestration import table_care
-from orchestration.care_records import CareOutcome
+from orchestration.care_records import SCAN, CareOutcome
 from orchestration.project_resources import EXECUTOR
 from orchestration.runs_in_progress import targeted_by_runs
 from orchestration.table_care import care_for_tables, care_job
@@ -91,9 +91,11 @@ def test_a_table_over_its_thresholds_is_cared_for_once(tables: CaredTables) -> N
     assert seen["why"] == "3 of 3 files can become fewer (limit 2 and 20%). Compacted in 1 commit."
     assert (seen["versions since last care"], seen["files since last care"]) == (4, 3)
     assert "last care" not in seen
+    assert (seen[f"{SCAN} before"] > 0, seen[SCAN] > 0) == (True, True)
     assert "| compact | yes | `ratify care" in seen["maintenance"]
     seen = tables.seen(few)
     assert (seen["care"], seen["files before"], seen["files"]) == ("not due", 3, 3)
+    assert SCAN not in seen
     for left in (never, missing):
         assert tables.instance.fetch_observations(asset_key(left), limit=1).records == []
     report = report_of(done)

@@ -79,7 +79,10 @@ def test_a_table_as_declared() -> None:
             table((field("id", "long", "x", nullable=False), FIELDS[1])),
             ("comment of column id", "of a row", "x", "COMMIT"),
         ),
-        (replace(table(), partition_columns=["id"]), ("partition columns", "none", "id", "NONE")),
+        (
+            replace(table(), partition_columns=["id"]),
+            ("layout", "neither partitioned nor clustered", "partitioned by id", "LAYOUT"),
+        ),
     ],
 )
 def test_each_difference(snapshot: Snapshot, expected: tuple[str, str, str, str]) -> None:

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from resources.column_types import PLAIN_TYPES, split_parts
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
+from resources.table_layout import Layout
+
+FIVE = tuple(Column(f"c{number}", "int") for number in range(5))
 
 
 def declare(*columns: Column, **changes: Any) -> TableDeclaration:
@@ -110,6 +113,17 @@ def test_names_that_are_refused(name: str) -> None:
         ({"properties": {"delta.constraints.positive": "id > 0"}}, "delta.constraints.positive"),
         ({"properties": {"delta.generationExpression": "id + 1"}}, "delta.generationExpression"),
         ({"properties": {"delta.identity.start": "1"}}, "delta.identity.start"),
+        ({"layout": Layout(("nope",))}, "'nope' is not a column of id"),
+        ({"layout": Layout(cluster_by=("id", "id"))}, "'id' is there twice"),
+        ({"layout": Layout(("id",), ("id",))}, "both partitioned and clustered"),
+        ({"columns": FIVE[:1], "layout": Layout(("c0",))}, "at least one column has to be in the files"),
+        (
+            {"columns": (Column("a", "int"), Column("at", "timestamp")), "layout": Layout(("at",))},
+            "'at' is timestamp; partition by bigint, boolean",
+        ),
+        ({"columns": (Column("a", "array<int>"),), "layout": Layout(cluster_by=("a",))}, "array<int> 'a' has no order"),
+        ({"columns": FIVE, "layout": Layout(cluster_by=tuple(each.name for each in FIVE))}, "by 4 columns at most"),
+        ({"columns": FIVE, "layout": Layout(("c1",)), "writer": Engine.DUCKDB}, "DuckDB writes it"),
     ],
 )
 def test_declarations_that_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -135,6 +149,11 @@ def test_ddl() -> None:
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.isolationLevel' = 'Serializable', "
         "'delta.setTransactionRetentionDuration' = 'interval 30 days', 'ratify.owner' = 'team')"
     )
+    days = Column("id", "bigint"), Column("day", "date")
+    partitioned = declare(*days, layout=Layout(("day",)), writer=Engine.SPARK)
+    assert ") USING DELTA\nPARTITIONED BY (day)\nCOMMENT " in partitioned.ddl("main")
+    clustered = declare(*days, layout=Layout(cluster_by=("day", "id")))
+    assert ") USING DELTA\nCLUSTER BY (day, id)\nCOMMENT " in clustered.ddl("main")
     assert (table.full_name("main"), table.key_path("main")) == ("main.bronze.t", ["main", "bronze", "t"])
 
 
