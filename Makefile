@@ -89,6 +89,7 @@ bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.incremental --rows 1000000
 	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.care
+	$(BIN)/python -m bench.care_beside
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.flink
 
