@@ -16,11 +16,12 @@ from resources.sql.subject_match import Match
 from resources.wording import counted
 from tests.components.test_yaml_tables import Project, Shop, project, shop
 from tests.orchestration.test_cli_restore import given
-from tests.orchestration.test_erase import PERSON, erased, folder_of, holders, people
+from tests.orchestration.test_erase import erased, folder_of, holders, people
 from tests.resources.lakehouse import engines, lake
 
 __all__ = ["engines", "given", "lake", "people", "project", "shop"]
 
+SYNCED = "Mia Synced"
 ORDERS_OF = """
   source: {{table: silver_{id}.orders}}
   destination: {{table: crm_{id}.{name}, create_if_missing: true}}
@@ -122,7 +123,7 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
     for name in ("skipping", "collecting"):
         people.lake.run(f"CREATE TABLE ratify.crm_{id_}.{name} (id TINYINT, who STRING) USING DELTA")
     # The person is neither the least nor the greatest value of a file, which the log would have, too.
-    names = ("Ann", PERSON, "Zoe")
+    names = ("Ann", SYNCED, "Zoe")
     people.land("1.csv", "".join(f"{n},{names[(n - 1) % 3]},1,2026-01-01\n" for n in (1, 2, 3, 4, 5, 6, 301, 302, 303)))
     done = people.run(checks=False)
     assert done.success, [event for event in done.all_events if event.is_step_failure]
@@ -137,10 +138,10 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
         "collecting": 3,
     }
     before = {name: held(people, name) for name in tables}
-    assert all(any(PERSON in row for row in rows) for name, rows in before.items() if not name.endswith(".applied"))
+    assert all(any(SYNCED in row for row in rows) for name, rows in before.items() if not name.endswith(".applied"))
 
-    report = erased("--apply", "--reason", "request 19")
-    after = {name: [row for row in rows if PERSON not in row] for name, rows in before.items()}
+    report = erased("--apply", "--reason", "request 19", person=SYNCED)
+    after = {name: [row for row in rows if SYNCED not in row] for name, rows in before.items()}
     assert {name: held(people, name) for name in tables} == after
     deleted = {row["table"]: row["rows deleted"] for row in report["gone"]}
     assert {name: deleted[name] for name in tables} == {name: len(before[name]) - len(after[name]) for name in tables}
@@ -149,15 +150,15 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
         if sync.mode is not SyncMode.INSERT:
             by_duckdb = sync.executor is SyncExecutor.DUCKDB
             (DuckDBPass if by_duckdb else SyncPass)(people.lake.spark, people.lake.duckdb, sync).run()
-            assert not any(PERSON in row for row in held(people, f"ratify.crm_{id_}.{name}"))
+            assert not any(SYNCED in row for row in held(people, f"ratify.crm_{id_}.{name}"))
 
     with monkeypatch.context() as patch:
         now = expired(people, tables)
-        assert all(holders(folder_of(people, name)) for name in tables if not name.endswith(".applied"))
+        assert all(holders(folder_of(people, name), SYNCED) for name in tables if not name.endswith(".applied"))
         patch.setattr(time, "time", lambda: now)
-        report = erased("--apply", "--reason", "request 19, the files")
+        report = erased("--apply", "--reason", "request 19, the files", person=SYNCED)
     (folder_of(people, tables[-1]) / "newest").unlink()
-    left = {name: holders(folder_of(people, name)) for name in tables}
+    left = {name: holders(folder_of(people, name), SYNCED) for name in tables}
     assert {path.parent.name for paths in left.values() for path in paths} <= {"_delta_log", "_staged_commits"}
     remains = {each["place"]: each["what"] for each in report["remains"] if each["place"] in tables}
     assert remains == {name: counted(len(paths), "log file") for name, paths in left.items() if paths}
