@@ -90,7 +90,8 @@ class LandedFiles(TableComponent):
     )
     landed: LandedCopy = Field(
         default=LandedCopy.KEEP,
-        description="What `ratify erase` does with landed files that have rows of the subject: keep or delete (whole files)",
+        description="What `ratify erase` does with landed files that have rows of the subject: keep, delete (the whole "
+        "file) or rewrite (without these rows)",
     )
 
     @cached_property

@@ -68,10 +68,12 @@ class Rewrite(StrEnum):
 
 
 class LandedCopy(StrEnum):
-    """What an erasure does with a landed file that has rows of the subject: keep it, and say so, or delete it whole."""
+    """What an erasure does with a landed file that has rows of the subject: keep it, and say so, delete it whole, or rewrite
+    it without these rows."""
 
     KEEP = "keep"
     DELETE = "delete"
+    REWRITE = "rewrite"
 
 
 class NewColumns(StrEnum):

@@ -53,6 +53,9 @@ class LandedHolding:
         path: Of the file in it.
         fingerprint: Of the version that was read.
         policy: What is declared.
+        matches: How rows of the subject are known in it.
+        folder: In the landing zone: the root is that of the archive or of the dead letters; empty: of the landing zone.
+        stays: Why it cannot be rewritten, though that is declared; empty if it can.
     """
 
     table: str
@@ -60,6 +63,9 @@ class LandedHolding:
     path: str
     fingerprint: str
     policy: LandedCopy
+    matches: Sequence[Match] = ()
+    folder: str = ""
+    stays: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,9 +129,9 @@ class ErasurePlan:
         """
         tables = [each for table in self.tables for each in _of_table(table, now)]
         landed = [
-            Remaining(f"{each.root}/{each.path}", f"landed file of {each.table}", "it is deleted by hand", "declared: keep")
+            Remaining(f"{each.root}/{each.path}", f"landed file of {each.table}", "it is deleted by hand", why)
             for each in self.landed
-            if each.policy is LandedCopy.KEEP
+            if (why := "declared: keep" if each.policy is LandedCopy.KEEP else each.stays)
         ]
         unfound = [Remaining(name, "rows, if there are any", "unknown", why) for name, why in self.unfound.items()]
         return [*tables, *landed, *self.others, *unfound]

@@ -11,6 +11,7 @@ from orchestration.erasure_plan import ErasurePlan, utc
 from orchestration.subject_erasure import ErasureDone
 from resources.duckdb.subject_search import HeldIn
 from resources.durable_files import write_durably
+from resources.wording import counted
 
 
 def planned(plan: ErasurePlan, now: float) -> dict[str, Any]:
@@ -24,7 +25,10 @@ def planned(plan: ErasurePlan, now: float) -> dict[str, Any]:
         "subject": {"kind": plan.kind, "hash": plan.digest},
         "looked at": utc(now),
         "tables": table_rows(plan),
-        "landed files": [{"table": each.table, "file": each.path, "erasure": each.policy.value} for each in plan.landed],
+        "landed files": [
+            {"table": each.table, "file": each.path, "erasure": each.policy.value, "why it stays": each.stays}
+            for each in plan.landed
+        ],
         "remains": [asdict(each) for each in plan.remaining(now)],
         "cannot be found by subject": dict(plan.unfound),
     }
@@ -57,6 +61,9 @@ def done(erasure: ErasureDone, reason: str, now: float) -> dict[str, Any]:
         "reason": reason,
         "gone": rows,
         "landed files deleted": [f"{each.table}: {each.path}" for each in erasure.landed_deleted],
+        "landed files rewritten": [
+            f"{each.file.table}: {each.file.path}, without {counted(each.rows, 'row')}" for each in erasure.landed_rewritten
+        ],
     }
 
 
@@ -81,7 +88,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [f"# Erasure of a {subject['kind']}, {subject['hash']}", "", f"{report['looked at']}. {report['reason']}", ""]
     for title in ("gone", "tables", "remains"):
         lines += [f"## {title.capitalize()}", "", _table(report[title]), ""]
-    lines += ["## Landed files deleted", "", *(f"- {each}" for each in report["landed files deleted"] or ["none"]), ""]
+    for title in ("landed files deleted", "landed files rewritten"):
+        lines += [f"## {title.capitalize()}", "", *(f"- {each}" for each in report[title] or ["none"]), ""]
     return "\n".join(lines)
 
 

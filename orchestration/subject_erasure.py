@@ -1,6 +1,7 @@
 """A subject erased: its rows deleted in every table, and what has them removed as far as each table allows that now."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dagster as dg
@@ -8,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from components.checks.acknowledged_commits import commit_acknowledged
 from ingest.file_source import LandedCopy
+from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, TableHolding
 from orchestration.interventions import refuse_in_use, report_intervention
@@ -16,7 +18,7 @@ from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.table_clean import clean, may_clean_log
 from resources.duckdb.table_compaction import compact
-from resources.errors import CommitConflict, UnsafeTable
+from resources.errors import BadFile, CommitConflict, UnsafeTable
 from resources.landing.file_moves import Moved, delete
 from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
@@ -41,6 +43,19 @@ class DeletedRows:
 
 
 @dataclass(frozen=True)
+class RewrittenFile:
+    """A landed file that was written again without the rows of a subject; one without others was deleted.
+
+    Attributes:
+        file: The file.
+        rows: How many were removed.
+    """
+
+    file: LandedHolding
+    rows: int
+
+
+@dataclass(frozen=True)
 class ErasureDone:
     """What an erasure did.
 
@@ -50,6 +65,7 @@ class ErasureDone:
         deleted: By table.
         files_removed: How many files were removed from each table, by its full name; other unneeded files are among them.
         landed_deleted: Landed files that are gone.
+        landed_rewritten: Those that lack rows now.
         not_removed: Why files of a table stay, by its full name.
     """
 
@@ -58,6 +74,7 @@ class ErasureDone:
     deleted: Sequence[DeletedRows]
     files_removed: dict[str, int]
     landed_deleted: Sequence[LandedHolding]
+    landed_rewritten: Sequence[RewrittenFile]
     not_removed: dict[str, str]
 
 
@@ -100,6 +117,7 @@ class SubjectErasure:
             refuse_in_use(self.instance, self._declaration(table))
         self._remember()
         landed = list(self._delete_landed(before.landed))
+        rewritten = list(self._rewrite_landed(before.landed))
         deleted = [done for table in with_rows if (done := self._deleted(table))]
         files_removed, not_removed = dict[str, int](), dict[str, str]()
         for table in before.tables:
@@ -107,7 +125,7 @@ class SubjectErasure:
                 files_removed[table.full_name] = self._removed(table)
             except UnsafeTable as error:
                 not_removed[table.full_name] = str(error)
-        return ErasureDone(before, self.survey.plan(self.subject), deleted, files_removed, landed, not_removed)
+        return ErasureDone(before, self.survey.plan(self.subject), deleted, files_removed, landed, rewritten, not_removed)
 
     def _declaration(self, table: TableHolding) -> TableDeclaration | None:
         found = self.survey.tables.written_by(table.full_name.partition(".")[2])
@@ -132,6 +150,18 @@ class SubjectErasure:
                 if delete(LandingZone(url=file.root), file.path, file.fingerprint) is Moved.CHANGED:
                     continue
                 yield file
+
+    def _rewrite_landed(self, landed: Iterable[LandedHolding]) -> Iterable[RewrittenFile]:
+        files = [file for file in landed if file.policy is LandedCopy.REWRITE and not file.stays]
+        if files:
+            self.spark.ensure_table(LANDED_FILES)
+        sources = {source.table_name: source for source in self.survey.tables.sources}
+        for file in files:
+            # If others have changed it meanwhile, the second plan has what is there.
+            with suppress(BadFile):
+                found = (sources[file.table], file.folder, file.path, file.matches, self.subject.value)
+                if (rows := self.survey.rewriting.rewrite(*found)) is not None:
+                    yield RewrittenFile(file, rows)
 
     def _deleted(self, table: TableHolding) -> DeletedRows | None:
         retrying = Retrying(

@@ -10,6 +10,8 @@ from components.stream_table_component import StreamTable
 from components.subject_columns import ROW, SubjectColumns, SubjectTable, computed_table, subject_columns
 from components.sync_component import Sync
 from components.syncs.dead_letters import DEAD_LETTERS
+from components.syncs.deleted_keys import deleted_keys_table
+from components.syncs.written_keys import written_keys_table
 from components.table_component import TableComponent
 from components.yaml_tables import DeclaredTables
 from orchestration.erasure_plan import Remaining
@@ -30,6 +32,7 @@ def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str)
     for sync in tables.syncs.values():
         source, destination = _of_sync(sync, columns_of)
         found += [source, *([] if destination.name.casefold() in written else [destination])]
+        found += _keys_of(sync, destination, columns_of)
     columns = subject_columns(found, kind)
     matches = {name: ways for name, ways in columns.matches.items() if not name.startswith(_SYNC)}
     letters = [
@@ -110,6 +113,15 @@ def _of_sync(sync: Sync, columns_of: ColumnsOf) -> tuple[SubjectTable, SubjectTa
     passed_on = [renamed.get(column.casefold(), column) for column in source.passed_on]
     marks = [Column(column.name, "", pii=column.pii) for column in declared.columns]
     return source, SubjectTable(str(declared.destination), marks, lineage, passed_on)
+
+
+def _keys_of(sync: Sync, destination: SubjectTable, columns_of: ColumnsOf) -> Iterable[SubjectTable]:
+    """The tables with keys of rows that a sync has written or deleted, as far as they exist."""
+    for name in (written_keys_table(sync.sync.name), deleted_keys_table(sync.sync.name)):
+        table = f"{DEAD_LETTERS.layer}.{name}"
+        if columns_of(table):
+            keys = {key: [f"{destination.name}.{key}"] for key in sync.sync.keys}
+            yield SubjectTable(table, (), keys, list(keys))
 
 
 def _computed(name: str, columns: Sequence[Column], query: TableQuery, columns_of: ColumnsOf) -> SubjectTable:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from components.subject_columns import SubjectColumns
 from components.yaml_tables import DeclaredTables
-from ingest.file_source import Source
+from ingest.file_source import LandedCopy, Source
 from ingest.formats.isolated_parsing import parse
 from ingest.formats.parse_file import ColumnsToAdd, Load, NewNames
 from ingest.formats.unpacked_file import unpacked
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ErasureKey
+from ingest.load.landed_rewrite import LandedRewrite
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
 from orchestration.subject_places import other_places, places_of_subjects
 from resources.catalog.dropped_tables import dropped_tables
@@ -96,6 +97,11 @@ class SubjectSurvey:
             others = [*self._ledger(session, subject), *self._dropped(columns), *other_places(self.tables, columns)]
         digest = key.digest(subject.kind, subject.value)[:_SHOWN] if key else ""
         return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound)
+
+    @property
+    def rewriting(self) -> LandedRewrite:
+        """Rewrites landed files."""
+        return LandedRewrite(self.duckdb, self.landing, self.tables.sources)
 
     def full_name(self, table: str) -> str:
         """Return the three-part name of a table."""
@@ -180,7 +186,11 @@ class SubjectSurvey:
                     local = zone.fetch(file.path, folder).local
                     reading = replace(source, table=replace(source.table, columns=tuple(columns)))
                     if _has_rows(session, reading, file, local, folder, matches, subject.value):
-                        yield LandedHolding(source.table_name, zone.root, file.path, file.fingerprint, source.landed)
+                        stays = ""
+                        if source.landed is LandedCopy.REWRITE:
+                            stays = self.rewriting.refusal(source, hidden, file.path, matches, subject.value)
+                        landed = (file.path, file.fingerprint, source.landed, matches, hidden, stays)
+                        yield LandedHolding(source.table_name, zone.root, *landed)
 
 
 def _has_rows(

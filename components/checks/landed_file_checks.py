@@ -21,6 +21,7 @@ from components.checks.table_changes import appended_since, position
 from ingest.file_source import Source
 from ingest.formats.parse_file import Load, parse
 from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
+from ingest.ledger.ledger_access import FileLedger
 from ingest.ledger.ledger_queries import (
     appended_entries,
     loaded_before,
@@ -134,12 +135,14 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
         reading = _read(session, source, since or {})
         loaded, expected = reading.loaded, reading.expected
         erased = erased_rows(session, source.table)
+        ledger = FileLedger(session, session.log(source.table), source.table_name)
         read, in_bronze = dict[str, int](), dict[str, int]()
         contents = defaultdict[str, dict[str, LedgerEntry]](dict)
         for entry in loaded:
             contents[entry.path][entry.sha256] = entry
         for path, place in _where(landing, expected).items():
-            if (again := _read_again(session, landing, source, place, contents[path], Path(folder), erased)) is not None:
+            again = _read_again(session, landing, source, place, contents[path], Path(folder), erased, ledger)
+            if again is not None:
                 entry, read[path] = again
                 # Other contents of a name whose new content is appended cannot be read again.
                 in_bronze[path] = reading.rows.get(path, 0) - (expected[path] - entry.rows)
@@ -242,23 +245,35 @@ def _read_again(
     contents: Mapping[str, LedgerEntry],
     folder: Path,
     erased: ErasedRows | None,
+    ledger: FileLedger,
 ) -> tuple[LedgerEntry, int] | None:
     """The entry of a file's present content, among those by SHA-256, and the rows that it has; None if it has no entry."""
     fetched = landing.fetch(place, folder)
     try:
-        if (record := contents.get(fetched.sha256)) is None:
+        (landed,) = ledger.landed_contents([(place, fetched.sha256)], latest=False)
+        if (record := contents.get(landed.sha256)) is None:
             return None
         load = Load(datetime.now(UTC), "check")
         parquet = fetched.local.with_suffix(".parquet")
         columns = session.columns(source.table)
         rows = parse(session.con, source, columns, record.path, fetched.local, parquet, load).written.rows
         dropped = erased.count(session.con, parquet) if erased else 0
-        # Rows that were erased after their load are counted as removed; those that landed again were never loaded.
-        return record, rows - dropped if record.rows == rows - dropped else rows
+        return record, _compared(record.rows, rows, dropped, landed.removed)
     except BadFile:
         return None
     finally:
         fetched.local.unlink()
+
+
+def _compared(loaded: int, rows: int, dropped: int, removed: int) -> int:
+    """The rows that a file has, as its load counted them.
+
+    Rows that were erased after their load are counted as removed from the table; those that landed again were never loaded.
+    Of the rows that a rewrite has removed from the file it is not known which they were.
+    """
+    if removed:
+        return min(max(loaded, rows - dropped), rows + removed)
+    return rows - dropped if loaded == rows - dropped else rows
 
 
 def _overdue(file: LandedFile) -> bool:

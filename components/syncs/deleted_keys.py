@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def deleted_keys_table(sync: str) -> str:
+    """Return the name of the table with the keys that events of a sync have deleted, in the schema `ops`."""
+    return f"sync_{sync}_deleted"
+
+
 @dataclass(frozen=True)
 class DeletedKeys:
     """The deletions of a sync.
@@ -43,7 +48,7 @@ class DeletedKeys:
         columns = [Column(name, types[name]) for name in (*self.destination.table.keys, self.events.sequence)]
         return TableDeclaration(
             layer="ops",
-            name=f"sync_{self.sync.name}_deleted",
+            name=deleted_keys_table(self.sync.name),
             columns=(*columns, Column("truncated", "boolean", "Whether all rows of lower sequence were deleted")),
             comment=f"Keys that events of the sync {self.sync.name} have deleted, each with the sequence of the deletion",
             writer=Engine.SPARK,

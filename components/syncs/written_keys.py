@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def written_keys_table(sync: str) -> str:
+    """Return the name of the table with the keys that a sync has written, in the schema `ops`."""
+    return f"sync_{sync}_keys"
+
+
 @dataclass(frozen=True)
 class WrittenKeys:
     """The keys that a sync has written to a destination."""
@@ -34,7 +39,7 @@ class WrittenKeys:
         types = self.destination.column_types
         return TableDeclaration(
             layer="ops",
-            name=f"sync_{self.sync.name}_keys",
+            name=written_keys_table(self.sync.name),
             columns=(
                 *(Column(key, types[key]) for key in self.destination.keys),
                 Column("pass_id", "string", "Id of the record of the pass that was about to do it; empty: it was done"),

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ingest.file_source import Format, Source
-from ingest.formats import csv_group, inferred_columns, parse_file
+from ingest.formats import csv_group, inferred_columns, parse_file, record_removal
 from ingest.formats.csv_group import CsvFile, ParsedGroup
 from ingest.formats.parse_file import Load, Parsed
+from ingest.formats.record_removal import ChosenRecords, Removal
 from resources.declarations import Column
 from resources.errors import BadFile, RatifyError, TransientError
 from resources.scratch_folders import scratch_folder
@@ -85,6 +86,26 @@ def parse_group(
         As `csv_group.parse_group`; BadFile, too: DuckDB fails to read one of them.
     """
     return _texts.call(con, files[0].file, csv_group.parse_group, (source, columns, files, into, load), tries=1)
+
+
+def remove_records(
+    con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path, into: Path, chosen: ChosenRecords
+) -> Removal:
+    """Write a landed file again without the records of a subject, as `record_removal.remove_records` does.
+
+    Raises:
+        ParserEnded: the process that parses was killed.
+        As `record_removal.remove_records`.
+    """
+    if source.format_of(file) is not Format.PARQUET:
+        return _texts.call(con, file, record_removal.remove_records, (source, file, local, into, chosen))
+    with tempfile.TemporaryDirectory(prefix="ratify-parsing-", dir=into.parent) as folder:
+        written = Path(folder).absolute() / into.name
+        arguments = (source, file, local.absolute(), written, chosen)
+        removal: Removal = _parsers.call(con, file, folder, record_removal.remove_records, arguments)
+        if written.exists():
+            written.rename(into)
+    return removal
 
 
 def infer(con: "duckdb.DuckDBPyConnection", source: Source, file: str, local: Path) -> tuple[Column, ...]:

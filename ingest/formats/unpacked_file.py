@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
@@ -37,6 +38,35 @@ _OTHER_FORMATS = (
     (_GZIP, "packed twice"),
     (_ZSTD, "packed twice"),
 )
+
+
+class Packing(Enum):
+    """How a landed file is compressed as a whole."""
+
+    NONE = b""
+    GZIP = _GZIP
+    ZSTD = _ZSTD
+
+
+def packing_of(local: Path) -> Packing:
+    """Return how a file is compressed, by its first bytes."""
+    head = _head(local, 4)
+    return next((packing for packing in (Packing.GZIP, Packing.ZSTD) if head.startswith(packing.value)), Packing.NONE)
+
+
+def plain_chunks(local: Path) -> Iterator[bytes]:
+    """Return the bytes of a file, or those that it was compressed from; `unpacked` says whether they are whole.
+
+    Raises:
+        EOFError, ValueError: it is cut off, or damaged.
+    """
+    match packing_of(local):
+        case Packing.GZIP:
+            return _gunzipped(local)
+        case Packing.ZSTD:
+            return _unzstd(local)
+        case Packing.NONE:
+            return _read(local)
 
 
 @contextmanager
@@ -74,13 +104,11 @@ def unpacked(source: Source, file: str, local: Path, scratch: Path | None) -> Ge
 
 def _plain(file: str, local: Path, written: Callable[[Iterable[bytes]], Path]) -> Path:
     """The file itself, or what it was compressed from."""
-    head = _head(local, 4)
-    packings = ((_GZIP, "gzip", _gunzipped), (_ZSTD, "Zstandard", _unzstd))
-    plain, found = local, next(((name, chunks) for magic, name, chunks in packings if head.startswith(magic)), None)
-    if found:
-        name, chunks = found
+    plain, packing = local, packing_of(local)
+    if packing is not Packing.NONE:
+        name = "gzip" if packing is Packing.GZIP else "Zstandard"
         try:
-            plain = written(chunks(local))
+            plain = written(plain_chunks(local))
         except EOFError as error:
             raise BadFile(file, f"the {name} file is cut off; land the whole file again") from error
         except ValueError as error:
@@ -88,6 +116,12 @@ def _plain(file: str, local: Path, written: Callable[[Iterable[bytes]], Path]) -
     if plain.stat().st_size == 0:
         raise BadFile(file, "the file has zero bytes; land it again")
     return plain
+
+
+def _read(local: Path) -> Iterator[bytes]:
+    with local.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
 
 
 def _gunzipped(local: Path) -> Iterator[bytes]:

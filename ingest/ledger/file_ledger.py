@@ -13,6 +13,10 @@ the file's path and the SHA-256 of its bytes. Its state is one of `Status`. The 
 - REFUSED holds while the source's declaration is the same. If the reason was that the name had other content, it also holds
   only while the name has that content (`conflicts_with`). Then the file is waiting again.
 - Under the policy `replace`, a file that holds another content too is waiting: its rows are to be replaced.
+- REWRITTEN says of bytes, not of a version of a file: an erasure has written them in place of a content
+  (`conflicts_with`), of which they lack rows. Wherever they are read, they count as that content (`rewritten_contents`), so
+  that each other entry, and each load id, has the SHA-256 of what landed first. It is written before the file is, and holds
+  for ever.
 - Every other version of a file is waiting.
 
 `file_states` has these rules as pure functions, `ledger_index` finds entries, and `ledger_access` brings both together.
@@ -30,20 +34,28 @@ LANDED_FILES = TableDeclaration(
     name="landed_files",
     columns=(
         Column("path", "string", "Path relative to the landing zone"),
-        Column("fingerprint", "string", "Identifies this version of the file, from the listing"),
-        Column("sha256", "string", "SHA-256 of its bytes"),
+        Column(
+            "fingerprint", "string", "Identifies this version of the file, from the listing; of rewritten bytes: the old one"
+        ),
+        Column("sha256", "string", "SHA-256 of its bytes; of bytes that an erasure has rewritten: of those that landed"),
         Column("bytes", "bigint"),
         Column("table_name", "string", "Bronze table that its rows are for, as schema.table"),
         Column("table_id", "string", "Id of that table in the catalog"),
         Column(
             "status",
             "string",
-            "loaded, repeated (its bytes are in the table already), refused or withdrawn (its rows were removed)",
+            "loaded, repeated (its bytes are in the table already), refused, withdrawn (its rows were removed) or rewritten "
+            "(its bytes are by an erasure, and count as others)",
         ),
-        Column("rows", "bigint", "Rows that it added to bronze"),
+        Column("rows", "bigint", "Rows that it added to bronze; of rewritten bytes: rows that they lack"),
         Column("reason", "string", "Why it was not loaded, or why its rows were removed"),
         Column("repeated_of", "string", "Of a repeated file: path of the file whose rows its bytes are"),
-        Column("conflicts_with", "string", "Of a file refused for its name: SHA-256 of the content that the name has"),
+        Column(
+            "conflicts_with",
+            "string",
+            "SHA-256 of another content: of a file refused for its name that which the name has, of rewritten bytes what "
+            "they count as",
+        ),
         Column("declaration", "string", "Of a refused file: digest of the source's declaration"),
         Column("batch_id", "string"),
         Column("recorded_at", "timestamp", "When its version was committed, or else when the entry was written (UTC)"),
@@ -60,12 +72,14 @@ LANDED_FILES = TableDeclaration(
 
 
 class Status(StrEnum):
-    """What became of a landed file. WITHDRAWN: its rows were loaded, and removed later."""
+    """What became of a landed file. WITHDRAWN: its rows were loaded, and removed later. REWRITTEN: of bytes that an erasure
+    makes of a file, and which count as its bytes."""
 
     LOADED = "loaded"
     REPEATED = "repeated"
     REFUSED = "refused"
     WITHDRAWN = "withdrawn"
+    REWRITTEN = "rewritten"
 
 
 @dataclass(frozen=True)

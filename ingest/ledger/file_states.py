@@ -74,6 +74,8 @@ def settled_entry(
 
 
 def _settles(policy: Rewrite, declaration: str, entry: LedgerEntry, held: HeldContents) -> bool:
+    if entry.status is Status.REWRITTEN:
+        return False
     if held.holder(entry.sha256):
         replaces = policy is Rewrite.REPLACE and held.others_of(entry.path, entry.sha256)
         return entry.status is not Status.WITHDRAWN and not replaces

@@ -11,6 +11,7 @@ from ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, St
 from ingest.ledger.file_load_ids import contents, entry_load, path_load, version_load
 from ingest.ledger.file_states import HeldContents
 from ingest.ledger.ledger_index import LedgerIndex
+from ingest.ledger.rewritten_contents import LandedContent, landed_content
 from resources.delta.delta_log import DeltaLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.errors import AlreadyLoaded, LedgerIncomplete, LoadsWithdrawn
@@ -74,6 +75,28 @@ class FileLedger:
         self.uncopied |= {(details["path"], details["fingerprint"], details["sha256"]) for details in added}
         return HeldContents(held_after(commits, before, lambda entry: entry.path in paths or entry.sha256 in sha256s))
 
+    def landed_contents(self, files: Iterable[tuple[str, str]], *, latest: bool = True) -> list[LandedContent]:
+        """Return what the bytes of files count as, in their order: others than their own where an erasure has made them.
+
+        Args:
+            files: The path of each, and the SHA-256 of its bytes.
+            latest: Whether the ledger's latest version is asked for. Without it, a rewrite on another machine may be missed.
+
+        Raises:
+            As LedgerIndex.opened.
+        """
+        files = list(files)
+        with LedgerIndex.opened(self._session, latest=latest) as index:
+            found = index.entries_of_contents(self.table_id, [sha256 for _, sha256 in files])
+            if any(entry.status is Status.REWRITTEN for entry in found):
+                found += held_after(self._missing(index)[0], [], lambda _: True)
+        before = [entry.conflicts_with for entry in found if entry.status is Status.REWRITTEN]
+        held = {entry.sha256 for entry in self.held([], before)} if before else set[str]()
+        by_content = dict[str, list[LedgerEntry]]()
+        for entry in found:
+            by_content.setdefault(entry.sha256, []).append(entry)
+        return [landed_content(path, sha256, by_content.get(sha256, []), held) for path, sha256 in files]
+
     def withdrawn(self, index: LedgerIndex) -> set[str]:
         """Return the contents whose rows the table's commits removed, of which the ledger has no entries yet.
 
@@ -128,7 +151,7 @@ class FileLedger:
         """Write the entries of all versions of the table that its log has seen, and of files that were not loaded.
 
         Args:
-            outcomes: Files that are repeated or refused.
+            outcomes: Files that are repeated or refused, and bytes that are about to be written in place of others.
             declaration: Digest of the source's declaration, by which they were refused.
 
         Raises:
@@ -220,7 +243,7 @@ def _entry(outcome: FileOutcome, declaration: str, version: int, now: str) -> Js
         "sha256": outcome.sha256,
         "bytes": outcome.size,
         "status": outcome.status.value,
-        "rows": 0,
+        "rows": outcome.rows,
         "rescued": 0,
         "reason": outcome.reason,
         "repeated_of": outcome.repeated_of,

@@ -93,7 +93,7 @@ def latest_entries(session: DuckDBSession, source: Source, paths: Collection[str
     Raises:
         As LedgerIndex.opened.
     """
-    entries = table_entries(session, source, paths).entries
+    entries = (entry for entry in table_entries(session, source, paths).entries if entry.status is not Status.REWRITTEN)
     return {entry.path: entry for entry in sorted(entries, key=lambda entry: (entry.version, _WITHIN_VERSION[entry.status]))}
 
 

@@ -10,10 +10,10 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ingest.file_source import Source
+from ingest.file_source import LandedCopy, Source
 from ingest.formats.isolated_parsing import infer
 from ingest.formats.parse_file import Load
 from ingest.ledger.file_ledger import FileOutcome, Status
@@ -89,6 +89,11 @@ def load_batch(
         batch = ParsedBatch(session, landing, source, load, folder, erased_rows(session, source.table))
         parsed = batch.parse(files)
         ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
+        # After the files were read: what an erasure writes is in the ledger before it is in a file.
+        contents = ledger.landed_contents(
+            [(file.path, file.sha256) for file in parsed], latest=source.landed is LandedCopy.REWRITE
+        )
+        parsed = [replace(file, sha256=content.sha256) for file, content in zip(parsed, contents, strict=True)]
         soon = more_follow and time.monotonic() - began < _SOON_S
         commits = FileCommits(session, source, ledger, batch.staged, batch.columns_changed, more_follow=soon)
         commits.commit(parsed)

@@ -43,7 +43,7 @@ def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
     loaded: dict[str, int | float] = {
         "files": len(files),
         "bytes": sum(file.size for file in files),
-        **{f"files {status}": _count(files, status) for status in Status},
+        **{f"files {status}": _count(files, status) for status in Status if status is not Status.REWRITTEN},
     }
     if dropped := sum(batch.outcome.dropped for batch in batches):
         loaded["rows of erased subjects dropped"] = dropped
@@ -62,7 +62,9 @@ def ledger_numbers(
     return {
         "files": sum(total.files for total in totals.values()),
         **{f"files {status}": total.files for status, total in totals.items()},
-        **{f"rows {status}": total.rows for status, total in totals.items() if total.rows},
+        **{
+            f"rows {status}": total.rows for status, total in totals.items() if total.rows and status is not Status.REWRITTEN
+        },
         "bytes": sum(total.size for total in totals.values()),
         f"files waiting for {table}": len(waiting),
         f"oldest waiting for {table} (s)": round(max(ages, default=0.0), 3),

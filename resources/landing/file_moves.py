@@ -1,4 +1,4 @@
-"""Post-load actions on landed files: archive, delete, or move to the dead-letter folder with the reason.
+"""What is done to landed files: archive, delete, overwrite, or move to the dead-letter folder with the reason.
 
 A move is a copy, a comparison of the copy, and a deletion. After a crash in between both files exist, and the same call
 completes the move. A file that was rewritten since its load is not moved. Between the last check and the deletion are
@@ -7,6 +7,7 @@ milliseconds, in which not every store can block writers: files should land unde
 
 import hashlib
 import json
+import shutil
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -62,6 +63,31 @@ def delete(landing: LandingZone, path: str, fingerprint: str) -> Moved:
     """
     with landing.opened() as (fs, root):
         return _deleted(fs, root, path, fingerprint)
+
+
+def overwrite(landing: LandingZone, path: str, fingerprint: str, local: Path) -> Moved:
+    """Write the bytes of a local file in place of a landed one, in one step, if that still has this fingerprint.
+
+    An object store gets them by one upload. On a disk they are in a hidden file beside it until they are whole.
+
+    Raises:
+        LandingUnavailable: the file cannot be written.
+    """
+    with landing.opened() as (fs, root):
+        present = _version(fs, root, path)
+        if present is None or present.fingerprint != fingerprint:
+            return Moved.MISSING if present is None else Moved.CHANGED
+        if not is_local(fs):
+            fs.put_file(str(local), f"{root}/{path}")
+            return Moved.DONE
+        target = Path(root, path)
+        partial = target.with_name(f".{target.name}.part")
+        shutil.copyfile(local, partial)
+        shutil.copymode(target, partial)
+        sync(partial)
+        partial.replace(target)
+        sync(target.parent)
+        return Moved.DONE
 
 
 def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: str | None) -> Moved:

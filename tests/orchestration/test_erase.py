@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,34 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import pytest
 
+from ingest.ledger.ledger_queries import table_entries
 from ingest.load.erased_subjects import ErasureKey
 from orchestration import project_tables
 from orchestration.erasure_plan import ErasurePlan, TableHolding
 from resources.delta.table_clean import RETENTION
 from resources.duckdb.subject_search import HeldIn, HoldingFile, action_names
 from resources.errors import NotConfigured
+from resources.landing.landing_zone import LandingZone
 from resources.sql.subject_match import Match
-from tests.components.test_yaml_tables import BRONZE, SILVER, SILVER_SQL, Shop, failed_checks, metadata, project, shop
+from tests.components.test_yaml_tables import (
+    BRONZE,
+    ORDERS,
+    SILVER,
+    SILVER_SQL,
+    Shop,
+    failed_checks,
+    metadata,
+    project,
+    shop,
+)
 from tests.orchestration.test_cli_restore import given, ratify
 from tests.resources.lakehouse import engines, lake
 
 __all__ = ["engines", "given", "lake", "project", "shop"]
 
 PERSON = "Mia Muster"
+# Whom a test has erased is dropped by the loads of all others.
+LANDED = "Mia Landed"
 TABLES = (("bronze", "orders"), ("silver", "orders"), ("silver", "orders_quarantine"), ("gold", "orders"))
 
 
@@ -55,15 +70,17 @@ def people(given: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return given
 
 
+def folder_of(shop: Shop, full_name: str) -> Path:
+    return Path(unquote(urlsplit(shop.lake.catalog.table(full_name).storage_location or "").path))
+
+
 def folders(shop: Shop) -> list[Path]:
-    names = [f"ratify.{shop.project.schema(layer)}.{table}" for layer, table in TABLES]
-    locations = [shop.lake.catalog.table(name).storage_location or "" for name in names]
-    return [Path(unquote(urlsplit(location).path)) for location in locations]
+    return [folder_of(shop, f"ratify.{shop.project.schema(layer)}.{table}") for layer, table in TABLES]
 
 
-def erased(*words: str) -> dict[str, Any]:
-    printed = ratify("erase", "--subject", f"customer={PERSON}", *words, "--json")
-    assert PERSON not in printed
+def erased(*words: str, person: str = PERSON) -> dict[str, Any]:
+    printed = ratify("erase", "--subject", f"customer={person}", *words, "--json")
+    assert person not in printed
     return json.loads(printed)
 
 
@@ -127,6 +144,59 @@ def test_no_file_has_the_value_afterwards(people: Shop, home: Path, monkeypatch:
     # The search finds a file that is left.
     left.write_bytes(content)
     assert left in holders(left.parent)
+
+
+@pytest.fixture
+def rewriting(people: Shop) -> Shop:
+    """Bronze alone, whose landed files an erasure rewrites."""
+    for layer in ("silver", "gold"):
+        shutil.rmtree(people.project.root / people.project.schema(layer))
+    declaration = people.project.root / people.project.schema("bronze") / "orders" / "defs.yaml"
+    declaration.write_text(declaration.read_text().replace("landed: delete", "landed: rewrite"))
+    return people
+
+
+@pytest.mark.stack
+def test_landed_files_are_rewritten(rewriting: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    others, bronze = "1,Ann,2.50,2026-01-01\n", f"{rewriting.project.schema('bronze')}.orders"
+    rewriting.land("1.csv", others + f"2,{LANDED},3.00,2026-01-01\n")
+    rewriting.land("2.csv", f"3,{LANDED},2.50,2026-01-02\n")
+    assert rewriting.run(checks=False).success
+    hidden = [rewriting.landing / folder / "shop" for folder in ("_archive", "_dead_letter")]
+    for folder in hidden:
+        folder.mkdir(parents=True)
+        (folder / "4.csv").write_text(ORDERS + f"5,Ann,1,2026-01-02\n6,{LANDED},1,2026-01-02\n")
+    (hidden[1] / "5.csv").write_text(f"{ORDERS}7,{LANDED},1,2026")
+
+    planned = erased("--plan", person=LANDED)
+    reasons = {each["file"]: each["why it stays"] for each in planned["landed files"]}
+    assert "cut off" in reasons.pop("shop/5.csv")
+    assert reasons == dict.fromkeys(["shop/1.csv", "shop/2.csv", "shop/4.csv"], "")
+    assert [each["what"] for each in planned["remains"] if each["place"].endswith("5.csv")] == [f"landed file of {bronze}"]
+    report = erased("--apply", "--reason", "request 18", person=LANDED)
+    assert sorted(report["landed files rewritten"]) == [
+        *(f"{bronze}: shop/{number}.csv, without 1 row" for number in (1, 2, 4, 4)),
+    ]
+    assert (rewriting.landing / "shop" / "1.csv").read_text() == ORDERS + others
+    assert not (rewriting.landing / "shop" / "2.csv").exists(), "it had no other rows"
+    assert {(folder / "4.csv").read_text() for folder in hidden} == {ORDERS + "5,Ann,1,2026-01-02\n"}
+    assert [path.name for path in holders(rewriting.landing, LANDED)] == ["5.csv"]
+
+    # The rewritten file is no new one, wherever it is; what landed at first is neither.
+    with rewriting.lake.duckdb.session() as session:
+        (source,) = rewriting.project.tables.sources
+        assert table_entries(session, source).waiting(LandingZone(url=str(rewriting.landing)).files()) == []
+    rewriting.land("3.csv", others)
+    rewriting.land("1.csv", others + f"2,{LANDED},3.00,2026-01-01\n")
+    (hidden[0] / "4.csv").rename(rewriting.landing / "shop" / "4.csv")
+    done = rewriting.run()
+    assert done.success
+    assert failed_checks(done) == set()
+    assert metadata(done, "bronze")["files repeated"] == 2
+    assert rewriting.rows("bronze", "CAST(order_id AS INT), customer_name") == [(1, "Ann"), (5, "Ann")]
+    assert erased("--apply", "--reason", "request 18, again", person=LANDED)["landed files rewritten"] == [
+        f"{bronze}: shop/1.csv, without 1 row"
+    ]
 
 
 def test_what_is_asked_for_wrongly() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from resources.errors import LandingUnavailable
 from resources.landing import file_moves
-from resources.landing.file_moves import Moved, archive, dead_letter, delete
+from resources.landing.file_moves import Moved, archive, dead_letter, delete, overwrite
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.s3_server import BUCKET
 from tests.resources.test_file_listing import put, s3
@@ -70,6 +70,42 @@ def test_only_the_version_that_is_meant_is_touched(zone: LandingZone) -> None:
     )
     assert set(calls) == {Moved.CHANGED}
     assert there(zone) == {PATH: b"something else"}
+
+
+def test_a_file_is_overwritten_in_one_step(zone: LandingZone, tmp_path_factory: pytest.TempPathFactory) -> None:
+    new = tmp_path_factory.mktemp("new") / "file"
+    new.write_bytes(b"shorter")
+    version = mark(zone)
+    assert overwrite(zone, PATH, version, new) is Moved.DONE
+    assert there(zone) == {PATH: b"shorter"}
+    new.write_bytes(b"too late")
+    assert overwrite(zone, PATH, version, new) is Moved.CHANGED
+    assert overwrite(zone, "trips/2.csv", version, new) is Moved.MISSING
+    assert there(zone) == {PATH: b"shorter"}
+
+
+@pytest.mark.parametrize("step", ["copyfile", "copymode", "sync", "replace"])
+def test_a_crash_while_overwriting_leaves_one_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    zone, new = LandingZone(url=str(tmp_path)), tmp_path_factory.mktemp("new") / "file"
+    put(*fsspec.url_to_fs(zone.url), PATH)
+    (tmp_path / PATH).chmod(0o640)
+    new.write_bytes(b"shorter")
+    version, owner = mark(zone), {"sync": file_moves, "replace": Path}.get(step, file_moves.shutil)
+
+    def killed(*_: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, killed)
+        with pytest.raises(Killed):
+            overwrite(zone, PATH, version, new)
+    assert (tmp_path / PATH).read_bytes() == PATH.encode()
+    assert [file.path for file in zone.files()] == [PATH]
+    assert overwrite(zone, PATH, version, new) is Moved.DONE
+    assert there(zone) == {PATH: b"shorter"}
+    assert (tmp_path / PATH).stat().st_mode & 0o777 == 0o640
 
 
 def test_a_missing_file_is_reported(zone: LandingZone) -> None:
