@@ -19,8 +19,9 @@ from resources.delta.commit_history import Commit
 from resources.delta.table_clean import clean, may_clean_log
 from resources.duckdb.table_compaction import compact
 from resources.errors import BadFile, CommitConflict, UnsafeTable
-from resources.landing.file_moves import Moved, delete
+from resources.landing.file_moves import Moved, delete, remove_note, remove_partial_copies
 from resources.landing.landing_zone import LandingZone
+from resources.settings import Settings
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
 from resources.spark.subject_deletion import delete_subject
@@ -116,6 +117,8 @@ class SubjectErasure:
         for table in with_rows:
             refuse_in_use(self.instance, self._declaration(table))
         self._remember()
+        for folder in (Settings().discovery.archive, Settings().discovery.dead_letter):
+            remove_partial_copies(LandingZone(url=f"{self.survey.landing.root.rstrip('/')}/{folder}"))
         landed = list(self._delete_landed(before.landed))
         rewritten = list(self._rewrite_landed(before.landed))
         deleted = [done for table in with_rows if (done := self._deleted(table))]
@@ -149,6 +152,7 @@ class SubjectErasure:
             if file.policy is LandedCopy.DELETE:
                 if delete(LandingZone(url=file.root), file.path, file.fingerprint) is Moved.CHANGED:
                     continue
+                self._remove_note(file)
                 yield file
 
     def _rewrite_landed(self, landed: Iterable[LandedHolding]) -> Iterable[RewrittenFile]:
@@ -161,7 +165,12 @@ class SubjectErasure:
             with suppress(BadFile):
                 found = (sources[file.table], file.folder, file.path, file.matches, self.subject.value)
                 if (rows := self.survey.rewriting.rewrite(*found)) is not None:
+                    self._remove_note(file)
                     yield RewrittenFile(file, rows)
+
+    def _remove_note(self, file: LandedHolding) -> None:
+        if file.folder:
+            remove_note(LandingZone(url=file.root), file.path)
 
     def _deleted(self, table: TableHolding) -> DeletedRows | None:
         retrying = Retrying(

@@ -8,6 +8,7 @@ milliseconds, in which not every store can block writers: files should land unde
 import hashlib
 import json
 import shutil
+import time
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +18,9 @@ from resources.landing.file_listing import Listed, is_local, look
 from resources.landing.landing_zone import LandedFile, LandingZone, landed
 
 _CHUNK = 1 << 20
+_NOTE = ".reason.json"
+# A copy of a file takes less.
+_ABANDONED_S = 3600
 
 
 class Moved(StrEnum):
@@ -90,6 +94,34 @@ def overwrite(landing: LandingZone, path: str, fingerprint: str, local: Path) ->
         return Moved.DONE
 
 
+def remove_note(dead_letters: LandingZone, path: str) -> None:
+    """Remove the reason beside a file that was moved by `dead_letter`, which may quote a value of it.
+
+    Args:
+        dead_letters: The folder that it was moved to, as a landing zone.
+        path: Of the file, in that folder.
+
+    Raises:
+        LandingUnavailable: it cannot be removed.
+    """
+    with dead_letters.opened() as (fs, root):
+        if fs.exists(f"{root}/{path}{_NOTE}"):
+            fs.rm_file(f"{root}/{path}{_NOTE}")
+
+
+def remove_partial_copies(moved: LandingZone) -> None:
+    """Remove what moves to a folder left that were killed as they copied a file to it.
+
+    Raises:
+        LandingUnavailable: one cannot be removed.
+    """
+    with moved.opened() as (fs, root):
+        # Other stores have a copy whole or not at all.
+        for partial in Path(root).rglob(".*.part") if is_local(fs) else ():
+            if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+                partial.unlink(missing_ok=True)
+
+
 def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: str | None) -> Moved:
     present = _version(fs, root, path)
     if present is None or present.fingerprint != fingerprint:
@@ -99,7 +131,7 @@ def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: 
         return Moved.CHANGED
     if reason is not None:
         record = {"path": path, "bytes": present.size, "fingerprint": fingerprint, "reason": reason}
-        fs.pipe_file(f"{root}/{target}.reason.json", json.dumps(record, indent=2).encode())
+        fs.pipe_file(f"{root}/{target}{_NOTE}", json.dumps(record, indent=2).encode())
     return _deleted(fs, root, path, fingerprint)
 
 
