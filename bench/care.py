@@ -1,17 +1,18 @@
 """What a compaction costs against Spark's OPTIMIZE and delta-rs's, of the same files in tables that no catalog manages.
 
-    python -m bench.care [--files 1000] [--rows 4000000]
+    python -m bench.care [--files 1000] [--rows 4000000] [--scans]
 
 The rows stand in so many small files in each of three tables: a managed one, which `compact` compacts; one by path, for
 Spark's OPTIMIZE; and a copy of that one for delta-rs. Prints the MB of small files a second, the ratio of each other way's
-seconds to ours (aim: OPTIMIZE at least 0.7), and of a selective query before and after (aim at least 5 with 9,000 files and
-more). The rows must be equal afterwards.
+seconds to ours (aim: OPTIMIZE at least 0.7). Then the table is clustered (`ratify layout`), and a query for one row is
+compared with the same of the small files (aim at least 5 from 9,000 files on). The rows must be equal afterwards.
 """
 
 import argparse
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing
 
 from deltalake import DeltaTable
 from rich.table import Table
@@ -19,16 +20,21 @@ from rich.table import Table
 from bench.ratios import console, timed, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
 from resources.delta.compaction_bins import TARGET_BYTES
-from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.duckdb.layout_migration import migrate
 from resources.duckdb.table_compaction import compact
+from resources.table_layout import Layout
 
-_AIM = 0.7
-_MANY = 9000
+Ratio = tuple[str, float, float | None, bool]
+"""As `within_bounds` has them."""
+
+_AIM, _SCAN_AIM, _MANY = 0.7, 5, 9000
+# Of the size that they have in a file, about: the clustered table gets some files.
+_BYTES_OF_A_ROW, _CLUSTERED_FILES = 24, 16
 _TABLE = "ratify.bronze.small_files"
 
 
-def _create(stack: WarmStack, files: int, rows: int) -> str:
-    """Create the tables, and return the folder of the one by path."""
+def _create(stack: WarmStack, files: int, rows: int) -> None:
     query = (
         f"SELECT /*+ REPARTITION({files}) */ id, concat('customer ', id % 5000) AS name, CAST(id % 1000 AS DECIMAL(12,2)) "
         f"AS amount, timestamp_seconds(1700000000 + id) AS placed FROM range({rows})"
@@ -38,6 +44,10 @@ def _create(stack: WarmStack, files: int, rows: int) -> str:
         "('delta.columnMapping.mode' = 'none', 'delta.enableRowTracking' = 'false')"
     ).collect()
     stack.spark.sql(f"INSERT INTO {_TABLE} {query}").collect()
+
+
+def _copy(stack: WarmStack, files: int) -> str:
+    """Copy the table to two that no catalog manages, and return the folder of the one for Spark."""
     folder = str(stack.home / "by_path")
     stack.spark.sql(f"SELECT /*+ REPARTITION({files}) */ * FROM {_TABLE}").write.format("delta").save(folder)
     shutil.copytree(folder, stack.home / "by_delta_rs")
@@ -49,46 +59,73 @@ def _hash(stack: WarmStack, table: str) -> tuple[int, int]:
     return row["n"], row["h"]
 
 
-def main() -> int:
-    """Print the ratios; the exit code is 1 where the aim is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000, help="small files (default 1,000)")
-    parser.add_argument("--rows", type=int, default=4_000_000, help="rows in them (default 4,000,000)")
-    given = parser.parse_args()
-    with warm_stack() as stack:
-        folder = _create(stack, given.files, given.rows)
-        duckdb = DuckDB(catalog=stack.catalog)
-        log = duckdb.log(_TABLE)
-        size = sum(file.add["size"] for file in log.files(log.refresh())) / 1e6
-        before = _hash(stack, _TABLE)
-        selective = stack.spark.sql(f"SELECT sum(amount) FROM {_TABLE} WHERE id = 77").collect
-        slow = min(timed(selective) for _ in range(3))
+def _selective(stack: WarmStack, duckdb: DuckDB) -> dict[str, float]:
+    """The seconds of a query for one row, by each engine, of a table that it has read before."""
 
-        def ours() -> None:
-            with duckdb.session() as session:
-                compact(session, stack.catalog, log, _TABLE)
+    def by_duckdb() -> None:
+        with duckdb.session() as session:
+            session.attach()
+            session.rows(f"SELECT sum(amount) FROM {ALIAS}.bronze.small_files WHERE id = 77")
 
-        ways: dict[str, Callable[[], object]] = {
-            "compact": ours,
-            "OPTIMIZE": lambda: stack.spark.sql(f"OPTIMIZE delta.`{folder}`").collect(),
-            "delta-rs": lambda: DeltaTable(str(stack.home / "by_delta_rs")).optimize.compact(target_size=TARGET_BYTES),
-        }
-        seconds = {name: timed(way) for name, way in ways.items()}
-        selective = stack.spark.sql(f"SELECT sum(amount) FROM {_TABLE} WHERE id = 77").collect
-        quick = min(timed(selective) for _ in range(3))
-        if not before == _hash(stack, _TABLE) == _hash(stack, f"delta.`{folder}`"):
-            raise SystemExit("the rows differ, so nothing is measured")
-        left = len(log.files(log.refresh()))
-        duckdb.close()
-    shown = Table("", "s", "MB/s", title=f"{given.files:,} files, {size:.0f} MB; compact leaves {left}")
+    by_spark = stack.spark.sql(f"SELECT sum(amount) FROM {_TABLE} WHERE id = 77").collect
+    ways: dict[str, Callable[[], object]] = {"Spark": by_spark, "DuckDB": by_duckdb}
+    return {name: min(timed(way) for _ in range(3)) for name, way in ways.items()}
+
+
+def _compactions(stack: WarmStack, duckdb: DuckDB, files: int) -> list[Ratio]:
+    folder, log = _copy(stack, files), duckdb.log(_TABLE)
+    size = sum(file.add["size"] for file in log.files(log.refresh())) / 1e6
+
+    def ours() -> None:
+        with duckdb.session() as session:
+            compact(session, stack.catalog, log, _TABLE)
+
+    ways: dict[str, Callable[[], object]] = {
+        "compact": ours,
+        "OPTIMIZE": lambda: stack.spark.sql(f"OPTIMIZE delta.`{folder}`").collect(),
+        "delta-rs": lambda: DeltaTable(str(stack.home / "by_delta_rs")).optimize.compact(target_size=TARGET_BYTES),
+    }
+    seconds = {name: timed(way) for name, way in ways.items()}
+    if _hash(stack, _TABLE) != _hash(stack, f"delta.`{folder}`"):
+        raise SystemExit("the rows differ, so nothing is measured")
+    shown = Table("", "s", "MB/s", title=f"{files:,} files, {size:.0f} MB; compact leaves {len(log.files(log.refresh()))}")
     for name, took in seconds.items():
         shown.add_row(name, f"{took:.2f}", f"{size / took:.1f}")
     console.print(shown)
-    ratios: list[tuple[str, float, float | None, bool]] = [
+    return [
         ("OPTIMIZE against compact", seconds["OPTIMIZE"] / seconds["compact"], _AIM, True),
         ("delta-rs against compact", seconds["delta-rs"] / seconds["compact"], None, True),
-        ("a selective query before against after", slow / quick, 5 if given.files >= _MANY else None, True),
     ]
+
+
+def main() -> int:
+    """Print the ratios; the exit code is 1 where an aim is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=1000, help="small files (default 1,000)")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="rows in them (default 4,000,000)")
+    parser.add_argument("--scans", action="store_true", help="measure the query only, not the compaction against others")
+    given = parser.parse_args()
+    ratios, scans = list[Ratio](), dict[str, dict[str, float]]()
+    with warm_stack() as stack, closing(DuckDB(catalog=stack.catalog)) as duckdb:
+        _create(stack, given.files, given.rows)
+        before = _hash(stack, _TABLE)
+        scans["small files"] = _selective(stack, duckdb)
+        ratios += [] if given.scans else _compactions(stack, duckdb, given.files)
+        scans["compacted"] = {} if given.scans else _selective(stack, duckdb)
+        with duckdb.session() as session:
+            layout, size = Layout(cluster_by=("id",)), given.rows * _BYTES_OF_A_ROW // _CLUSTERED_FILES
+            migrate(session, stack.catalog, duckdb.log(_TABLE), _TABLE, layout, target_bytes=size)
+        scans["clustered"] = _selective(stack, duckdb)
+        if before != _hash(stack, _TABLE):
+            raise SystemExit("the rows differ, so nothing is measured")
+    shown = Table("query for one row, s", *scans["clustered"])
+    for state, seconds in scans.items():
+        if seconds:
+            shown.add_row(state, *(f"{took:.2f}" for took in seconds.values()))
+    console.print(shown)
+    for engine, quick in scans["clustered"].items():
+        slow, aim = scans["small files"][engine], _SCAN_AIM if given.files >= _MANY else None
+        ratios.append((f"a query for one row by {engine}, small files against clustered", slow / quick, aim, True))
     return 0 if within_bounds(ratios) else 1
 
 
