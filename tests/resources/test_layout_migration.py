@@ -65,6 +65,11 @@ def layout_in_spark(lake: Lakehouse, table: TableDeclaration) -> Layout:
     return Layout(tuple(detail["partitionColumns"]), tuple(detail["clusteringColumns"]))
 
 
+def named(layout: Layout) -> Layout:
+    """With the names that the table has."""
+    return Layout(tuple(name.lower() for name in layout.partition_by), layout.cluster_by)
+
+
 @dataclass
 class LayoutModel:
     """A table against its rows, and what may be done to it at random."""
@@ -107,23 +112,23 @@ class LayoutModel:
     def migrate(self) -> None:
         layout = self.chance.choice(LAYOUTS)
         done = migrated(self.lake, self.table, layout, target_bytes=self.chance.choice([1_000, 1 << 20]))
-        assert (done is None) == (self._named(layout) == self.layout)
+        assert (done is None) == (named(layout) == self.layout)
         self.moved += [done.version] if done else []
-        self.layout = self._named(layout)
+        self.layout = named(layout)
 
     def compact(self) -> None:
         self.moved += [done.version for done in compacted(self.lake, self.table, target_bytes=4_000)]
 
     def killed(self) -> None:
         after = self.chance.random() < 0.5
-        layout = self.chance.choice([each for each in LAYOUTS if self._named(each) != self.layout])
+        layout = self.chance.choice([each for each in LAYOUTS if named(each) != self.layout])
         version = self.lake.version(self.table)
         with kill(after):
             migrated(self.lake, self.table, layout)
         assert self.lake.version(self.table) == version + after
         if after:
             self.moved.append(version + 1)
-            self.layout = self._named(layout)
+            self.layout = named(layout)
 
     def restore(self) -> None:
         """The way back that every engine knows, which is a change of rows."""
@@ -160,9 +165,6 @@ class LayoutModel:
         found = self.lake.run(f"SELECT id, _change_type c, _commit_version v FROM table_changes('{self.name}', 0)")
         assert not {row["v"] for row in found} & set(self.moved)
 
-    def _named(self, layout: Layout) -> Layout:
-        return Layout(tuple(name.lower() for name in layout.partition_by), layout.cluster_by)
-
     def _next(self) -> list[int]:
         self.next_id += 5
         return list(range(self.next_id - self.chance.randint(1, 5), self.next_id))
@@ -175,8 +177,12 @@ class LayoutModel:
 def migrate_at_random(lake: Lakehouse, seed: int, steps: int) -> None:
     tracked = str(seed % 2 == 0).lower()
     properties = {VECTORS: "true", FEED: "true", ROW_TRACKING: tracked, "delta.checkpointInterval": "4"}
-    model = LayoutModel(lake, orders(properties=properties), random.Random(seed))  # noqa: S311
-    assert lake.spark.ensure_table(model.table)
+    # Created with one layout, and then given others.
+    layout = named(LAYOUTS[seed % len(LAYOUTS)])
+    table = orders(properties=properties, layout=layout)
+    model = LayoutModel(lake, table, random.Random(seed), layout=layout)  # noqa: S311
+    assert lake.spark.ensure_table(table)
+    model.check()
     does = [
         *(model.append, model.append_by_duckdb, model.delete, model.migrate, model.migrate),
         *(model.killed, model.compact, model.restore),
