@@ -61,21 +61,25 @@ class AgedTable:
 
     def needed(self, first: int) -> set[str]:
         """The data files of the versions from one on, as Spark reads them."""
-        name, found = self.model.lake.full(self.model.table), set[str]()
-        for version in range(first, self.latest + 1):
-            read = f"SELECT DISTINCT _metadata.file_name AS f FROM {name} VERSION AS OF {version}"
-            found |= {row["f"] for row in self.model.lake.run(read)}
-        return found
+        return {row["f"] for row in self._read(first, "_metadata.file_name AS f")}
 
     def check(self, first: int) -> None:
         """Spark reads each version from one on as it was, and DuckDB the latest."""
-        name = self.model.lake.full(self.model.table)
-        for version in range(first, self.latest + 1):
-            read = self.model.lake.run(f"SELECT id, v FROM {name} VERSION AS OF {version} ORDER BY id")
-            assert [(row["id"], row["v"]) for row in read] == self.model.versions[version], version
+        found: dict[int, list[tuple[int, str]]] = {version: [] for version in range(first, self.latest + 1)}
+        for row in self._read(first, "id, v"):
+            found[row["version"]].append((row["id"], row["v"]))
+        for version, rows in found.items():
+            assert sorted(rows) == self.model.versions[version], version
         with self.model.lake.another_duckdb().session() as session:
             latest = f"SELECT id, v FROM uc.bronze.{self.model.table.name} ORDER BY id"
             assert session.rows(latest) == self.model.versions[-1]
+
+    def _read(self, first: int, columns: str) -> list[dict[str, Any]]:
+        """The rows of all versions from one on, by one query."""
+        name = self.model.lake.full(self.model.table)
+        versions = range(first, self.latest + 1)
+        each = (f"SELECT {version} AS version, {columns} FROM {name} VERSION AS OF {version}" for version in versions)
+        return self.model.lake.run(" UNION ALL ".join(each))
 
     def data_files(self) -> set[str]:
         return {path.name for path in self.model.folder.glob("*.parquet")}
