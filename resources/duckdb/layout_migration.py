@@ -77,7 +77,7 @@ def migrate(
             committed = log.commit(migration.proposal, partitioned=True)
         except NothingToCommit:
             return None
-        except (*NOTHING_COMMITTED, UnsafeTable):
+        except NOTHING_COMMITTED:
             # After any other error, a ratified commit may name the files.
             migration.withdraw()
             raise
