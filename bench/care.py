@@ -35,8 +35,9 @@ _TABLE = "ratify.bronze.small_files"
 
 
 def _create(stack: WarmStack, files: int, rows: int) -> None:
+    # By hash: else each file has a range of ids, and no reader opens another one for a query of one.
     query = (
-        f"SELECT /*+ REPARTITION({files}) */ id, concat('customer ', id % 5000) AS name, CAST(id % 1000 AS DECIMAL(12,2)) "
+        f"SELECT /*+ REPARTITION({files}, id) */ id, concat('customer ', id % 5000) AS name, CAST(id % 1000 AS DECIMAL(12,2)) "
         f"AS amount, timestamp_seconds(1700000000 + id) AS placed FROM range({rows})"
     )
     stack.spark.sql(
@@ -49,7 +50,7 @@ def _create(stack: WarmStack, files: int, rows: int) -> None:
 def _copy(stack: WarmStack, files: int) -> str:
     """Copy the table to two that no catalog manages, and return the folder of the one for Spark."""
     folder = str(stack.home / "by_path")
-    stack.spark.sql(f"SELECT /*+ REPARTITION({files}) */ * FROM {_TABLE}").write.format("delta").save(folder)
+    stack.spark.sql(f"SELECT /*+ REPARTITION({files}, id) */ * FROM {_TABLE}").write.format("delta").save(folder)
     shutil.copytree(folder, stack.home / "by_delta_rs")
     return folder
 
