@@ -37,8 +37,8 @@ _TABLE = "ratify.bronze.small_files"
 def _create(stack: WarmStack, files: int, rows: int) -> None:
     # By hash: else each file has a range of ids, and no reader opens another one for a query of one.
     query = (
-        f"SELECT /*+ REPARTITION({files}, id) */ id, concat('customer ', id % 5000) AS name, CAST(id % 1000 AS DECIMAL(12,2)) "
-        f"AS amount, timestamp_seconds(1700000000 + id) AS placed FROM range({rows})"
+        f"SELECT /*+ REPARTITION({files}, id) */ id, concat('customer ', id % 5000) AS name, "
+        f"CAST(id % 1000 AS DECIMAL(12,2)) AS amount, timestamp_seconds(1700000000 + id) AS placed FROM range({rows})"
     )
     stack.spark.sql(
         f"CREATE TABLE {_TABLE} (id BIGINT, name STRING, amount DECIMAL(12,2), placed TIMESTAMP) USING DELTA TBLPROPERTIES "
