@@ -92,8 +92,8 @@ class TableComponent(DeclaredComponent):
             # The columns of a quarantine are others.
             is_quarantine = table.name.removesuffix("_quarantine") in names - {table.name}
             care = self.care.table_care(is_sorted=not is_quarantine)
-            if (clustered := table.layout.cluster_by) and not care.sort:
-                care = replace(care, sort=clustered, z_order=len(clustered) > 1)
+            if (layout := table.layout).cluster_by and not care.sort:
+                care = replace(care, sort=layout.cluster_by, z_order=layout.is_z_ordered)
             yield CaredTable(table, care)
 
     @abstractmethod

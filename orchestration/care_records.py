@@ -64,8 +64,8 @@ class CareRecord:
             "files after": files[1],
             "MB before": size[0],
             "MB after": size[1],
-            "scan before": _seconds(self.scans[:1]),
-            "scan after": _seconds(self.scans[1:]),
+            "scan before": shown_seconds(*self.scans[:1]),
+            "scan after": shown_seconds(*self.scans[1:]),
             "why": self.why,
         }
 
@@ -98,5 +98,6 @@ def care_report(records: Sequence[CareRecord]) -> str:
     return markdown_table([record.row for record in sorted(records, key=lambda each: order.index(each.outcome))])
 
 
-def _seconds(scans: tuple[float, ...]) -> str:
-    return f"{scans[0]:.2f} s" if scans else ""
+def shown_seconds(seconds: float | None = None) -> str:
+    """Return the seconds of a scan as text; empty where none was made."""
+    return "" if seconds is None else f"{seconds:.2f} s"

@@ -118,7 +118,7 @@ class SubjectErasure:
             refuse_in_use(self.instance, self._declaration(table))
         self._remember()
         for folder in (Settings().discovery.archive, Settings().discovery.dead_letter):
-            remove_partial_copies(LandingZone(url=f"{self.survey.landing.root.rstrip('/')}/{folder}"))
+            remove_partial_copies(self.survey.landing.below(folder))
         landed = list(self._delete_landed(before.landed))
         rewritten = list(self._rewrite_landed(before.landed))
         deleted = [done for table in with_rows if (done := self._deleted(table))]

@@ -179,7 +179,7 @@ class SubjectSurvey:
         columns = source.table.columns if not source.table.inferred else session.columns(source.table)
         with scratch_folder(self.duckdb.home) as folder:
             for hidden in ("", options.archive, options.dead_letter):
-                zone = LandingZone(url=f"{self.landing.root.rstrip('/')}/{hidden}") if hidden else self.landing
+                zone = self.landing.below(hidden)
                 with zone.opened() as (fs, root):
                     exists = fs.exists(root)
                 for file in zone.files(source.pattern) if exists else ():

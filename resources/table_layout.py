@@ -36,6 +36,11 @@ class Layout:
             return f"PARTITIONED BY ({', '.join(self.partition_by)})\n"
         return f"CLUSTER BY ({', '.join(self.cluster_by)})\n" if self.cluster_by else ""
 
+    @property
+    def is_z_ordered(self) -> bool:
+        """Whether rows lie along a Z-order curve: along one column, it is the order of its values."""
+        return len(self.cluster_by) > 1
+
     def same_as(self, other: "Layout") -> bool:
         """Return whether both are one layout: names of columns ignore case."""
         return str(self).casefold() == str(other).casefold()

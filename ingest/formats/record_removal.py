@@ -20,7 +20,7 @@ from ingest.file_source import Format, Source
 from ingest.formats.file_fields import Raw
 from ingest.formats.file_readers import csv_header, reading
 from ingest.formats.text_records import csv_records, json_records
-from ingest.formats.unpacked_file import Packing, packing_of, plain_chunks, unpacked
+from ingest.formats.unpacked_file import Packing, file_chunks, packing_of, plain_chunks, unpacked
 from resources.column_types import sql_type
 from resources.declarations import Column
 from resources.errors import BadFile
@@ -30,7 +30,6 @@ from resources.sql.subject_match import VALUE
 if TYPE_CHECKING:
     import duckdb
 
-_CHUNK = 1 << 20
 _ROW, _HASH, _REMOVED = '"ratify row"', '"ratify hash"', "ratify_removed"
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "BROTLI", "LZ4_RAW"})
 
@@ -115,7 +114,7 @@ class _RecordWriting:
             with unpacked(self.source, self.file, self.local, self.into.parent) as (form, plain):
                 if form is Format.PARQUET:
                     self._write_parquet(plain, shorter, before)
-                    chunks: Iterable[bytes] = _chunks(shorter)
+                    chunks: Iterable[bytes] = file_chunks(shorter)
                 else:
                     self._check_unchanged(plain)
                     self._write_text(form, plain, shorter, before)
@@ -183,11 +182,11 @@ class _RecordWriting:
         encoding = codecs.lookup(self.source.encoding).name
         if encoding != "utf-8":
             encoder, decoder = codecs.getincrementalencoder(encoding)(), codecs.getincrementaldecoder("utf-8")()
-            return (encoder.encode(decoder.decode(chunk)) for chunk in _chunks(plain))
+            return (encoder.encode(decoder.decode(chunk)) for chunk in file_chunks(plain))
         head = next(plain_chunks(self.local), b"")
         with plain.open("rb") as stream:
             lacks = head.startswith(codecs.BOM_UTF8) and stream.read(3) != codecs.BOM_UTF8
-        return chain([codecs.BOM_UTF8] if lacks else [], _chunks(plain))
+        return chain([codecs.BOM_UTF8] if lacks else [], file_chunks(plain))
 
     def _check_unchanged(self, plain: Path) -> None:
         """Check that the landed file is what would be written of all of its records."""
@@ -215,12 +214,6 @@ class _RecordWriting:
     def _columns(self, parquet: Path) -> list[tuple[str, str]]:
         described = f"DESCRIBE FROM read_parquet({literal(str(parquet))}, hive_partitioning = false)"
         return [(name, held) for name, held, *_ in self.con.execute(described).fetchall()]
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
 
 
 def _digest(chunks: Iterable[bytes]) -> bytes:

@@ -66,7 +66,7 @@ def plain_chunks(local: Path) -> Iterator[bytes]:
         case Packing.ZSTD:
             return _unzstd(local)
         case Packing.NONE:
-            return _read(local)
+            return file_chunks(local)
 
 
 @contextmanager
@@ -118,7 +118,8 @@ def _plain(file: str, local: Path, written: Callable[[Iterable[bytes]], Path]) -
     return plain
 
 
-def _read(local: Path) -> Iterator[bytes]:
+def file_chunks(local: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file as it is."""
     with local.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             yield chunk

@@ -60,7 +60,7 @@ class LandedRewrite:
             return f"{others[0].table_name} has rows of it, too, and declares `landed: {others[0].landed}`"
         with scratch_folder(self.duckdb.home) as scratch, self.duckdb.session() as session:
             try:
-                fetched = self._zone(folder).fetch(path, scratch)
+                fetched = self.landing.below(folder).fetch(path, scratch)
                 self._shorter(session, source, fetched, matches, value)
             except BadFile as error:
                 # What a file has is no part of a report.
@@ -78,7 +78,7 @@ class LandedRewrite:
             LandingUnavailable: it cannot be read or written.
             As FileLedger and its `record`.
         """
-        zone = self._zone(folder)
+        zone = self.landing.below(folder)
         with scratch_folder(self.duckdb.home) as scratch, self.duckdb.session() as session:
             if not (present := zone.look([path])):
                 return None
@@ -97,9 +97,6 @@ class LandedRewrite:
                 for ledger in ledgers:
                     _record_version(ledger, file, made.sha256)
             return removal.removed
-
-    def _zone(self, folder: str) -> LandingZone:
-        return LandingZone(url=f"{self.landing.root.rstrip('/')}/{folder}") if folder else self.landing
 
     def _readers(self, path: str) -> list[Source]:
         return [source for source in self.sources if matcher(source.pattern)(path)]

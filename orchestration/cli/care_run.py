@@ -8,7 +8,7 @@ import dagster as dg
 from components.care_metadata import SHOWN_FIGURES, shown_figures
 from components.table_component import CaredTable
 from orchestration import definitions
-from orchestration.care_records import BEFORE, SCAN
+from orchestration.care_records import BEFORE, SCAN, shown_seconds
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.engine_session import Engines
 from orchestration.cli.job_run import failure_of, run_job
@@ -93,5 +93,5 @@ def _row(seen: dg.AssetObservation) -> dict[str, Any]:
         row |= {f"{name}{BEFORE}": values.get(f"{name}{BEFORE}", ""), f"{name} after": values.get(name, "")}
     for when, suffix in (("before", BEFORE), ("after", "")):
         seconds = values.get(f"{SCAN}{suffix}")
-        row[f"scan {when}"] = "" if seconds is None else f"{seconds:.2f} s"
+        row[f"scan {when}"] = shown_seconds(seconds if isinstance(seconds, float) else None)
     return row | {"why": values["why"]}

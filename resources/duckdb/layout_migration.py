@@ -17,7 +17,6 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.layout_change import layout_changed, layout_of
 from resources.delta.maintenance_rules import Maintenance, Manager, maintenance_rules
 from resources.delta.snapshot import DataFile, LiveFile, Snapshot
-from resources.delta.table_features import refuse_unsupported_features
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.live_rows import FILE, LiveRows, live_rows
 from resources.duckdb.parquet_files import put_data_file, write_parquet
@@ -217,7 +216,7 @@ class _Migration:
         ]
         rows = f"SELECT {', '.join([*columns, *map(identifier, live.id_columns)])} FROM ({query})"
         by = layout.partition_by or layout.cluster_by
-        order = RowOrder(by, z_order=len(layout.cluster_by) > 1)
+        order = RowOrder(by, z_order=layout.is_z_ordered)
         self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS {order.ordered(rows)}")
 
     def _pieces(
@@ -229,10 +228,10 @@ class _Migration:
             names = ", ".join(map(identifier, layout.partition_by))
             texts = ", ".join(f"CAST({identifier(name)} AS VARCHAR)" for name in layout.partition_by)
             found = self._con.execute(
-                f"SELECT min(rowid), max(rowid) + 1, count(*), {texts} FROM {_ROWS} GROUP BY {names} ORDER BY 1"
+                f"SELECT min(rowid), max(rowid) + 1, {texts} FROM {_ROWS} GROUP BY {names} ORDER BY 1"
             ).fetchall()
             _refuse_partitions(where, layout, found)
-            groups = [(dict(zip(layout.partition_by, texts, strict=True)), first, end) for first, end, _, *texts in found]
+            groups = [(dict(zip(layout.partition_by, texts, strict=True)), first, end) for first, end, *texts in found]
         for values, first, end in groups:
             for at in range(first, end, rows_a_file):
                 yield values, at, min(at + rows_a_file, end)
@@ -240,7 +239,6 @@ class _Migration:
 
 def _of_columns(snapshot: Snapshot, layout: Layout) -> Layout:
     """The layout with the names of columns as the table has them."""
-    refuse_unsupported_features(snapshot, partitioned=True)
     types = {each["name"]: type_of_delta(each["type"]).spark for each in snapshot.fields}
     names = {name.lower(): name for name in types}
 
@@ -262,7 +260,7 @@ def _refuse_partitions(where: str, layout: Layout, found: Sequence[Sequence[Any]
             f"{where} would have {len(found):,} partitions by {by}, each with files of its own; {_MOST_PARTITIONS:,} are "
             "allowed. Cluster it by these columns instead."
         )
-    for _, _, _, *texts in found:
+    for _, _, *texts in found:
         if "" in texts:
             raise UnsafeTable(
                 f"{where} has an empty text in {by}, which Delta reads as NULL in a partition column: rows would change."

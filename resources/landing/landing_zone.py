@@ -61,6 +61,10 @@ class LandingZone(dg.ConfigurableResource[Any]):
         """The path or URL of the landing zone."""
         return self.url or Settings().landing
 
+    def below(self, folder: str) -> "LandingZone":
+        """Return a folder of it, such as the archive, as a landing zone; itself if that is empty."""
+        return LandingZone(url=f"{self.root.rstrip('/')}/{folder}") if folder else self
+
     def files(self, pattern: str = "**") -> list[LandedFile]:
         """List the landed files whose path matches a glob (`**` is any number of folders), sorted by path.
 
