@@ -52,9 +52,9 @@ dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000, or
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest
 
-# The tests' Java servers live for minutes, and their tables have a few rows: the optimizing compiler, and Spark's generation
-# of Java code for each query, would take half of their time. Without the former, Java's room for compiled code is small.
-# `make test-long` runs the same tests with both.
+# Most of the tests' Java servers live for a minute or two, and their tables have a few rows: the optimizing compiler, and
+# Spark's generation of Java code for each query, would take half of their time. Without the former, Java's room for compiled
+# code is small. The Spark that all tests share has the compiler (tests/conftest.py). `make test-long` runs with both.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m \
   -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
 test: setup $(FLINK) ## All tests but the long forms

@@ -50,7 +50,7 @@ def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str)
 def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remaining]:
     """Return what is not searched, though something of a subject may be there."""
     concerned = {name.casefold() for name in (*found.matches, *found.unfound)}
-    others = [*_in_kafka(tables, concerned)]
+    others = [*_of_streams(tables, concerned)]
     for name, component in tables.components.items():
         if name.casefold() not in concerned:
             continue
@@ -70,12 +70,15 @@ def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remainin
     return [*others, Remaining("RATIFY_HOME/dagster", "logs of runs", "runs are deleted in the UI", why)]
 
 
-def _in_kafka(tables: DeclaredTables, concerned: Collection[str]) -> Iterable[Remaining]:
+def _of_streams(tables: DeclaredTables, concerned: Collection[str]) -> Iterable[Remaining]:
     for table in tables.record_tables:
         if table.declaration.table_name.casefold() in concerned:
             topics = ", ".join(table.source.topics) or "the topics of its runs"
             until = "the retention of the topic"
             yield Remaining(f"Kafka: {topics}", "records", until, "Kafka deletes no single records")
+            if folder := table.source.events.files:
+                why = "files of records are not searched: their rows have the topics `files:` and the path of the file"
+                yield Remaining(folder, f"files of {table.declaration.table_name}", "they are deleted by hand", why)
     for feed in tables.topic_feeds:
         if str(feed.followed).casefold() in concerned:
             why = "Kafka deletes no single records; the deletion is published as well"

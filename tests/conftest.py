@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job begins with Ctrl-C ignored. Dagster would take that over for SIGTERM, and every process that a
     # test starts would inherit it and could not be stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# What `make test` gives to Java. The Spark of the whole run lives long enough for the optimizing compiler to save a third.
+_NOT_OPTIMIZED = "-XX:TieredStopAtLevel=1"
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("ratify", deadline=None)
 settings.load_profile("ratify")
@@ -157,7 +160,10 @@ def stack(home: Path, jars_dir: Path) -> Generator[StackState]:
         (token_file := home / "unity-token").write_text(settings.unity_token.get_secret_value())
         token_file.chmod(0o600)
         config = config.model_copy(update={"unity_host": settings.unity_host, "unity_token_file": token_file})
-    with shared(config, say) as state:
+    with ExitStack() as running_stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JAVA_TOOL_OPTIONS", os.environ.get("JAVA_TOOL_OPTIONS", "").replace(_NOT_OPTIMIZED, ""))
+            state = running_stack.enter_context(shared(config, say))
         yield state
 
 

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from components.checks.history_findings import CREATION
 from resources.declarations import Column, Engine, TableDeclaration
@@ -178,15 +179,25 @@ def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:
 
     A number is negative where they added some. Spark is not needed.
     """
+    removed = Counter[str]()
+    for by_file in _stored(session, table_id, "rows_removed"):
+        removed.update(by_file or {})
+    return dict(removed)
+
+
+def acknowledged_versions(session: DuckDBSession, table_id: str) -> set[int]:
+    """Return the versions of a table that were acknowledged after they were made. Spark is not needed."""
+    session.attach()
+    return set(_stored(session, table_id, "version"))
+
+
+def _stored(session: DuckDBSession, table_id: str, column: str) -> list[Any]:
     try:
         session.log(ACKNOWLEDGED_COMMITS).refresh()
     except TableMissing:
-        return {}
-    removed = Counter[str]()
+        return []
     stored = f"{ALIAS}.{ACKNOWLEDGED_COMMITS.table_name}"
-    for (by_file,) in session.rows(f"SELECT rows_removed FROM {stored} WHERE table_id = ?", [table_id]):
-        removed.update(by_file or {})
-    return dict(removed)
+    return [value for (value,) in session.rows(f"SELECT {column} FROM {stored} WHERE table_id = ?", [table_id])]
 
 
 def _removed(spark: Spark, full_name: str, version: int, of_files: bool) -> Mapping[str, int]:

@@ -144,7 +144,7 @@ class _PlannedRows(AppendedRows):
 
     def _new_rows(self, name: TableName, columns: Sequence[str], since: InputVersion | None) -> str:
         every = self._inputs.relation(name, columns)
-        self._inputs.since_added(name, since)
+        self._inputs.added_range(name, since)
         return every
 
     def plan(self, declaration: TableDeclaration) -> PassPlan:

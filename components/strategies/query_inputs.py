@@ -1,13 +1,15 @@
 """The inputs of a query that a table is made of, at the versions at which a pass reads them, and what changed in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from components.checks.acknowledged_commits import acknowledged
 from components.landing_order import LANDING, landed_rows
+from components.strategies.added_rows import AddedRange, added_range, compared_sql, feed_sql
 from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import CHANGE_DATA_FEED
@@ -144,47 +146,54 @@ class QueryInputs:
         Raises:
             HistoryNotContinued: as `since_added`, or the rows cannot be read.
         """
-        every, last = self.relation(name, columns), self.since_added(name, since)
-        if last == self._versions[name].version:
+        every, found = self.relation(name, columns), self.added_range(name, since)
+        if found.since == found.until:
             return f"(SELECT {self._listed(name)} FROM {every} WHERE false)"
-        view = f"ratify_added_{self.query.inputs.index(name)}"
+        view, table = f"ratify_added_{self.query.inputs.index(name)}", self._table_columns(name)
         try:
-            self._changed_rows(name, last).createOrReplaceTempView(view)
+            self._first_readable(
+                name,
+                found.since,
+                lambda: feed_sql(found, table, self._feed(name, found.since)),
+                lambda: compared_sql(found, table, lambda version: self._as_of(name, version)),
+            ).createOrReplaceTempView(view)
         except FullRecompute as reason:
             raise HistoryNotContinued(f"{reason}.") from reason
         return f"(SELECT * FROM {view})"
 
-    def since_added(self, name: TableName, since: InputVersion | None) -> int:
-        """Return the version after which an input, whose `relation` is known, only got rows.
+    def added_range(self, name: TableName, since: InputVersion | None) -> AddedRange:
+        """Return what an input, whose `relation` is known, did since a version.
 
         Raises:
-            HistoryNotContinued: it has no versions, is another table than before, or did not only get rows.
+            HistoryNotContinued: it has no versions, is another table than before, or `added_range`.
         """
         now = self._versions[name]
         if now.version == _NO_VERSION:
             raise HistoryNotContinued(f"{name} is not a managed table, so that it is not known which of its rows are new.")
         if since is None or since.table_id != now.table_id or since.version > now.version:
             raise HistoryNotContinued(f"{name} is another table than the one that rows were appended from before.")
-        if since.version < now.version and (commit := self._rewrite(name, since.version)) is not None:
-            raise HistoryNotContinued(
-                f"{commit.operation}, version {commit.version} of {name}, did not only add rows, and rows of "
-                "earlier versions were appended already."
-            )
-        return since.version
+        full_name = self.full_name(name)
+        try:
+            rewrites = self._rewrites(name, since.version)
+        except LogUnreadable as error:
+            raise HistoryNotContinued(str(error)) from error
+        return added_range(full_name, since.version, now.version, rewrites, lambda: acknowledged(self.spark, full_name))
 
-    def _rewrite(self, name: TableName, since: int) -> Commit | None:
-        """The first version since one, up to that which is read, that did other than add rows."""
+    def _rewrites(self, name: TableName, since: int) -> list[Commit]:
+        """The versions since one, up to that which is read, that did other than add rows."""
         now, full_name = self._versions[name].version, self.full_name(name)
+        if since == now:
+            return []
         if log := TableLog.opened(self.spark.catalog, full_name):
-            try:
-                return log.first_rewrite(since, now)
-            except LogUnreadable as error:
-                raise HistoryNotContinued(str(error)) from error
+            return list(log.rewrites(since, now))
         commits = [commit for commit in self.spark.history(full_name) if since < commit.version <= now]
-        return next((commit for commit in reversed(commits) if not commit.only_adds_rows), None)
+        return [commit for commit in reversed(commits) if not commit.only_adds_rows]
+
+    def _table_columns(self, name: TableName) -> list[str]:
+        return [column for column in self.columns[name] if column != LANDING]
 
     def _listed(self, name: TableName) -> str:
-        return ", ".join(identifier(column) for column in self.columns[name] if column != LANDING)
+        return ", ".join(map(identifier, self._table_columns(name)))
 
     def _create_changed_view(self, number: int, name: TableName, last: ComputedInputs) -> bool:
         """Compute an input's rows that have changed since the last time, as they were and as they are, as a view."""
@@ -207,31 +216,45 @@ class QueryInputs:
         Raises:
             FullRecompute: they cannot be read.
         """
+
+        def compared() -> str:
+            before, after = self._as_of(name, since), f"SELECT {self._listed(name)} FROM {self._at(name)}"
+            return f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
+
+        in_feed = f"SELECT {self._listed(name)} FROM {self._feed(name, since)}"
+        return self._first_readable(name, since, lambda: in_feed, compared)
+
+    def _first_readable(
+        self, name: TableName, since: int, in_feed: Callable[[], str], compared: Callable[[], str]
+    ) -> "DataFrame":
+        """The rows of a query over an input's feed, if it has one, or of one that compares its versions.
+
+        Raises:
+            FullRecompute: neither can be read.
+        """
         from pyspark.errors import PySparkException
 
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        by_feed = [self._in_feed] if properties.get(CHANGE_DATA_FEED) == "true" else []
+        by_feed = [in_feed] if properties.get(CHANGE_DATA_FEED) == "true" else []
         reason = ""
-        for query in (*by_feed, self._compared):
+        for query in (*by_feed, compared):
             try:
-                return self.spark.computed(self.spark.query(query(name, since)))
+                return self.spark.computed(self.spark.query(query()))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = str(error).strip().splitlines()[0][:200]
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
 
-    def _in_feed(self, name: TableName, since: int) -> str:
+    def _feed(self, name: TableName, since: int) -> str:
         table, now = table_name(self.full_name(name)), self._versions[name].version
-        return f"SELECT {self._listed(name)} FROM table_changes({literal(table)}, {since + 1}, {now})"
+        return f"table_changes({literal(table)}, {since + 1}, {now})"
 
-    def _compared(self, name: TableName, since: int) -> str:
-        """The query for what two versions differ in. Columns that the older one did not have yet were NULL."""
-        found = {column.lower() for column in self.spark.sql(f"SELECT * FROM {self._at(name, since)}").columns}
-        listed = [column for column in self.columns[name] if column != LANDING]
+    def _as_of(self, name: TableName, version: int) -> str:
+        """The query for an input's rows at a version. Columns that it did not have yet were NULL."""
+        found = {column.lower() for column in self.spark.sql(f"SELECT * FROM {self._at(name, version)}").columns}
+        listed = self._table_columns(name)
         had = (identifier(each) if each.lower() in found else f"NULL AS {identifier(each)}" for each in listed)
-        before = f"SELECT {', '.join(had)} FROM {self._at(name, since)}"
-        after = f"SELECT {self._listed(name)} FROM {self._at(name)}"
-        return f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
+        return f"SELECT {', '.join(had)} FROM {self._at(name, version)}"
 
     def _landed_again(self, name: TableName, since: InputVersion) -> list[str]:
         """The files of an input whose rows it had before, and whose place in the landing order has changed since."""

@@ -11,15 +11,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from components.checks.acknowledged_commits import acknowledged_versions
 from components.expectations.rule_dialects import DUCKDB
 from components.query_engines import input_columns
+from components.strategies.added_rows import added_range
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.compared_rows import RowComparison, SyncCounts, sample_sql
 from components.syncs.duckdb_queries import DuckDBRowQueries
 from components.syncs.duckdb_source import reading, source_inputs, source_text, typed_rows
 from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
-from components.syncs.source_rows import SourceRows
+from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, fitting_destination, missing_destination, new_destination
 from components.syncs.sync_pass import SyncResult
@@ -168,15 +170,14 @@ class DuckDBPass:
         ((full_name, found),) = table.items()
         log = self._duckdb.log(full_name)
         snapshot = log.refresh()
-        if rewrite := TableLog(log, snapshot).first_rewrite(since, snapshot.version):
-            raise HistoryNotContinued(
-                f"{rewrite.operation}, version {rewrite.version} of {full_name}, did not only add rows, and rows of earlier "
-                "versions were inserted already. The mode insert cannot follow that; use merge."
-            )
+        rewrites = TableLog(log, snapshot).rewrites(since, snapshot.version)
         try:
-            relation = read_added(session, log, snapshot, since)
-        except ChangesNotRecorded as error:
-            raise HistoryNotContinued(f"The rows of {full_name} since version {since} cannot be read: {error}") from error
+            added = added_range(
+                full_name, since, snapshot.version, rewrites, lambda: acknowledged_versions(session, found.table_id)
+            )
+            relation = read_added(session, log, snapshot, since, added.deletions)
+        except (ChangesNotRecorded, HistoryNotContinued) as error:
+            raise insert_stopped(self._sync, error) from error
         inputs = {full_name: InputVersion(found.table_id, snapshot.version)}
         return self._source(session, relation.sql_query(), inputs)
 

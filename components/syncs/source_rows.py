@@ -13,7 +13,7 @@ from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
-from resources.errors import QueryMismatch, SyncRefused
+from resources.errors import HistoryNotContinued, QueryMismatch, SyncRefused
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
 from resources.sql.spark_sql import identifier
@@ -87,9 +87,17 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
             return inputs.added(name, columns[name], since.get(inputs.full_name(name)))
         return inputs.relation(name, columns[name])
 
-    text = query.resolved(relation)
+    try:
+        text = query.resolved(relation)
+    except HistoryNotContinued as error:
+        raise insert_stopped(sync, error) from error
     lineage = query.lineage({str(name): names for name, names in columns.items()})
     return SourceRows(spark.query(text), inputs.versions, spark.types(text), lineage=lineage)
+
+
+def insert_stopped(sync: SyncDeclaration, reason: Exception) -> HistoryNotContinued:
+    """Return the error of a sync of the mode insert whose source did not only get rows."""
+    return HistoryNotContinued(f"The sync {sync.name} inserts rows once, and cannot go on: {reason} Use the mode merge.")
 
 
 def read_changed(spark: Spark, sync: SyncDeclaration, query: TableQuery, last: ComputedInputs) -> SourceRows:

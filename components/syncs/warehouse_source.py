@@ -3,14 +3,16 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
+from components.checks.acknowledged_commits import acknowledged_versions
+from components.strategies.added_rows import added_range, compared_sql
 from components.syncs.duckdb_source import reading, source_text
-from components.syncs.source_rows import SourceRows
+from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.staged_upload import uploaded
 from components.syncs.sync_declaration import SyncDeclaration
 from components.syncs.warehouse_queries import WarehouseQueries
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import HistoryNotContinued
+from resources.errors import HistoryNotContinued, TableMissing
 from resources.sql.spark_sql import at_version, table_name
 from resources.sql.table_query import TableName, TableQuery
 
@@ -26,7 +28,7 @@ def source_on_warehouse(
 
     Args:
         queries: The warehouse.
-        duckdb: Reads files, and runs queries in its SQL.
+        duckdb: Reads files, and runs queries in its SQL; reads which commits of a source were acknowledged.
         sync: The sync.
         inserted: For the mode insert and a table as it is: only rows that it got since are read.
 
@@ -38,7 +40,7 @@ def source_on_warehouse(
     """
     query = sync.source.query
     if query is not None and query.dialect != "duckdb":
-        yield _in_workspace(queries, sync, query, inserted)
+        yield _in_workspace(queries, duckdb, sync, query, inserted)
         return
     with duckdb.session() as session:
         text, inputs = source_text(session, duckdb, sync)
@@ -46,7 +48,9 @@ def source_on_warehouse(
             yield SourceRows(rows.text, inputs, rows.types)
 
 
-def _in_workspace(queries: WarehouseQueries, sync: SyncDeclaration, query: TableQuery, inserted: Inserted) -> SourceRows:
+def _in_workspace(
+    queries: WarehouseQueries, duckdb: DuckDB, sync: SyncDeclaration, query: TableQuery, inserted: Inserted
+) -> SourceRows:
     found, columns = dict[TableName, InputVersion](), dict[str, Sequence[str]]()
     for name in query.inputs:
         described = queries.described(name.full_name(queries.catalog_name))
@@ -63,12 +67,23 @@ def _in_workspace(queries: WarehouseQueries, sync: SyncDeclaration, query: Table
     table = sync.source.table
     until = inserted(inputs) if table else None
     if table and until is not None:
-        full_name = table.full_name(queries.catalog_name)
-        for commit in queries.history(full_name):
-            if until < commit.version <= found[table].version and not commit.only_adds_rows:
-                raise HistoryNotContinued(
-                    f"{full_name}, the source of the sync {sync.name}, did not only get rows since version {until}: "
-                    f"{commit.operation}, version {commit.version}. The mode insert cannot follow that; use merge."
-                )
-        text = f"{text} EXCEPT ALL SELECT * FROM {relation(table, until)}"
+        full_name, now = table.full_name(queries.catalog_name), found[table].version
+        newer = [commit for commit in queries.history(full_name) if until < commit.version <= now]
+        rewrites = [commit for commit in reversed(newer) if not commit.only_adds_rows]
+        try:
+            added = added_range(full_name, until, now, rewrites, lambda: _acknowledged(duckdb, full_name))
+        except HistoryNotContinued as error:
+            raise insert_stopped(sync, error) from error
+        if until < now:
+            text = compared_sql(added, list(types), lambda version: f"SELECT * FROM {relation(table, version)}")
     return SourceRows(text, inputs, types, lineage=lineage)
+
+
+def _acknowledged(duckdb: DuckDB, full_name: str) -> set[int]:
+    """The versions that were acknowledged; none of a table that the catalog does not know."""
+    try:
+        table_id = duckdb.catalog.table(full_name).table_id or ""
+    except TableMissing:
+        return set()
+    with duckdb.session() as session:
+        return acknowledged_versions(session, table_id)

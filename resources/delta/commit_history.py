@@ -84,6 +84,13 @@ class Commit:
         return None
 
     @property
+    def only_deletes_rows(self) -> bool:
+        """Whether it is known, without the log, that this commit did no more than delete rows."""
+        if self.operation == "MERGE":
+            return not any(self.metrics.get(f"numTargetRows{did}", 1) for did in ("Updated", "Inserted"))
+        return self.operation == "DELETE"
+
+    @property
     def only_adds_rows(self) -> bool:
         """Whether it is known, without the log, that this commit removed and changed no rows."""
         if self.operation in SAME_ROWS:

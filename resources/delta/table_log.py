@@ -152,8 +152,8 @@ class TableLog:
         """
         return appended_files(self._log, since, self.version) is not None
 
-    def first_rewrite(self, since: int, until: int) -> Commit | None:
-        """Return the first version of a range that did not only add rows that the table never had; None if there is none.
+    def rewrites(self, since: int, until: int) -> Iterator[Commit]:
+        """Yield the versions of a range that did not only add rows that the table never had, oldest first.
 
         Args:
             since: The version before the range.
@@ -171,8 +171,7 @@ class TableLog:
             commit = commit_from_actions(version, actions)
             # One that only takes back a removal brings rows that the table had before.
             if any(map(removes_rows, actions)) or (commit is not None and commit.operation == "RESTORE"):
-                return commit or _unknown(version)
-        return None
+                yield commit or _unknown(version)
 
     def rows(self) -> int | None:
         """Return how many rows the table has, by the statistics of its files; None if one has none.

@@ -6,7 +6,7 @@ another deletion vector has changed in the rows by which the two vectors differ.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -61,14 +61,17 @@ def read_changes(
     return session.con.table(reader.table)
 
 
-def read_added(session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, since: int) -> "DuckDBPyRelation":
-    """Return the rows that a table got after a version, where it only got rows (`TableLog.first_rewrite`).
+def read_added(
+    session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, since: int, deletions: Collection[int] = ()
+) -> "DuckDBPyRelation":
+    """Return the rows that a table got after a version and still has, where the others of its versions only added rows.
 
     Args:
         session: As in `read_changes`.
         log: As in `read_changes`.
         snapshot: The table, up to whose version they are read.
         since: The version.
+        deletions: The versions that only deleted rows (see `TableLog.rewrites`).
 
     Raises:
         As `read_changes`.
@@ -77,7 +80,18 @@ def read_added(session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, since:
     reader = _FeedReader(session, log.storage, snapshot)
     for version in range(since + 1, snapshot.version + 1):
         reader.add(version, log.actions(version))
-    return session.con.sql(f"SELECT * EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table}")
+    rows, columns = f"SELECT * EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table}", [field["name"] for field in snapshot.fields]
+    if not deletions:
+        return session.con.sql(rows)
+    listed = ", ".join(str(version) for version in deletions)
+    # A file that a deletion wrote again has the rows that were not deleted. Of equal rows it deletes all.
+    changed = f"SELECT * EXCLUDE ({_CHANGE_TYPE}, _commit_timestamp) FROM {reader.table} WHERE _commit_version IN ({listed})"
+    deleted = f"{changed} AND {_CHANGE_TYPE} = 'delete' EXCEPT ALL {changed} AND {_CHANGE_TYPE} = 'insert'"
+    equal = "".join(f" AND a.{identifier(name)} IS NOT DISTINCT FROM d.{identifier(name)}" for name in columns)
+    return session.con.sql(
+        f"SELECT a.* EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table} AS a ANTI JOIN ({deleted}) AS d "
+        f"ON d._commit_version > a._commit_version{equal} WHERE a._commit_version NOT IN ({listed})"
+    )
 
 
 def _check_mapping(snapshot: Snapshot) -> None:

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import pytest
 
+from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import SPARK
 from components.sql_table import ValidatedQuery
@@ -20,6 +22,8 @@ from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.resources.lakehouse import Lakehouse
 
 InputRow = tuple[int, int, int]
+Numbered = tuple[int, InputRow]
+"""A row with a number of its own: the driving input may have equal ones."""
 TableRow = tuple[int, int, int | None]
 
 _LEAST = -5
@@ -40,20 +44,25 @@ class AppendModel:
     """The versions of the driving input and of the table.
 
     Attributes:
-        inputs: For each version of the driving input: its rows, and whether it did other than add some.
+        inputs: For each version of the driving input: its rows, and whether a pass that has taken earlier ones cannot go on.
         weights: The other input.
         table: The table's versions; none before the first pass.
         factor: What the query multiplies by.
     """
 
-    inputs: list[tuple[tuple[InputRow, ...], bool]] = field(default_factory=lambda: [((), False)])
+    inputs: list[tuple[tuple[Numbered, ...], bool]] = field(default_factory=lambda: [((), False)])
     weights: dict[int, int] = field(default_factory=dict[int, int])
     table: list[TableVersion] = field(default_factory=list[TableVersion])
     factor: int = 1
+    numbers: Iterator[int] = field(default_factory=count)
 
     @property
-    def rows(self) -> tuple[InputRow, ...]:
+    def rows(self) -> tuple[Numbered, ...]:
         return self.inputs[-1][0]
+
+    def numbered(self, rows: Sequence[InputRow]) -> list[Numbered]:
+        """Rows as new ones."""
+        return [(next(self.numbers), row) for row in rows]
 
     @property
     def taken(self) -> int | None:
@@ -82,8 +91,8 @@ class AppendModel:
         if not self.table:
             self.table.append(TableVersion())
 
-    def _joined(self, rows: list[InputRow] | tuple[InputRow, ...]) -> list[TableRow]:
-        return [(n, v * self.factor, self.weights.get(k)) for n, k, v in rows if v > _LEAST]
+    def _joined(self, rows: Sequence[Numbered]) -> list[TableRow]:
+        return [(n, v * self.factor, self.weights.get(k)) for _, (n, k, v) in rows if v > _LEAST]
 
 
 class AppendedTable:
@@ -94,7 +103,7 @@ class AppendedTable:
         self.lake, self.schema, self.patch, self.model = lake, schema, patch, AppendModel()
         self.keys = ("id",) if self.chance.random() < 0.5 else ()
         self.log, self.ids, self.done = [seed], 0, Counter[str]()
-        lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
+        lake.spark.catalog.ensure_schemas((f"{schema}_in", schema, "ops"))
         self.a, self.b, self.t = f"{schema}_in.a", f"{schema}_in.b", f"{schema}.t"
         create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{}')"
         lake.run(create.format(self.a, "id INT, k INT, v INT", str(self.chance.random() < 0.5).lower()))
@@ -119,7 +128,8 @@ class AppendedTable:
             (self.insert, 10),
             (self.weigh, 3),
             (self.recode, 2),
-            *([(self.rewrite, 2), (self.take_back, 1)] if self.model.rows else []),
+            *([(self.rewrite, 2), (self.take_back, 1), (self.erase, 4)] if self.model.rows else []),
+            *([] if self.keys else [(self.insert_again, 4)]),
             *([(self.restore, 2), (self.delete, 1)] if self.model.table else []),
         ]
         return [each for each, _ in weighted], [weight for _, weight in weighted]
@@ -192,18 +202,44 @@ class AppendedTable:
                 f"MERGE INTO {self.a} AS t USING (SELECT * FROM VALUES {values} AS s(id, k, v)) AS s ON t.id = s.id "
                 "WHEN NOT MATCHED THEN INSERT *"
             )
-        self.model.inputs.append(((*self.model.rows, *rows), False))
+        self.model.inputs.append(((*self.model.rows, *self.model.numbered(rows)), False))
+
+    def insert_again(self) -> None:
+        """Insert a row that is equal to one that the driving input has or had."""
+        rows, _ = self.chance.choice(self.model.inputs)
+        if rows:
+            _, row = self.chance.choice(rows)
+            self._run_statement(f"INSERT INTO {self.a} VALUES {row}")
+            self.model.inputs.append(((*self.model.rows, *self.model.numbered([row])), False))
 
     def rewrite(self) -> None:
-        """Update or delete a row of the driving input."""
-        chosen = self.chance.choice(self.model.rows)
-        others = tuple(row for row in self.model.rows if row != chosen)
+        """Update or delete a row of the driving input, and with it all equal ones."""
+        _, (chosen, *_) = self.chance.choice(self.model.rows)
         if self.chance.random() < 0.5:
-            self._run_statement(f"DELETE FROM {self.a} WHERE id = {chosen[0]}")
-            self.model.inputs.append((others, True))
+            self._run_statement(f"DELETE FROM {self.a} WHERE id = {chosen}")
+            self.model.inputs.append((self._without(chosen), True))
         else:
-            self._run_statement(f"UPDATE {self.a} SET v = v + 1 WHERE id = {chosen[0]}")
-            self.model.inputs.append(((*others, (*chosen[:2], chosen[2] + 1)), True))
+            self._run_statement(f"UPDATE {self.a} SET v = v + 1 WHERE id = {chosen}")
+            found = [(n, k, v + 1) for _, (n, k, v) in self.model.rows if n == chosen]
+            self.model.inputs.append(((*self._without(chosen), *self.model.numbered(found)), True))
+
+    def erase(self) -> None:
+        """Delete a row of the driving input, and all equal ones, in a commit that is acknowledged, at once or later."""
+        _, (chosen, *_) = self.chance.choice(self.model.rows)
+        delete, spark, full_name = f"DELETE FROM {self.a} WHERE id = {chosen}", self.lake.spark, f"ratify.{self.a}"
+        if self.chance.random() < 0.5:
+            # As an erasure deletes rows.
+            merge = f"MERGE INTO {self.a} AS t USING (SELECT {chosen} AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
+            self._note(f"acknowledged {merge}")
+            spark.commit(full_name, lambda: spark.rows(spark.sql(merge)), acknowledging("Of a test"))
+        else:
+            self._run_statement(delete)
+            self._note("acknowledged")
+            acknowledge(spark, full_name, [self.lake.catalog.version(full_name)], "Of a test")
+        self.model.inputs.append((self._without(chosen), False))
+
+    def _without(self, chosen: int) -> tuple[Numbered, ...]:
+        return tuple(row for row in self.model.rows if row[1][0] != chosen)
 
     def take_back(self) -> None:
         """Restore the driving input to an earlier version."""

@@ -184,8 +184,7 @@ def rewritten(appended: Appended, statement: str) -> None:
 
 
 @pytest.mark.stack
-def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPatch) -> None:
-    chance = random.Random(1)  # noqa: S311 rows, not keys
+def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     appended.set_b(1, 10)
     appended.model.a = [(1, 1, 1), (2, 2, 2)]
     appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
@@ -200,15 +199,27 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
     appended.model.a.append((3, 1, 3))
     appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
     assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
+    appended.model.factor = 3
+    appended.declare()
+    assert "is another" in appended.check()["went on although"]
+
+
+# tests/components/test_appended_sequences.py has a short form.
+@pytest.mark.stack
+@pytest.mark.long
+def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(1)  # noqa: S311 rows, not keys
+    appended.model.a = [(1, 1, 1), (2, 2, 2)]
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
+    appended.check()
+    appended.model.a.append((3, 1, 3))
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
     killed(appended, monkeypatch, committed=False)
     killed(appended, monkeypatch, committed=True)
     appended.model.a.append((4, 1, 4))
     appended.lake.run(f"INSERT INTO {appended.a} VALUES (4, 1, 4)")
     at_once(appended, chance, monkeypatch)
     assert "went on although" not in appended.check()
-    appended.model.factor = 3
-    appended.declare()
-    assert "is another" in appended.check()["went on although"]
     rewritten(appended, UPDATE)
 
 

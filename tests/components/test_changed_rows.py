@@ -125,14 +125,10 @@ def filled(tables: Tables) -> Tables:
     return tables
 
 
-@pytest.mark.stack
-def test_they_equal_their_queries(filled: Tables) -> None:
-    passes(filled, (1, 3))
-
-
+# tests/components/test_changes_differential.py has a short form.
 @pytest.mark.stack
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", range(1, 12))
 def test_they_equal_their_queries_at_length(filled: Tables, seed: int) -> None:
     filled.chance.seed(seed)
     passes(filled, [filled.chance.randint(0, 4) for _ in range(20)])

@@ -14,7 +14,14 @@ from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import HistoryNotContinued, QueryMismatch, RowsNotConverted, SyncRefused, TableMissing
 from resources.sql.table_query import TableQuery
 from tests.components.incremental_tables import KilledPass
-from tests.components.test_syncs import bronze, declared, names, stored, table
+from tests.components.test_syncs import (
+    assert_it_goes_on_once_that_is_acknowledged,
+    bronze,
+    declared,
+    names,
+    stored,
+    table,
+)
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["bronze"]
@@ -65,9 +72,10 @@ def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytes
     assert SyncPass(bronze.spark, bronze.duckdb, sync).run().counts.inserted == 1
     assert run(bronze, sync).counts.inserted == 0
     bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
-    with pytest.raises(HistoryNotContinued, match="DELETE, version 5"):
+    with pytest.raises(HistoryNotContinued, match=r"DELETE, version 5.* `ratify acknowledge"):
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
+    assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
 
 
 def test_two_runs_at_once_insert_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

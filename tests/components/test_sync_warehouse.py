@@ -21,6 +21,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
+from tests.components.test_syncs import assert_it_goes_on_once_that_is_acknowledged
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table, workspace
 from tests.resources.workspace_server import (
     CLIENT_ID,
@@ -133,9 +134,10 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     workspace.sql(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with pytest.raises(HistoryNotContinued, match="DELETE, version 2"):
         workspace.run(sync)
+    assert_it_goes_on_once_that_is_acknowledged(workspace.lake, source, sync, lambda _, sync: workspace.run(sync))
     file = declared(destination, SyncMode.INSERT, csv(tmp_path / "a.csv", ("id", "v"), ("7", "x")))
     assert [workspace.run(file).counts.inserted for _ in range(2)] == [1, 0]
-    assert len(workspace.stored(destination)) == 9
+    assert len(workspace.stored(destination)) == 13
 
 
 @pytest.mark.long

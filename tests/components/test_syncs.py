@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.syncs import dead_letter_replay, prepared_changes
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import dead_letters
@@ -75,9 +76,27 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     # Another sync of the same rows is another one.
     assert run(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
     bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
-    with pytest.raises(HistoryNotContinued, match="DELETE, version 2"):
+    with pytest.raises(HistoryNotContinued, match=r"DELETE, version 2.* `ratify acknowledge"):
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
+    assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
+
+
+def assert_it_goes_on_once_that_is_acknowledged(
+    bronze: Lakehouse, source: str, sync: SyncDeclaration, run: Callable[[Lakehouse, SyncDeclaration], SyncResult]
+) -> None:
+    """Rows that were inserted stay; what is deleted before it was read is not inserted, also if its like was or comes."""
+    destination, rows = sync.destination.table, f"ratify.bronze.{source}"
+    before = stored(bronze, destination, "id")
+    acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
+    assert run(bronze, sync).counts.inserted == 0
+    bronze.run(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
+    # As an erasure deletes rows.
+    delete = f"MERGE INTO {rows} AS t USING (SELECT explode(array(2, 7)) AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    bronze.spark.commit(rows, lambda: bronze.spark.rows(bronze.spark.sql(delete)), acknowledging("An erasure"))
+    bronze.run(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
+    assert run(bronze, sync).counts.inserted == 4
+    assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])
 
 
 def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:

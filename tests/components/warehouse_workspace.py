@@ -64,7 +64,7 @@ class Workspace:
 @pytest.fixture
 def workspace(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     monkeypatch.setattr(sql_warehouse, "_FIRST_POLL_S", 0.01)
-    lake.catalog.ensure_schemas(("bronze",))
+    lake.catalog.ensure_schemas(("bronze", "ops"))
     with fake_workspace() as fake:
         fake.engine = spark_engine(lake.spark.session)
         catalog = UnityCatalog(host=fake.url, token=ADMIN_TOKEN, name="ratify")

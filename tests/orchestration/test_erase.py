@@ -13,10 +13,12 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import pytest
 
+from components.subject_columns import SubjectColumns
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.erased_subjects import ErasureKey
 from orchestration import project_tables
 from orchestration.erasure_plan import ErasurePlan, TableHolding
+from orchestration.subject_places import other_places
 from resources.delta.table_clean import RETENTION
 from resources.duckdb.subject_search import HeldIn, HoldingFile, action_names
 from resources.errors import NotConfigured
@@ -241,6 +243,15 @@ def test_until_when_files_remain() -> None:
         0
     )
     assert (data.until, data.why) == ("unknown", "not allowed.")
+
+
+@pytest.mark.parametrize("files", ["", "/landed/events"])
+def test_files_of_records_are_named(files: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENTS_FILES", files)
+    (table,) = project_tables.record_tables()
+    found = SubjectColumns({}, {table.declaration.table_name: "no column"})
+    places = {each.place for each in other_places(project_tables.declared_tables(), found)}
+    assert ("/landed/events" in places) == bool(files)
 
 
 def test_what_a_log_has_of_a_subject() -> None:

@@ -28,6 +28,38 @@ def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> No
     assert elsewhere.token not in demo.stdout + demo.stderr
 
 
+def test_a_demo_loads_what_it_lands_and_leaves_nothing_to_do(new_home: Path) -> None:
+    assert ratify(new_home, "up").returncode == 0
+    demo = ratify(new_home, "demo", "--days", "1", "--more", "1")
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert_it_is_complete(new_home, demo.stdout)
+    # The syncs have written what their sources have: there is nothing left to do, and nothing that they lack.
+    planned = json.loads(invoke(new_home, "sync", "plan", "--json").stdout)
+    assert {row["sync"] for row in planned} == {"airports", "carrier_daily", "planes"}
+    assert all(row["inserted"] == row["updated"] == row["deleted"] == 0 for row in planned)
+    assert invoke(new_home, "sync", "check").returncode == 0
+    done = json.loads(invoke(new_home, "sync", "run", "airports", "--json").stdout)
+    assert [(row["sync"], row["inserted"], row["failed"]) for row in done] == [("airports", 0, 0)]
+    versions = invoke(new_home, "sql", "SELECT count(*) AS n FROM serving.planes_history WHERE current", "--json").stdout
+    assert json.loads(versions)[0]["n"] > 1000
+
+
+def assert_it_is_complete(home: Path, printed: str) -> None:
+    """Each landed row is in bronze and in silver once, and the tables were cared for."""
+    (cared,) = [line for line in printed.splitlines() if "bronze.flights_raw" in line and "cared for" in line]
+    before, after = (int(cell) for cell in cared.strip("│ ").split("│")[2:4])
+    assert before > after == 1
+    counts = "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, count(*) AS s FROM silver.flights"
+    (rows,) = json.loads(invoke(home, "sql", counts, "--json").stdout)
+    landed = sum(
+        len(path.read_text().splitlines()) - 1
+        for path in (home / "landing/trips").glob("*.csv")
+        if "cut-off" not in path.name
+    )
+    assert rows == {"b": landed, "s": landed}
+
+
+@pytest.mark.long
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(
@@ -50,32 +82,7 @@ def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     assert not alive
     assert ratify(new_home, "up").returncode == 0
     again = ratify(new_home, "demo", "--days", "1", "--more", "1")
-    (cared,) = [line for line in again.stdout.splitlines() if "bronze.flights_raw" in line and "cared for" in line]
-    before, after = (int(cell) for cell in cared.strip("│ ").split("│")[2:4])
-    assert before > after == 1
-    rows = json.loads(
-        invoke(
-            new_home,
-            "sql",
-            "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, count(*) AS s FROM silver.flights",
-            "--json",
-        ).stdout
-    )[0]
-    landed = sum(
-        len(path.read_text().splitlines()) - 1
-        for path in (new_home / "landing/trips").glob("*.csv")
-        if "cut-off" not in path.name
-    )
-    assert rows == {"b": landed, "s": landed}
+    assert_it_is_complete(new_home, again.stdout)
     # The version that the killed run committed without a report is the only thing that a check may complain of.
     complaints = [line for line in again.stderr.splitlines() if "failed:" in line]
     assert all("no_external_commits" in line for line in complaints), again.stderr
-    # The syncs have written what their sources have: there is nothing left to do, and nothing that they lack.
-    planned = json.loads(invoke(new_home, "sync", "plan", "--json").stdout)
-    assert {row["sync"] for row in planned} == {"airports", "carrier_daily", "planes"}
-    assert all(row["inserted"] == row["updated"] == row["deleted"] == 0 for row in planned)
-    assert invoke(new_home, "sync", "check").returncode == 0
-    done = json.loads(invoke(new_home, "sync", "run", "airports", "--json").stdout)
-    assert [(row["sync"], row["inserted"], row["failed"]) for row in done] == [("airports", 0, 0)]
-    versions = invoke(new_home, "sql", "SELECT count(*) AS n FROM serving.planes_history WHERE current", "--json").stdout
-    assert json.loads(versions)[0]["n"] > 1000

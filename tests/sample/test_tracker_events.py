@@ -136,6 +136,8 @@ def test_after_a_refresh_of_bronze_silver_is_rebuilt_where_nothing_is_lost(feed:
     assert_all_is(lake, expected(records))
 
 
+# A replay that dies so is in tests/sample/test_tracker_replay.py, a continuous stream that is killed in test_stream.py.
+@pytest.mark.long
 def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lakehouse) -> None:
     records = made(seed=3, count=120)
     append(tracker, records)

@@ -1,0 +1,116 @@
+"""The rows that a table got after a version, where some later versions may have deleted rows.
+
+Whoever takes each row of a table once (the strategy `append`, a sync of the mode `insert`) cannot follow rows that change.
+A deletion that somebody acknowledged, as each erasure of a subject is, changes nothing for it: rows that were taken before
+stay where they are, and rows that were deleted before they were taken are not taken.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from components.checks.acknowledged_commits import acknowledged_in
+from resources.delta.commit_history import Commit
+from resources.errors import HistoryNotContinued
+from resources.sql.spark_sql import identifier
+
+_VERSION, _DELETED = "ratify_version", "ratify_deleted"
+
+
+@dataclass(frozen=True)
+class AddedRange:
+    """Versions of a table that added rows, apart from those that deleted some.
+
+    Attributes:
+        since: The version before them.
+        until: The last one.
+        deletions: Those that deleted rows, in their order.
+    """
+
+    since: int
+    until: int
+    deletions: tuple[int, ...] = ()
+
+
+def added_range(
+    full_name: str, since: int, until: int, rewrites: Iterable[Commit], acknowledged: Callable[[], Collection[int]]
+) -> AddedRange:
+    """Return what a table's versions after one did.
+
+    Args:
+        full_name: The table, as catalog.schema.table.
+        since: The version.
+        until: The last version.
+        rewrites: Those of them that did other than add rows, oldest first.
+        acknowledged: Finds the versions of the table that were acknowledged after they were made.
+
+    Raises:
+        HistoryNotContinued: one did other than add rows, or than delete rows in an acknowledged commit.
+    """
+    deletions, known = list[int](), None
+    for commit in rewrites:
+        deletes = commit.only_deletes_rows
+        if deletes and not acknowledged_in([commit]):
+            known = acknowledged() if known is None else known
+            deletes = commit.version in known
+        if not deletes:
+            raise HistoryNotContinued(_reason(full_name, commit))
+        deletions.append(commit.version)
+    return AddedRange(since, until, tuple(deletions))
+
+
+def _reason(full_name: str, commit: Commit) -> str:
+    text = (
+        f"{commit.operation}, version {commit.version} of {full_name}, did not only add rows, and rows of earlier versions "
+        "were taken already."
+    )
+    if not commit.only_deletes_rows:
+        return text
+    return f"{text} If these may stay, `ratify acknowledge {full_name} {commit.version} --reason …` lets it go on."
+
+
+def compared_sql(found: AddedRange, columns: Sequence[str], at: Callable[[int], str]) -> str:
+    """Return the query for the added rows, for Spark SQL, by comparing versions of the table.
+
+    Args:
+        found: The versions.
+        columns: Of the rows.
+        at: Returns the query for these columns as of a version.
+    """
+
+    def without(after: int, before: int) -> str:
+        return f"{at(after)} EXCEPT ALL {at(before)}"
+
+    starts, ends = (found.since, *found.deletions), (*(version - 1 for version in found.deletions), found.until)
+    added = [(end, False, without(end, start)) for start, end in zip(starts, ends, strict=True) if start < end]
+    deleted = [(version, True, without(version - 1, version)) for version in found.deletions]
+    if not deleted:
+        return f"SELECT * FROM ({added[0][-1]})"
+    changes = (
+        f"SELECT {version} AS {_VERSION}, {gone} AS {_DELETED}, * FROM ({rows})" for version, gone, rows in added + deleted
+    )
+    return _never_deleted(" UNION ALL ".join(changes), columns)
+
+
+def feed_sql(found: AddedRange, columns: Sequence[str], changes: str) -> str:
+    """Return the query for the added rows, for Spark SQL, from the change data feed.
+
+    Args:
+        found: The versions.
+        columns: Of the rows.
+        changes: The feed of these versions.
+    """
+    listed = ", ".join(map(identifier, columns))
+    if not found.deletions:
+        return f"SELECT {listed} FROM {changes}"
+    kinds = f"_commit_version AS {_VERSION}, _change_type = 'delete' AS {_DELETED}"
+    return _never_deleted(f"SELECT {kinds}, {listed} FROM {changes}", columns)
+
+
+def _never_deleted(changes: str, columns: Sequence[str]) -> str:
+    """The rows that were added and not deleted since: a deletion takes all rows that are equal."""
+    listed = ", ".join(f"a.{identifier(column)}" for column in columns)
+    equal = "".join(f" AND a.{identifier(column)} <=> d.{identifier(column)}" for column in columns)
+    return (
+        f"SELECT {listed} FROM (SELECT * FROM ({changes}) WHERE NOT {_DELETED}) AS a LEFT ANTI JOIN "
+        f"(SELECT * FROM ({changes}) WHERE {_DELETED}) AS d ON d.{_VERSION} > a.{_VERSION}{equal}"
+    )
