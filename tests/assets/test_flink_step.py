@@ -108,6 +108,7 @@ def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(lake: Lakehouse
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_rows_that_flink_did_not_commit_do_not_pass_for_its_own(lake: Lakehouse) -> None:
     for _ in range(2):
         run, check = materialized(lake, WrittenBySpark(catalog=lake.catalog))

@@ -15,6 +15,7 @@ from tests.resources.lakehouse import Lakehouse
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.long
 def test_an_acknowledged_commit_is_shown_and_fails_no_check(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         table = CheckedTable(lake, tmp_path, instance)

@@ -91,6 +91,7 @@ def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
     assert shop.made(table) == ("", 0)
 
 
+@pytest.mark.long
 def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other code, maintenance, and an input that was made again: the next pass goes on from there."""
     shop = OneInput(lake, feed=True)
@@ -146,6 +147,7 @@ def test_an_input_is_read_at_one_version_however_it_is_named(lake: Lakehouse) ->
         assert inputs.relation(name, ["k", "v"]).endswith("VERSION AS OF 1")
 
 
+@pytest.mark.long
 def test_an_input_that_is_replaced_while_it_is_read(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new table does not have the version that the pass has begun to read."""
     shop = OneInput(lake, feed=False)

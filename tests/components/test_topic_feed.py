@@ -118,6 +118,7 @@ def test_without_kafka_a_topic_is_skipped(lake: Lakehouse, project: Project) -> 
 
 
 @stack
+@pytest.mark.long
 def test_what_is_refused_publishes_nothing(
     followed: FollowedTable, kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

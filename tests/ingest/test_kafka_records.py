@@ -128,6 +128,7 @@ def test_a_full_refresh_is_refused_unless_forced(bronze: Bronze) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_several_topics_and_records_of_ten_megabytes(bronze: Bronze, kafka: Kafka) -> None:
     other = f"{bronze.topic}-b"
     kafka.ensure_topic(other)

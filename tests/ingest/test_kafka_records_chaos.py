@@ -58,6 +58,7 @@ def answers(kafka: Kafka, topic: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_and_comes_back_does_not_end_the_stream(
     lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str
 ) -> None:

@@ -176,6 +176,12 @@ def test_every_event_is_counted_once_and_the_checks_see_faults(rates: HeartRates
     assert second[COMMITS]["versions"]
     assert rates.materialized()[COMMITS]["versions"] == []
     _check_faults_are_seen(rates)
+
+
+@pytest.mark.long
+def test_a_state_that_does_not_fit_is_refused_until_a_full_refresh(rates: HeartRates) -> None:
+    rates.send(simulated())
+    rates.materialized()
     _check_lost_states(rates)
 
 

@@ -137,6 +137,7 @@ def test_what_a_stream_died_of_is_said() -> None:
     assert str(STREAM.stopped("Broken\nmore")).endswith("Broken")
 
 
+@pytest.mark.long
 def test_records_that_are_all_malformed_and_one_of_ten_megabytes_are_set_aside(tracker: Lakehouse) -> None:
     records = [Record(number, text()[: 20 + number % 30]) for number in range(200)]
     append(tracker, [*records, Record(200, HOSTILE["ten megabytes, cut short"])])

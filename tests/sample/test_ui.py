@@ -173,6 +173,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
     page.screenshot(path=screens / "lineage.png")
 
 
+@pytest.mark.long
 def test_materialize_all_succeeds(dev: Dev, page: Page) -> None:
     before = set(dev.runs())
     page.goto(f"{dev.url}/locations/ratify/jobs/medallion")
