@@ -87,12 +87,12 @@ class Fault:
     quarantined: bool = False
 
 
-_in_feed, _record, _merge_sql = QueryInputs._in_feed, ChangedRows.record, spark_engine.changes_merge_sql
+_feed, _record, _merge_sql = QueryInputs._feed, ChangedRows.record, spark_engine.changes_merge_sql
 _keys_queries, _condition = changed_rows.keys_queries, key_ranges._condition
 
 
 def _as_they_are(self: QueryInputs, name: Any, since: int) -> str:
-    return f"{_in_feed(self, name, since)} WHERE _change_type IN ('insert', 'update_postimage')"
+    return f"(SELECT * FROM {_feed(self, name, since)} WHERE _change_type IN ('insert', 'update_postimage'))"
 
 
 def _no_deletes(*arguments: Any) -> str:
@@ -107,7 +107,7 @@ def _equal_keys(keys: Sequence[str], left: str, right: str) -> str:
 
 
 def _next_version(self: QueryInputs, name: Any, since: int) -> str:
-    return _in_feed(self, name, since + 1)
+    return _feed(self, name, since + 1)
 
 
 def _first_places(*arguments: Any, **more: Any) -> list[KeysQuery]:
@@ -134,7 +134,7 @@ _MORE = "INSERT INTO {e} VALUES (42, 3, NULL, 1)"
 
 FAULTS: dict[str, Fault] = {
     "changed rows are read as they are, not as they were": Fault(
-        QueryInputs, "_in_feed", _as_they_are, statements("UPDATE {e} SET k = 7 WHERE k = 1")
+        QueryInputs, "_feed", _as_they_are, statements("UPDATE {e} SET k = 7 WHERE k = 1")
     ),
     "rows that are gone stay": Fault(spark_engine, "changes_merge_sql", _no_deletes, statements(_DELETED)),
     "NULL keys are never affected": Fault(
@@ -149,7 +149,7 @@ FAULTS: dict[str, Fault] = {
         lambda key, values, **_: _condition(key, values, nulls=False),
         statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)"),
     ),
-    "the first version is left out": Fault(QueryInputs, "_in_feed", _next_version, statements(_INSERTED, _MORE)),
+    "the first version is left out": Fault(QueryInputs, "_feed", _next_version, statements(_INSERTED, _MORE)),
     "of two places of an input one counts": Fault(
         changed_rows, "keys_queries", _first_places, statements("INSERT INTO {e} VALUES (44, 1, NULL, 1)"), PAIRS
     ),
