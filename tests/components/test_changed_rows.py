@@ -210,6 +210,7 @@ def only(tables: Tables, name: str) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_all_rows_are_computed_where_the_last_record_does_not_hold(filled: Tables) -> None:
     tables = filled
     said = tables.check()

@@ -126,6 +126,7 @@ def test_a_quarantine_that_a_killed_pass_left_behind_is_made_good(
     assert landed.run()["strategy"] == "changes"
 
 
+@pytest.mark.long
 def test_somebody_else_in_the_quarantine(landed: Landings) -> None:
     landed.shop.lake.run(f"DELETE FROM {landed.shop.project.schema('silver')}.orders_quarantine")
     land(landed.shop, "second.csv", "9,9")

@@ -27,7 +27,7 @@ def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) 
 @pytest.mark.parametrize(
     ("seed", "one_pass"),
     [
-        ("m", HistoryTable.checked_pass),
+        pytest.param("m", HistoryTable.checked_pass, marks=pytest.mark.long),
         ("o", HistoryTable.killed_pass),
         ("k", HistoryTable.passes_at_once),
     ],

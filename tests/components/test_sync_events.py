@@ -53,7 +53,7 @@ def _append_events(lake: Lakehouse, source: str, batch: Sequence[tuple[str, str,
 
 
 def test_events_are_applied_in_their_order_whenever_they_come(bronze: Lakehouse) -> None:
-    cdc_sequence(bronze, "short", 4)
+    cdc_sequence(bronze, "short", 2)
 
 
 @pytest.mark.long

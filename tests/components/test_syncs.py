@@ -118,7 +118,9 @@ def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:
     assert stored(bronze, destination, "count_if(v = 'a'), count_if(v = 'b'), count(*)") == [(49, 1, 50)]
 
 
-@pytest.mark.parametrize("when", [(Spark, "merge_changes"), (prepared_changes, "find_destination")])
+@pytest.mark.parametrize(
+    "when", [(Spark, "merge_changes"), pytest.param((prepared_changes, "find_destination"), marks=pytest.mark.long)]
+)
 def test_what_others_change_during_a_pass_is_repaired(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
 ) -> None:

@@ -106,7 +106,9 @@ def test_from_now_on(copy: Copy) -> None:
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("limit", [{"max_files_per_trigger": 1}, {"max_bytes_per_trigger": 1}])
+@pytest.mark.parametrize(
+    "limit", [{"max_files_per_trigger": 1}, pytest.param({"max_bytes_per_trigger": 1}, marks=pytest.mark.long)]
+)
 def test_so_much_at_a_time(copy: Copy, limit: dict[str, Any]) -> None:
     assert copy.run(TableStream(**limit)) == [10, 10, 10]
     assert copy.ids == list(range(30))
