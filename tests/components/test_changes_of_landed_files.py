@@ -98,7 +98,9 @@ def landed(shop: Shop) -> Iterator[Landings]:
     return landings
 
 
-@pytest.mark.parametrize("committed", [1, pytest.param(2, marks=pytest.mark.long)])
+# tests/components/test_changes_killed.py has a short form, and the random passes of test_changes_differential.py are killed.
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [1, 2])
 def test_a_quarantine_that_a_killed_pass_left_behind_is_made_good(
     landed: Landings, committed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def observed(shop: Shop, table: str) -> dict[str, Any]:
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_a_table_of_landed_files_is_restored(given: Shop) -> None:
     name = f"{given.project.schema('bronze')}.orders"
     silver, gold = (f"{given.project.schema(layer)}.orders" for layer in ("silver", "gold"))
