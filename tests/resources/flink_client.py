@@ -98,8 +98,8 @@ def by_table(run: FlinkRun) -> dict[str, FlinkJob]:
     return {job.name.partition(".")[2]: job for job in run.jobs}
 
 
-def eventually(check: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until something is true."""
+def eventually(check: Callable[[], object], seconds: float = 300) -> None:
+    """Wait until something is true, on cores that other tests keep busy."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, "it did not come true"
