@@ -103,6 +103,9 @@ def _show_table(entry: dg.EventLogEntry) -> None:
     if event and event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
         made = event.step_materialization_data.materialization
         rows, seconds = (made.metadata.get(name) for name in ("dagster/row_count", "seconds"))
+        if made.partition and not rows:
+            # Of several partitions that one commit writes, the last has its numbers.
+            return
         number = f": {counted(int(str(rows.value)), 'row')}" if rows else ""
         took = f", {float(str(seconds.value)):.1f} s" if seconds else ""
         progress(f"  {'.'.join(made.asset_key.path[-2:])}{number}{took}")
