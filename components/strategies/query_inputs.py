@@ -144,7 +144,7 @@ class QueryInputs:
         """Return what stands for the rows of an input that it got after a version; as `relation`, which gives all of them.
 
         Raises:
-            HistoryNotContinued: as `since_added`, or the rows cannot be read.
+            HistoryNotContinued: as `added_range`, or the rows cannot be read.
         """
         every, found = self.relation(name, columns), self.added_range(name, since)
         if found.since == found.until:
