@@ -126,6 +126,8 @@ def page() -> Generator[Page]:
         yield page
 
 
+# tests/sample/test_ui.py has the pages and sensors of the sample's tables.
+@pytest.mark.long
 def test_the_ui_shows_the_tables(ui: str, page: Page, tmp_path: Path) -> None:
     page.goto(f"{ui}/assets/ratify/gold/sales?view=lineage")
     for name in ("orders", "sales", "Spark"):
@@ -137,6 +139,7 @@ def test_the_ui_shows_the_tables(ui: str, page: Page, tmp_path: Path) -> None:
     expect(page.get_by_role("columnheader", name="customer")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_file_that_lands_reaches_gold_by_itself(ui: str, reader: Reader) -> None:
     tuesday = "Order ID,Customer Name,Amount (EUR),Placed At\n4,Dee,4.00,2026-01-06 18:00\n"
     (reader.cwd / ".ratify/landing/till/tuesday.csv").write_text(tuesday)
