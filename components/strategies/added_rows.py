@@ -13,7 +13,7 @@ from resources.delta.commit_history import Commit
 from resources.errors import HistoryNotContinued
 from resources.sql.spark_sql import identifier
 
-_VERSION, _DELETED = "ratify_version", "ratify_deleted"
+_VERSION = "ratify_version"
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class AddedRange:
     since: int
     until: int
     deletions: tuple[int, ...] = ()
+
+    @property
+    def adds(self) -> bool:
+        """Whether there are other versions than deletions."""
+        return self.until - self.since > len(self.deletions)
 
 
 def added_range(
@@ -72,23 +77,18 @@ def compared_sql(found: AddedRange, columns: Sequence[str], at: Callable[[int], 
     """Return the query for the added rows, for Spark SQL, by comparing versions of the table.
 
     Args:
-        found: The versions.
+        found: The versions, of which some add rows.
         columns: Of the rows.
         at: Returns the query for these columns as of a version.
     """
 
-    def without(after: int, before: int) -> str:
-        return f"{at(after)} EXCEPT ALL {at(before)}"
+    def without(version: int, after: int, before: int) -> str:
+        return f"SELECT {version} AS {_VERSION}, * FROM ({at(after)} EXCEPT ALL {at(before)})"
 
     starts, ends = (found.since, *found.deletions), (*(version - 1 for version in found.deletions), found.until)
-    added = [(end, False, without(end, start)) for start, end in zip(starts, ends, strict=True) if start < end]
-    deleted = [(version, True, without(version - 1, version)) for version in found.deletions]
-    if not deleted:
-        return f"SELECT * FROM ({added[0][-1]})"
-    changes = (
-        f"SELECT {version} AS {_VERSION}, {gone} AS {_DELETED}, * FROM ({rows})" for version, gone, rows in added + deleted
-    )
-    return _never_deleted(" UNION ALL ".join(changes), columns)
+    added = (without(end, end, start) for start, end in zip(starts, ends, strict=True) if start < end)
+    deleted = (without(version, version - 1, version) for version in found.deletions)
+    return _never_deleted(" UNION ALL ".join(added), " UNION ALL ".join(deleted), columns)
 
 
 def feed_sql(found: AddedRange, columns: Sequence[str], changes: str) -> str:
@@ -102,15 +102,14 @@ def feed_sql(found: AddedRange, columns: Sequence[str], changes: str) -> str:
     listed = ", ".join(map(identifier, columns))
     if not found.deletions:
         return f"SELECT {listed} FROM {changes}"
-    kinds = f"_commit_version AS {_VERSION}, _change_type = 'delete' AS {_DELETED}"
-    return _never_deleted(f"SELECT {kinds}, {listed} FROM {changes}", columns)
+    rows = f"SELECT _commit_version AS {_VERSION}, {listed} FROM {changes} WHERE _change_type"
+    return _never_deleted(f"{rows} <> 'delete'", f"{rows} = 'delete'", columns)
 
 
-def _never_deleted(changes: str, columns: Sequence[str]) -> str:
-    """The rows that were added and not deleted since: a deletion takes all rows that are equal."""
+def _never_deleted(added: str, deleted: str, columns: Sequence[str]) -> str:
+    """The added rows that were not deleted since: a deletion takes all rows that are equal."""
     listed = ", ".join(f"a.{identifier(column)}" for column in columns)
     equal = "".join(f" AND a.{identifier(column)} <=> d.{identifier(column)}" for column in columns)
-    return (
-        f"SELECT {listed} FROM (SELECT * FROM ({changes}) WHERE NOT {_DELETED}) AS a LEFT ANTI JOIN "
-        f"(SELECT * FROM ({changes}) WHERE {_DELETED}) AS d ON d.{_VERSION} > a.{_VERSION}{equal}"
-    )
+    if not deleted:
+        return f"SELECT {listed} FROM ({added}) AS a"
+    return f"SELECT {listed} FROM ({added}) AS a LEFT ANTI JOIN ({deleted}) AS d ON d.{_VERSION} > a.{_VERSION}{equal}"

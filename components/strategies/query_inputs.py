@@ -147,7 +147,7 @@ class QueryInputs:
             HistoryNotContinued: as `added_range`, or the rows cannot be read.
         """
         every, found = self.relation(name, columns), self.added_range(name, since)
-        if found.since == found.until:
+        if not found.adds:
             return f"(SELECT {self._listed(name)} FROM {every} WHERE false)"
         view, table = f"ratify_added_{self.query.inputs.index(name)}", self._table_columns(name)
         try:

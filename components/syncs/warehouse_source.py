@@ -74,8 +74,10 @@ def _in_workspace(
             added = added_range(full_name, until, now, rewrites, lambda: _acknowledged(duckdb, full_name))
         except HistoryNotContinued as error:
             raise insert_stopped(sync, error) from error
-        if until < now:
+        if added.adds:
             text = compared_sql(added, list(types), lambda version: f"SELECT * FROM {relation(table, version)}")
+        else:
+            text = f"SELECT * FROM ({text}) WHERE false"
     return SourceRows(text, inputs, types, lineage=lineage)
 
 

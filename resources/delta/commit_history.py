@@ -87,7 +87,7 @@ class Commit:
     def only_deletes_rows(self) -> bool:
         """Whether it is known, without the log, that this commit did no more than delete rows."""
         if self.operation == "MERGE":
-            return not any(self.metrics.get(f"numTargetRows{did}", 1) for did in ("Updated", "Inserted"))
+            return self._merged_without("Updated", "Inserted")
         return self.operation == "DELETE"
 
     @property
@@ -96,8 +96,12 @@ class Commit:
         if self.operation in SAME_ROWS:
             return True
         if self.operation == "MERGE":
-            return not any(self.metrics.get(f"numTargetRows{did}", 1) for did in ("Updated", "Deleted"))
+            return self._merged_without("Updated", "Deleted")
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.parameters.get("mode", "Append") == "Append"
+
+    def _merged_without(self, *did: str) -> bool:
+        """Whether it is known that a MERGE did these to no row."""
+        return not any(self.metrics.get(f"numTargetRows{each}", 1) for each in did)
 
 
 def commit_from_row(row: Mapping[str, Any]) -> Commit:
