@@ -1,17 +1,25 @@
 """The component `KafkaEvents`: a bronze table of records as they came, from Kafka or another source, declared in YAML."""
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Annotated
 
 import dagster as dg
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from components.checks.check_definitions import offsets_check
 from components.stream.record_table import RecordTable, record_table
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_freshness
+from ingest.file_source import LandedCopy
 from ingest.records.record_source import RECORD, DeclaredSource
 from resources.declarations import Engine, TableDeclaration
+from resources.errors import UnsafeDeclaration
+from resources.sql.subject_match import Match
+
+Place = Annotated[str, StringConstraints(pattern=r"^(key|value)(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+"""The key or the value of a record, or a field of its JSON."""
 
 
 class KafkaEventsParameters(BaseModel):
@@ -43,17 +51,33 @@ class KafkaEvents(TableComponent, DeclaredSource):
     """
 
     topics: list[str] = Field(min_length=1, description="Kafka's topics")
+    subjects: dict[str, list[Place]] = Field(
+        default={},
+        description="Where a record identifies a person or thing, such as {user: [key, value.user.id]}: `ratify erase` "
+        "finds its records, and those of erased ones are not read again",
+    )
+    landed: LandedCopy = Field(
+        default=LandedCopy.KEEP,
+        description="Files: what `ratify erase` does with those that have records of the subject: keep, delete (the whole "
+        "file) or rewrite (without these records)",
+    )
 
     @cached_property
     def table(self) -> RecordTable:
         """The table, and where its records come from.
 
         Raises:
-            UnsafeDeclaration: other engines could not read a table of that name.
+            UnsafeDeclaration: other engines could not read a table of that name, or a subject has no name.
         """
         return RecordTable(
-            self.declared(columns=RECORD, writer=Engine.SPARK, operations=frozenset({"STREAMING UPDATE"})),
+            self.declared(
+                columns=RECORD,
+                writer=Engine.SPARK,
+                operations=frozenset({"STREAMING UPDATE"}),
+                subjects={_kind(kind): [_match(place) for place in places] for kind, places in self.subjects.items()},
+            ),
             DeclaredSource(**{name: getattr(self, name) for name in DeclaredSource.model_fields}),
+            self.landed,
         )
 
     @property
@@ -66,3 +90,14 @@ class KafkaEvents(TableComponent, DeclaredSource):
         return table_definitions(
             [record_table(self.table)], [offsets_check(self.table.declaration)], with_freshness, self.written
         )
+
+
+def _match(place: str) -> Match:
+    column, _, path = place.partition(".")
+    return Match(column, path, binary=True)
+
+
+def _kind(kind: str) -> str:
+    if not re.fullmatch("[a-z][a-z0-9_]*", kind):
+        raise UnsafeDeclaration(f"{kind!r} is no kind of person or thing: name it such as user.", "subjects", kind)
+    return kind

@@ -26,6 +26,8 @@ DURATION = r"^[1-9]\d* (second|minute|hour|day)s?$"
 ON_TIME = "on_time"
 """Name of the expectation that late records fail."""
 _EXAMPLE = "to_json(struct(topic, partition, offset, make_valid_utf8(CAST(substring(value, 1, 200) AS STRING)) AS value))"
+# The ledger of streams keeps examples, and the UI shows them.
+_PLACE = "to_json(struct(topic, partition, offset))"
 _POSITION = (
     Column("topic", "string"),
     Column("partition", "int"),
@@ -125,7 +127,7 @@ class StreamTable(QueryComponent):
             Expectations(
                 rules=(*self.rules(), *self._on_time()),
                 identity=IDENTITY,
-                example=_EXAMPLE,
+                example=_PLACE if any(column.pii or column.subject for column in self.columns) else _EXAMPLE,
                 unique=Unique("one_row_for_each_key", keys, LATEST),
                 raw=RAW,
             ),

@@ -24,6 +24,8 @@ class SubjectTable:
         lineage: The columns that each is computed from, as schema.table.column.
         passed_on: Those that have the values of these columns unchanged.
         rows_of: The table whose rows its column `ROW` has; empty for one with rows of its own.
+        fields: How rows of subjects are known otherwise, by their kind.
+        set_aside: Whether it has only rows that others refused.
     """
 
     name: str
@@ -31,6 +33,8 @@ class SubjectTable:
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     passed_on: Collection[str] = ()
     rows_of: str = ""
+    fields: Mapping[str, Sequence[Match]] = field(default_factory=dict[str, Sequence[Match]])
+    set_aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,12 @@ class SubjectColumns:
     Attributes:
         matches: How their rows are known, by table; each of these tables comes after all that it is computed from.
         unfound: Tables with personal data in which they cannot be found, with the reason.
+        set_aside: Those of the tables that have only rows that others refused.
     """
 
     matches: Mapping[str, Sequence[Match]]
     unfound: Mapping[str, str]
+    set_aside: Collection[str] = ()
 
 
 def computed_table(
@@ -75,6 +81,8 @@ def subject_columns(tables: Iterable[SubjectTable], kind: str) -> SubjectColumns
     }
     declared = [(table.name, column) for table in named.values() for column in table.columns]
     subjects = {(name, column.name.casefold()) for name, column in declared if column.subject == kind}
+    fields = [(table.name, way) for table in named.values() for way in table.fields.get(kind, ())]
+    subjects |= {(name, way.column.casefold()) for name, way in fields if not way.name}
     marked = subjects | {(name, column.name.casefold()) for name, column in declared if column.pii}
     unchanged = {(table.name, column.casefold()) for table in named.values() for column in table.passed_on}
     found = _downstream(subjects, deps, lambda node: node in unchanged)
@@ -84,16 +92,19 @@ def subject_columns(tables: Iterable[SubjectTable], kind: str) -> SubjectColumns
         table = named[name.casefold()]
         of = table.rows_of or name
         spelled = {each.casefold(): each for each in _names(named.get(of.casefold()))}
-        columns = sorted(spelled.get(column, column) for each, column in found if each == of)
-        if columns:
-            matches[name] = [Match(ROW, column) if table.rows_of else Match(column) for column in columns]
+        ways = list(table.fields.get(kind, ()))
+        known = {way.column.casefold() for way in ways}
+        columns = sorted(spelled.get(column, column) for each, column in found if each == of and column not in known)
+        if ways or columns:
+            matches[name] = [*ways, *(Match(ROW, column) if table.rows_of else Match(column) for column in columns)]
         elif held := sorted(column for each, column in personal if each == of):
             unfound[name] = _why_unfound(named.get(of.casefold()), kind, held)
-    return SubjectColumns(matches, unfound)
+    aside = {table.name for table in named.values() if table.rows_of or table.set_aside}
+    return SubjectColumns(matches, unfound, aside)
 
 
 def _why_unfound(table: SubjectTable | None, kind: str, held: Sequence[str]) -> str:
-    other = sorted({column.subject for column in (table.columns if table else ()) if column.subject})
+    other = sorted({*(column.subject for column in table.columns if column.subject), *table.fields} if table else ())
     subjects = f" Its subjects are of the kind {', '.join(other)}." if other else ""
     return f"No column identifies a {kind}. Personal data, or computed from it: {', '.join(held)}.{subjects}"
 

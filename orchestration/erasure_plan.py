@@ -25,6 +25,7 @@ class TableHolding:
         log_retained_s: Likewise, versions in its log; 0: not known.
         refused: Why its rows cannot be deleted; empty if they can.
         stays: Why its files cannot be removed, as each reason says; none if they can.
+        set_aside: Whether it has only rows that others refused.
     """
 
     full_name: str
@@ -37,6 +38,7 @@ class TableHolding:
     log_retained_s: int = 0
     refused: str = ""
     stays: Sequence[str] = ()
+    set_aside: bool = False
 
     def files_of(self, *kinds: HeldIn) -> list[HoldingFile]:
         """Return the files of these kinds."""
@@ -112,8 +114,8 @@ class ErasurePlan:
             all_rows: Whether a table may lose all of its rows.
         """
         found = [f"{each.full_name}: {each.refused}" for each in self.tables if each.matched and each.refused]
-        # A quarantine may well have only rows of one subject.
-        own = [each for each in self.tables if not any(match.name for match in each.matches)]
+        # What others refused may well be of one subject alone.
+        own = [each for each in self.tables if not each.set_aside]
         whole = [each for each in own if each.matched == each.rows > 1 and not all_rows]
         found += [
             f"All {each.rows:,} rows of {each.full_name} are of this subject. Say --all-rows if they are meant."

@@ -1,7 +1,7 @@
 """A subject erased: its rows deleted in every table, and what has them removed as far as each table allows that now."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import dagster as dg
@@ -18,10 +18,11 @@ from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.table_clean import clean, may_clean_log
 from resources.duckdb.table_compaction import compact
-from resources.errors import BadFile, CommitConflict, UnsafeTable
+from resources.errors import BadFile, CommitConflict, StreamBusy, TableInUse, UnsafeTable
 from resources.landing.file_moves import Moved, delete, remove_note, remove_partial_copies
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Settings
+from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
 from resources.spark.subject_deletion import delete_subject
@@ -106,10 +107,28 @@ class SubjectErasure:
 
         Raises:
             UnsafeTable: a table with rows of it refuses, or has no other rows; nothing was changed.
-            TableInUse: a run in progress targets such a table; nothing was changed.
+            TableInUse: a run in progress targets such a table, or a stream that would read such records runs; nothing was
+                changed.
             CommitConflict: other writers won every attempt to delete from a table; those before it are done.
             As `SubjectSurvey.plan`.
         """
+        with ExitStack() as stack:
+            self._hold_streams(stack)
+            return self._erased()
+
+    def _hold_streams(self, stack: ExitStack) -> None:
+        """Keep streams of records from running meanwhile: one that runs has read the list of erased subjects before."""
+        for table in self.survey.tables.record_tables:
+            if self.subject.kind in table.declaration.subjects:
+                try:
+                    stack.enter_context(stream_checkpoints.exclusive(table.declaration))
+                except StreamBusy as error:
+                    raise TableInUse(
+                        f"Nothing was changed. {error} Stop it (`ratify stream stop`, for the continuous mode), erase, and "
+                        "start it again: then it leaves out the records of erased subjects."
+                    ) from error
+
+    def _erased(self) -> ErasureDone:
         before = self.survey.plan(self.subject)
         if refusals := before.refusals(all_rows=self.all_rows):
             raise UnsafeTable(f"Nothing was changed. {' '.join(refusals)}")
@@ -157,14 +176,12 @@ class SubjectErasure:
 
     def _rewrite_landed(self, landed: Iterable[LandedHolding]) -> Iterable[RewrittenFile]:
         files = [file for file in landed if file.policy is LandedCopy.REWRITE and not file.stays]
-        if files:
+        if not {file.table for file in files}.isdisjoint(source.table_name for source in self.survey.tables.sources):
             self.spark.ensure_table(LANDED_FILES)
-        sources = {source.table_name: source for source in self.survey.tables.sources}
         for file in files:
             # If others have changed it meanwhile, the second plan has what is there.
             with suppress(BadFile):
-                found = (sources[file.table], file.folder, file.path, file.matches, self.subject.value)
-                if (rows := self.survey.rewriting.rewrite(*found)) is not None:
+                if (rows := self.survey.rewrite(file, self.subject)) is not None:
                     self._remove_note(file)
                     yield RewrittenFile(file, rows)
 

@@ -1,11 +1,12 @@
 """The tables of the project, as far as they tell where rows of a subject are, and what else may have something of it."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from components.feeds.tenant_tables_component import TenantTables
 from components.flink_sql_component import FlinkSql
 from components.query_component import QueryComponent
+from components.stream.event_stream import CORRECTED
 from components.stream_table_component import StreamTable
 from components.subject_columns import ROW, SubjectColumns, SubjectTable, computed_table, subject_columns
 from components.sync_component import Sync
@@ -16,6 +17,7 @@ from components.table_component import TableComponent
 from components.yaml_tables import DeclaredTables
 from orchestration.erasure_plan import Remaining
 from resources.declarations import Column, TableDeclaration
+from resources.sql.subject_match import Match
 from resources.sql.table_query import TableQuery
 
 ColumnsOf = Callable[[str], Sequence[str]]
@@ -27,7 +29,8 @@ _QUARANTINE = "_quarantine"
 
 def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str) -> SubjectColumns:
     """Return where subjects of a kind are found: in the declared tables, the destinations of syncs and the dead letters."""
-    found = [each for component in tables.components.values() for each in _of_component(component, columns_of)]
+    records = {table.declaration.table_name: table.declaration.subjects for table in tables.record_tables}
+    found = [each for component in tables.components.values() for each in _of_component(component, columns_of, records)]
     written = {table.name.casefold() for table in found}
     for sync in tables.syncs.values():
         source, destination = _of_sync(sync, columns_of)
@@ -44,13 +47,13 @@ def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str)
     if letters:
         matches[DEAD_LETTERS.table_name] = letters
     unfound = {name: why for name, why in columns.unfound.items() if not name.startswith(_SYNC)}
-    return SubjectColumns(matches, unfound)
+    return SubjectColumns(matches, unfound, {*columns.set_aside, DEAD_LETTERS.table_name})
 
 
 def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remaining]:
     """Return what is not searched, though something of a subject may be there."""
     concerned = {name.casefold() for name in (*found.matches, *found.unfound)}
-    others = [*_of_streams(tables, concerned)]
+    others = [*_of_streams(tables, concerned, found)]
     for name, component in tables.components.items():
         if name.casefold() not in concerned:
             continue
@@ -70,14 +73,15 @@ def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remainin
     return [*others, Remaining("RATIFY_HOME/dagster", "logs of runs", "runs are deleted in the UI", why)]
 
 
-def _of_streams(tables: DeclaredTables, concerned: Collection[str]) -> Iterable[Remaining]:
+def _of_streams(tables: DeclaredTables, concerned: Collection[str], found: SubjectColumns) -> Iterable[Remaining]:
     for table in tables.record_tables:
         if table.declaration.table_name.casefold() in concerned:
             topics = ", ".join(table.source.topics) or "the topics of its runs"
             until = "the retention of the topic"
             yield Remaining(f"Kafka: {topics}", "records", until, "Kafka deletes no single records")
-            if folder := table.source.events.files:
-                why = "files of records are not searched: their rows have the topics `files:` and the path of the file"
+            is_searched = table.declaration.table_name in found.matches
+            if not is_searched and (folder := table.source.events.files):
+                why = "files of records are searched where their table says where its `subjects` are"
                 yield Remaining(folder, f"files of {table.declaration.table_name}", "they are deleted by hand", why)
     for feed in tables.topic_feeds:
         if str(feed.followed).casefold() in concerned:
@@ -85,7 +89,9 @@ def _of_streams(tables: DeclaredTables, concerned: Collection[str]) -> Iterable[
             yield Remaining(f"Kafka: {feed.topic}", "changes", "the retention of the topic", why)
 
 
-def _of_component(component: TableComponent, columns_of: ColumnsOf) -> Iterable[SubjectTable]:
+def _of_component(
+    component: TableComponent, columns_of: ColumnsOf, records: Mapping[str, Mapping[str, Sequence[Match]]]
+) -> Iterable[SubjectTable]:
     written = list(component.written)
     names = {table.table_name for table in written}
     queries = (
@@ -99,11 +105,31 @@ def _of_component(component: TableComponent, columns_of: ColumnsOf) -> Iterable[
             if ROW in table.column_names:
                 yield SubjectTable(name, rows_of=main)
             else:
-                yield SubjectTable(name, columns, {each.name: each.sources for each in table.columns if each.sources})
+                lineage = {each.name: each.sources for each in table.columns if each.sources}
+                yield SubjectTable(name, columns, lineage, fields=_of_quarantined(component, records), set_aside=True)
         elif query:
-            yield _computed(name, columns, query, columns_of)
+            computed = _computed(name, columns, query, columns_of)
+            yield computed if table.inferred else _with_columns(computed)
         else:
-            yield SubjectTable(name, columns)
+            yield SubjectTable(name, columns, fields=table.subjects)
+
+
+def _with_columns(table: SubjectTable) -> SubjectTable:
+    """A table that has not all columns of its query, as that of a stream."""
+    names = {column.name.casefold() for column in table.columns}
+    lineage = {name: sources for name, sources in table.lineage.items() if name.casefold() in names}
+    return replace(table, lineage=lineage, passed_on=[name for name in table.passed_on if name.casefold() in names])
+
+
+def _of_quarantined(
+    component: TableComponent, records: Mapping[str, Mapping[str, Sequence[Match]]]
+) -> Mapping[str, Sequence[Match]]:
+    """How rows of subjects are known in the quarantine of a stream: it has the records, and values that correct theirs."""
+    subjects = records.get(component.stream.records.table_name, {}) if isinstance(component, StreamTable) else {}
+    return {
+        kind: [*ways, *(replace(way, column=CORRECTED) for way in ways if way.column == "value")]
+        for kind, ways in subjects.items()
+    }
 
 
 def _of_sync(sync: Sync, columns_of: ColumnsOf) -> tuple[SubjectTable, SubjectTable]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from components.stream.record_table import RecordTable
 from components.subject_columns import SubjectColumns
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import LandedCopy, Source
@@ -16,6 +17,8 @@ from ingest.formats.unpacked_file import unpacked
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ErasureKey
 from ingest.load.landed_rewrite import LandedRewrite
+from ingest.records.file_erasure import SubjectFiles
+from ingest.records.file_records import FileSource
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
 from orchestration.subject_places import other_places, places_of_subjects
 from resources.catalog.dropped_tables import dropped_tables
@@ -87,21 +90,50 @@ class SubjectSurvey:
         with suppress(NotConfigured):
             key = ErasureKey.stored(self.duckdb.home)
         with self.duckdb.session() as session:
-            held = [found for name, ways in columns.matches.items() if (found := self._table(session, name, ways, subject))]
+            held = [
+                replace(found, set_aside=name in columns.set_aside)
+                for name, ways in columns.matches.items()
+                if (found := self._table(session, name, ways, subject))
+            ]
             landed = [
                 each
                 for source in self.tables.sources
                 if (ways := columns.matches.get(source.table_name))
                 for each in self._landed(session, source, ways, subject)
             ]
+            for table in self.tables.record_tables:
+                if ways := columns.matches.get(table.declaration.table_name):
+                    landed += self._record_files(table, ways, subject)
             others = [*self._ledger(session, subject), *self._dropped(columns), *other_places(self.tables, columns)]
         digest = key.digest(subject.kind, subject.value)[:_SHOWN] if key else ""
         return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound)
 
+    def rewrite(self, file: LandedHolding, subject: Subject) -> int | None:
+        """Write a landed file again without the rows of a subject.
+
+        Raises:
+            As `LandedRewrite.rewrite` and `SubjectFiles.rewrite`.
+        """
+        for table in self.tables.record_tables:
+            if table.declaration.table_name == file.table:
+                return self._subject_files(table, file.matches, subject).rewrite(file.path)
+        (source,) = (source for source in self.tables.sources if source.table_name == file.table)
+        return self._rewriting.rewrite(source, file.folder, file.path, file.matches, subject.value)
+
     @property
-    def rewriting(self) -> LandedRewrite:
-        """Rewrites landed files."""
+    def _rewriting(self) -> LandedRewrite:
         return LandedRewrite(self.duckdb, self.landing, self.tables.sources)
+
+    def _subject_files(self, table: RecordTable, matches: Sequence[Match], subject: Subject) -> SubjectFiles:
+        return SubjectFiles(FileSource(table.options), self.duckdb, matches, subject.value)
+
+    def _record_files(self, table: RecordTable, matches: Sequence[Match], subject: Subject) -> Iterable[LandedHolding]:
+        if not table.source.events.files:
+            return
+        found = self._subject_files(table, matches, subject)
+        for file, stays in found.holding():
+            landed = (file.path, file.fingerprint, table.landed, matches, "", stays)
+            yield LandedHolding(table.declaration.table_name, found.source.zone.root, *landed)
 
     def full_name(self, table: str) -> str:
         """Return the three-part name of a table."""
@@ -188,7 +220,7 @@ class SubjectSurvey:
                     if _has_rows(session, reading, file, local, folder, matches, subject.value):
                         stays = ""
                         if source.landed is LandedCopy.REWRITE:
-                            stays = self.rewriting.refusal(source, hidden, file.path, matches, subject.value)
+                            stays = self._rewriting.refusal(source, hidden, file.path, matches, subject.value)
                         landed = (file.path, file.fingerprint, source.landed, matches, hidden, stays)
                         yield LandedHolding(source.table_name, zone.root, *landed)
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, SAME_TEXT, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
 from resources.sql.spark_sql import literal, table_name
+from resources.sql.subject_match import Match
 from resources.table_layout import NO_LAYOUT, Layout
 
 IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
@@ -76,6 +77,7 @@ class TableDeclaration:
         inferred: Columns without a type, and others than those declared here, come from its files or its query.
         catalog: The catalog that holds it; empty for the project's.
         layout: How the rows of a new table are divided among its files.
+        subjects: How rows of a person or thing are known beside by columns that say so, by its kind, such as user.
 
     Raises:
         UnsafeDeclaration: another engine could not read the table, or would read or write it wrong.
@@ -94,6 +96,7 @@ class TableDeclaration:
     inferred: bool = False
     catalog: str = ""
     layout: Layout = NO_LAYOUT
+    subjects: Mapping[str, Sequence[Match]] = field(default_factory=dict[str, Sequence[Match]])
 
     def __post_init__(self) -> None:
         self._check_names()

@@ -8,11 +8,12 @@ it in its own record, too: so the checks pass as soon as it is ratified, whateve
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from components.checks.history_findings import CREATION
+from ingest.records.record_source import RECORD
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import Commit
@@ -31,7 +32,7 @@ ACKNOWLEDGED_COMMITS = TableDeclaration(
         Column("operation", "string", "What the commit did, as the history calls it"),
         Column("engine", "string", "What made it"),
         Column("reason", "string", "Why it is right"),
-        Column("rows_removed", "map<string,bigint>", "Of a table of landed files: how many rows it removed, by file"),
+        Column("rows_removed", "map<string,bigint>", "How many rows it removed, by landed file, or by topic/partition"),
         Column("acknowledged_by", "string", "Who says so"),
         Column("acknowledged_at", "timestamp", "When (UTC)"),
     ),
@@ -43,6 +44,19 @@ ACKNOWLEDGED_COMMITS = TableDeclaration(
 """One row for each commit."""
 
 _SOURCE_FILE = "_source_file"
+_BY_FILE = f"""
+SELECT place, sum(n) AS n FROM (
+  SELECT {_SOURCE_FILE} AS place, 1 AS n FROM {{before}} UNION ALL SELECT {_SOURCE_FILE} AS place, -1 AS n FROM {{after}}
+)
+WHERE place IS NOT NULL GROUP BY place HAVING sum(n) <> 0
+"""
+# Before the first record that is left, none is missing.
+_BY_PARTITION = """
+SELECT concat(topic, '/', partition) AS place, count(*) AS n
+FROM (SELECT topic, partition, offset FROM {before} EXCEPT SELECT topic, partition, offset FROM {after})
+JOIN (SELECT topic, partition, min(offset) AS first FROM {after} GROUP BY topic, partition) USING (topic, partition)
+WHERE offset > first GROUP BY topic, partition
+"""
 _REASON = "acknowledged"
 _NAMELESS = "a principal that the catalog does not name"
 
@@ -99,9 +113,9 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
             raise VersionMissing(f"Version {version} of {full_name} created it, which no check objects to.")
     spark.ensure_table(ACKNOWLEDGED_COMMITS)
     by = spark.catalog.principal() or _NAMELESS
-    of_files = any(column.name == _SOURCE_FILE for column in found.columns or ())
+    count = _counting({column.name or "" for column in found.columns or ()})
     rows = ", ".join(
-        _row(history[version], found.table_id or "", full_name, reason, by, _removed(spark, full_name, version, of_files))
+        _row(history[version], found.table_id or "", full_name, reason, by, _removed(spark, full_name, version, count))
         for version in sorted({*versions})
     )
     names = ACKNOWLEDGED_COMMITS.column_names
@@ -175,9 +189,10 @@ def commit_acknowledged(spark: Spark, full_name: str, write: Callable[[], object
 
 
 def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:
-    """Return how many rows acknowledged commits have removed from a table of landed files, by file.
+    """Return how many rows acknowledged commits have removed from a table of landed files, by file, or of records.
 
-    A number is negative where they added some. Spark is not needed.
+    Of records they are those after the first that was left, by topic/partition. A number is negative where rows were added.
+    Spark is not needed.
     """
     removed = Counter[str]()
     for by_file in _stored(session, table_id, "rows_removed"):
@@ -200,22 +215,24 @@ def _stored(session: DuckDBSession, table_id: str, column: str) -> list[Any]:
     return [value for (value,) in session.rows(f"SELECT {column} FROM {stored} WHERE table_id = ?", [table_id])]
 
 
-def _removed(spark: Spark, full_name: str, version: int, of_files: bool) -> Mapping[str, int]:
-    """How many rows a version has removed, by file."""
-    if not of_files:
+def _counting(columns: Collection[str]) -> str:
+    """The query for the rows that a version removed, by what a check of the table counts them by; empty if none does."""
+    if _SOURCE_FILE in columns:
+        return _BY_FILE
+    return _BY_PARTITION if {column.name for column in RECORD}.issubset(columns) else ""
+
+
+def _removed(spark: Spark, full_name: str, version: int, count: str) -> Mapping[str, int]:
+    """How many rows a version has removed."""
+    if not count:
         return {}
-    name = table_name(full_name)
-    before, after = (
-        f"SELECT {_SOURCE_FILE} AS file, {sign}1 AS n FROM {at_version(name, each)} WHERE {_SOURCE_FILE} IS NOT NULL"
-        for sign, each in (("", version - 1), ("-", version))
-    )
-    text = f"SELECT file, sum(n) AS n FROM ({before} UNION ALL {after}) GROUP BY file HAVING sum(n) <> 0"
-    return {row["file"]: row["n"] for row in spark.rows(spark.query(text))}
+    before, after = (at_version(table_name(full_name), each) for each in (version - 1, version))
+    return {row["place"]: row["n"] for row in spark.rows(spark.query(count.format(before=before, after=after)))}
 
 
 def _row(commit: Commit, table_id: str, full_name: str, reason: str, by: str, removed: Mapping[str, int]) -> str:
     texts = (table_id, full_name, commit.operation, commit.engine.value, reason, by)
     id_, name, operation, engine, why, who = map(literal, texts)
-    by_file = ", ".join(f"{literal(file)}, {rows}L" for file, rows in removed.items())
-    files = f"map({by_file})" if removed else "CAST(map() AS map<string,bigint>)"
+    by_place = ", ".join(f"{literal(place)}, {rows}L" for place, rows in removed.items())
+    files = f"map({by_place})" if removed else "CAST(map() AS map<string,bigint>)"
     return f"({id_}, {commit.version}L, {name}, {operation}, {engine}, {why}, {files}, {who}, current_timestamp())"

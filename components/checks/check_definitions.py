@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from components.checks import history_findings
-from components.checks.acknowledged_commits import acknowledged, acknowledged_in
+from components.checks.acknowledged_commits import acknowledged, acknowledged_in, removed_rows
 from components.checks.check_state import checked_to, recorded
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding, first_version
@@ -290,9 +290,13 @@ def offsets_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
             )
         ],
     )
-    def check(spark: Spark) -> Iterator[dg.AssetCheckResult]:
+    def check(spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         partitions = spark.rows(spark.sql(PARTITIONS, raw=spark.table(declaration)))
-        finding = each_offset_once([Partition(**row) for row in partitions])
+        table_id = spark.catalog.table(spark.full_name(declaration)).table_id or ""
+        with duckdb.session() as session:
+            session.attach()
+            removed = removed_rows(session, table_id)
+        finding = each_offset_once([Partition(**row) for row in partitions], removed)
         only_missing = finding.numbers["doubled"] == 0
         severity = dg.AssetCheckSeverity.WARN if only_missing else dg.AssetCheckSeverity.ERROR
         yield check_result(key, "offsets_once", finding, severity)

@@ -1,10 +1,11 @@
 """The check of the offsets in a table of records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from components.checks.history_findings import Finding
 from ingest.records.record_source import SOURCE
+from resources.wording import counted
 
 PARTITIONS = f"""
 SELECT
@@ -57,13 +58,19 @@ class Partition:
         return self.last - self.first + 1 - self.offsets
 
 
-def each_offset_once(partitions: Sequence[Partition]) -> Finding:
+def each_offset_once(partitions: Sequence[Partition], removed: Mapping[str, int] | None = None) -> Finding:
     """Check that each offset from the first to the last is in the table, and once.
 
-    Offsets are missing also where a topic is compacted or written in transactions.
+    Offsets are missing also where a topic is compacted or written in transactions, and where a record of an erased subject
+    came again.
+
+    Args:
+        partitions: Those of the table.
+        removed: How many records acknowledged commits have removed, by topic/partition.
     """
-    doubled = sum(partition.doubled for partition in partitions)
-    missing = sum(partition.missing for partition in partitions)
+    known = {p: (removed or {}).get(f"{p.topic}/{p.partition}", 0) for p in partitions}
+    lost = {p: max(0, p.missing - known[p]) for p in partitions}
+    doubled, missing = sum(p.doubled for p in partitions), sum(lost.values())
     numbers = {
         "partitions": sum(partition.count for partition in partitions),
         "rows": sum(partition.rows for partition in partitions),
@@ -71,10 +78,12 @@ def each_offset_once(partitions: Sequence[Partition]) -> Finding:
         "missing": missing,
     }
     if not doubled and not missing:
-        return Finding(True, "Every offset is in the table once.", numbers)
+        erased = sum(p.missing for p in partitions)
+        but = f", but {counted(erased, 'record')} that acknowledged commits removed" if erased else ""
+        return Finding(True, f"Every offset is in the table once{but}.", numbers)
     wrong = [
         f"{p.topic}/{p.partition}: {p.rows:,} rows, {p.offsets:,} offsets of {p.first} to {p.last}"
         for p in partitions
-        if p.doubled or p.missing
+        if p.doubled or lost[p]
     ]
     return Finding(False, f"Offsets are doubled or missing: {', '.join(wrong[:_SHOWN])}.", numbers)

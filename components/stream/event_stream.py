@@ -37,6 +37,8 @@ IDENTITY = ("topic", "partition", "offset")
 LATEST = ("kafka_timestamp", "partition", "offset", "topic")
 """Columns by which the last of several records with one key is the greatest."""
 RAW = ("key", "value", "headers")
+CORRECTED = "corrected"
+"""Column of a quarantine: a value that a replay reads in place of the record's."""
 GIVEN = (*IDENTITY, "kafka_timestamp", *RAW)
 """Columns that the query of a stream has to give beside its own."""
 
@@ -90,7 +92,7 @@ class EventStream:
                 raw("timestamp", "timestamp", "Kafka's timestamp of the record"),
                 Column("reasons", "array<string>", "Names of the expectations that it fails"),
                 Column("quarantined_at", "timestamp", "When it was first validated (UTC)"),
-                Column("corrected", "binary", "A value that a replay reads in place of `value`", pii=pii),
+                Column(CORRECTED, "binary", "A value that a replay reads in place of `value`", pii=pii),
                 Column("replayed_at", "timestamp", "When it left quarantine (UTC); NULL while it is there"),
             ),
             comment=f"Records of {self.table.name} that fail an expectation, with the reasons, to be corrected and replayed",

@@ -10,6 +10,7 @@ from pydantic import Field, create_model
 
 from components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from components.table_preview import preview_by_spark
+from ingest.file_source import LandedCopy
 from ingest.records.record_source import OFFSETS, DeclaredSource, SourceOptions
 from ingest.records.record_stream import Ingested, ingest
 from resources.declarations import TableDeclaration
@@ -30,10 +31,12 @@ class RecordTable:
     Attributes:
         declaration: With the columns `RECORD`.
         source: What its declaration says of the source; the configuration of a run may say otherwise.
+        landed: What an erasure does with files that have records of the subject.
     """
 
     declaration: TableDeclaration
     source: DeclaredSource
+    landed: LandedCopy = LandedCopy.KEEP
 
     @property
     def options(self) -> SourceOptions:

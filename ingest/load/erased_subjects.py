@@ -7,7 +7,7 @@ lakehouse, nobody can try values against it.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,11 +79,30 @@ class ErasureKey:
         """Return the keyed hash of a subject."""
         return hmac.new(self.secret, f"{kind}:{value}".encode(), hashlib.sha256).hexdigest()
 
+    @property
+    def pads(self) -> tuple[bytes, bytes]:
+        """The key for the inner and for the outer hash. RFC 2104: H(K ⊕ opad, H(K ⊕ ipad, text))."""
+        inner, outer = (bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, bytes(1))) for pad in (0x36, 0x5C))
+        return inner, outer
+
+    def require(self, key_ids: Collection[str]) -> None:
+        """Require that subjects were erased by this key alone.
+
+        Args:
+            key_ids: Those of the keys that subjects were erased by.
+
+        Raises:
+            NotConfigured: others were used, too.
+        """
+        if others := sorted({*key_ids} - {self.id}):
+            raise NotConfigured(
+                f"Subjects were erased by the key {', '.join(others)}, and erasure.key is {self.id}: rows of theirs would "
+                "be loaded again. Restore that key from the backup, or copy it from the machine that erased them."
+            )
+
     def sql(self, kind: str, value: str) -> str:
-        """Return DuckDB's expression for the same; `value` is one of text. RFC 2104: H(K ⊕ opad, H(K ⊕ ipad, text))."""
-        outer, inner = (
-            f"unhex('{bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, bytes(1))).hex()}')" for pad in (0x5C, 0x36)
-        )
+        """Return DuckDB's expression for the same; `value` is one of text."""
+        inner, outer = (f"unhex('{pad.hex()}')" for pad in self.pads)
         return f"sha256({outer} || unhex(sha256({inner} || encode({literal(f'{kind}:')} || {value}))))"
 
 
@@ -138,9 +157,5 @@ def erased_rows(session: DuckDBSession, table: TableDeclaration) -> ErasedRows |
     if not found:
         return None
     key = ErasureKey.stored(session.home)
-    if others := sorted({key_id for _, key_id in found} - {key.id}):
-        raise NotConfigured(
-            f"Subjects were erased by the key {', '.join(others)}, and erasure.key is {key.id}: rows of theirs would be "
-            "loaded again. Restore that key from the backup, or copy it from the machine that erased them."
-        )
+    key.require({key_id for _, key_id in found})
     return ErasedRows(key, columns, [digest for digest, _ in found])

@@ -56,19 +56,24 @@ class Listing:
 
 
 class FileSource(RecordSource):
-    """A folder, local or in an object store that Spark and this machine both reach."""
+    """A folder, local or in an object store that Spark and this machine both reach.
+
+    Attributes:
+        events: How its files are read.
+        zone: The folder.
+    """
 
     def __init__(self, config: SourceOptions) -> None:
         """Raise NotConfigured where the settings name no folder, or one that Spark would read as a pattern."""
         self._config = config
-        self._settings = config.events
-        if not self._settings.files:
+        self.events = config.events
+        if not self.events.files:
             raise SourceNotConfigured("The source is files: set EVENTS_FILES to the folder or URL where they land.")
-        folder = self._settings.files.rstrip("/")
+        folder = self.events.files.rstrip("/")
         self._folder = folder if "://" in folder else str(Path(folder).expanduser().resolve())
         if _GLOB.search(self._folder):
             raise NotConfigured(f"{self._folder}: Spark reads []{{}}*?\\ as a pattern. Give the folder another name.")
-        self._zone = LandingZone(url=self._folder, setting="EVENTS_FILES")
+        self.zone = LandingZone(url=self._folder, setting="EVENTS_FILES")
         # Another folder is another stream.
         self.checkpoint = f"files-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
 
@@ -86,13 +91,13 @@ class FileSource(RecordSource):
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         query = f"SELECT DISTINCT substring(topic, {len(_TOPIC) + 1}) AS path FROM {{raw}} WHERE {_ours()}"
         loaded = {row["path"] for row in spark.rows(spark.sql(query, raw=spark.table(table)))}
-        missing = sorted(loaded.difference(self._names()))
+        missing = sorted(loaded.difference(self.names()))
         shown = ", ".join(missing[:_SHOWN]) + (f", and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else "")
         lost = f"{len(missing):,} of the {len(loaded):,} files that it holds are no longer in {self._folder}"
         return refusal_text(spark.full_name(table), f"{lost}: {shown}" if missing else lost, "the folder")
 
     def reader(self, target: StreamTarget, options: StreamOptions) -> "Callable[[], DataFrame]":
-        config, settings = self._config, self._settings
+        config, settings = self._config, self.events
         reader_options = {
             "wholetext": "true",
             "recursiveFileLookup": "true",
@@ -131,7 +136,7 @@ class FileSource(RecordSource):
     def explained(self, error_text: str) -> StreamError:
         if found := re.search(rf"{_TOO_LARGE} (\w+:/.*?)(?: SQLSTATE|$)", error_text, re.MULTILINE):
             return FileUnreadable(
-                f"{found[1]} is larger than EVENTS_MAX_FILE_BYTES ({self._settings.max_file_bytes:,}; a compressed one "
+                f"{found[1]} is larger than EVENTS_MAX_FILE_BYTES ({self.events.max_file_bytes:,}; a compressed one "
                 "counts ten times): a whole file has to fit in memory. Split it, or raise the bound, and start it again."
             )
         if found := re.search(r"FAILED_READ_FILE\S* .*?(\w+:/\S+?)[.]?\s", error_text):
@@ -144,15 +149,19 @@ class FileSource(RecordSource):
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         return SourceProgress(more={"files": self._seen.files, LISTED: self._seen.digest})
 
-    def _names(self) -> Iterator[str]:
-        """The files that are read: those that are not empty."""
+    def names(self) -> Iterator[str]:
+        """Yield the paths of the files that are read: those that are not empty.
+
+        Raises:
+            LandingUnavailable: the folder cannot be listed.
+        """
         unfinished = re.compile(_UNFINISHED)
-        for page in self._zone.pages():
+        for page in self.zone.pages():
             yield from (file.path for file in page if file.size and not unfinished.search(file.path))
 
     def _listing(self) -> Listing:
         digest, number = hashlib.sha256(), 0
-        for number, name in enumerate(self._names(), 1):  # noqa: B007 the last one is their count
+        for number, name in enumerate(self.names(), 1):  # noqa: B007 the last one is their count
             digest.update(name.encode() + b"\n")
         return Listing(number, digest.hexdigest()[:16])
 

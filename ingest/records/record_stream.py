@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ingest.records.erased_records import without_erased
 from ingest.records.file_records import FileSource
 from ingest.records.kafka_records import KafkaSource
 from ingest.records.rate_records import RateSource
@@ -95,7 +96,8 @@ def _ingest(
     checkpoint = "/".join(filter(None, (stream_checkpoints.folder(spark, table), source.checkpoint)))
     stream_checkpoints.sweep(checkpoint)
     target = StreamTarget(spark, table, checkpoint, stream_checkpoints.has_begun(checkpoint))
-    query = _query(target, source.reader(target, options), config, options)
+    read = source.reader(target, options)
+    query = _query(target, lambda: without_erased(spark, table, read()), config, options)
     try:
         run = follow(spark, query, replace(options, on_progress=source.progressed), explain=source.explained)
     except StreamError as error:

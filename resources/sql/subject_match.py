@@ -14,21 +14,30 @@ class Match:
 
     Attributes:
         column: Whose value is the subject's, or JSON that has it.
-        name: The field of the JSON; empty where the column has the value itself.
+        name: The field of the JSON, or the path of one, such as user.id; empty where the column has the value itself.
         sync: Of dead letters: only those of this sync.
+        binary: Whether the column is binary: its bytes are a text in UTF-8, which may be no JSON.
     """
 
     column: str
     name: str = ""
     sync: str = ""
+    binary: bool = False
 
     @property
     def duckdb(self) -> str:
         """DuckDB's condition for such a row; the value is the parameter `VALUE`."""
-        column = duckdb_sql.identifier(self.column)
-        found = f"json_extract_string({column}, '$.{self.name}')" if self.name else f"CAST({column} AS VARCHAR)"
         only = f" AND sync = {duckdb_sql.literal(self.sync)}" if self.sync else ""
-        return f"coalesce({found} = ${VALUE}{only}, false)"
+        return f"coalesce({self._duckdb_text} = ${VALUE}{only}, false)"
+
+    @property
+    def _duckdb_text(self) -> str:
+        column = duckdb_sql.identifier(self.column)
+        if not self.binary:
+            return f"json_extract_string({column}, '$.{self.name}')" if self.name else f"CAST({column} AS VARCHAR)"
+        text = f"try(decode({column}))"
+        # DuckDB may evaluate what a CASE guards.
+        return f"try(json_extract_string({text}, '$.{self.name}'))" if self.name else text
 
     def spark(self, table: str, value: str) -> str:
         """Return Spark's condition for such a row.
@@ -37,7 +46,13 @@ class Match:
             table: Alias of the table.
             value: Expression for the value.
         """
-        column = f"{table}.{spark_sql.identifier(self.column)}"
-        found = f"get_json_object({column}, '$.{self.name}')" if self.name else f"CAST({column} AS STRING)"
         only = f" AND {table}.sync = {spark_sql.literal(self.sync)}" if self.sync else ""
-        return f"({found} = {value}{only})"
+        return f"({self.spark_text(table)} = {value}{only})"
+
+    def spark_text(self, table: str) -> str:
+        """Return Spark's expression for the value in a row of the table with this alias, as text."""
+        column = f"{table}.{spark_sql.identifier(self.column)}"
+        if not self.name:
+            return f"CAST({column} AS STRING)"
+        text = f"CAST({column} AS STRING)" if self.binary else column
+        return f"get_json_object({text}, '$.{self.name}')"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Dialect = Literal["databricks", "duckdb"]
 """sqlglot's name of an engine's SQL; that of Databricks is a superset of Spark's."""
 
+_CHECKED = "try_validate_utf8"
+
 
 @dataclass(frozen=True)
 class TableName:
@@ -152,12 +154,14 @@ class TableQuery:
 
 
 def _is_plain(node: "Node") -> bool:
-    """Whether a step of the lineage only names a column, or changes its type."""
+    """Whether a step of the lineage only names a column, changes its type, or checks that its bytes are a text."""
     from sqlglot import exp
 
     expression = node.expression
-    while isinstance(expression, exp.Alias | exp.Cast | exp.Paren):
-        expression = expression.this
+    while isinstance(expression, exp.Alias | exp.Cast | exp.Paren | exp.Anonymous):
+        if isinstance(expression, exp.Anonymous) and expression.name.lower() != _CHECKED:
+            return False
+        expression = expression.expressions[0] if isinstance(expression, exp.Anonymous) else expression.this
     return isinstance(expression, exp.Column | exp.Table | exp.SetOperation | exp.Star)
 
 

@@ -93,3 +93,20 @@ def test_what_personal_data_is_computed_from_is_personal() -> None:
 def test_a_type_whose_text_differs_between_engines() -> None:
     with pytest.raises(UnsafeDeclaration, match="no subject is found by it"):
         TableDeclaration("bronze", "t", (Column("at", "timestamp", subject="user"),), "", Engine.SPARK, frozenset())
+
+
+def test_records_say_where_a_subject_is() -> None:
+    """Its column is passed on where the bytes are only checked; a field of its JSON is not."""
+    key, field = Match("key", binary=True), Match("value", "user.id", binary=True)
+    raw = SubjectTable("bronze.raw", fields={"user": [key, field], "device": [Match("value", "device", binary=True)]})
+    text = "SELECT try_validate_utf8(CAST(key AS STRING)) AS who, upper(CAST(key AS STRING)) AS shown, value FROM bronze.raw"
+    query = TableQuery.parsed(text, "databricks", "q")
+    events = computed_table("silver.events", [], query, {TableName("bronze", "raw"): ["key", "value"]})
+    refused = SubjectTable("silver.events_quarantine", fields={"user": [key]}, set_aside=True)
+    found = subject_columns([raw, refused, events], "user")
+    assert found.matches == {"bronze.raw": [key, field], "silver.events": [Match("who")], "silver.events_quarantine": [key]}
+    assert found.set_aside == {"silver.events_quarantine"}
+    other = subject_columns([raw, SubjectTable("a.b", [Column("c", "string", pii=True)])], "device")
+    assert [*other.matches] == ["bronze.raw"]
+    driver = subject_columns([raw, computed_table("a.b", [Column("value", "", pii=True)], query, {})], "driver")
+    assert "Its subjects are of the kind device, user." in driver.unfound["bronze.raw"]

@@ -93,6 +93,16 @@ def test_sound_files_are_validated_as_one() -> None:
     assert "files:a/0: 3 rows, 2 offsets of 0 to 1" in found.description
 
 
+def test_offsets_that_acknowledged_commits_removed_are_not_missing() -> None:
+    partition = Partition("clicks", 1, 7, 7, 0, 9)
+    assert not each_offset_once([partition], {"clicks/0": 3}).passed
+    found = each_offset_once([partition], {"clicks/1": 3})
+    assert found.passed
+    assert "but 3 records that acknowledged commits removed" in found.description
+    lost = each_offset_once([partition], {"clicks/1": 2})
+    assert (lost.passed, lost.numbers["missing"]) == (False, 1)
+
+
 @pytest.mark.stack
 def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     ten_megabytes = b"x" * 10 * 2**20

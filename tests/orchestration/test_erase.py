@@ -225,7 +225,7 @@ def test_a_table_that_would_lose_all_rows_is_refused() -> None:
     plan = ErasurePlan("user", "", [table], [], [], {})
     assert "All 3 rows of c.silver.t" in plan.refusals()[0]
     assert plan.refusals(all_rows=True) == []
-    letters = dataclasses.replace(table, matches=[Match("row", "who")])
+    letters = dataclasses.replace(table, set_aside=True)
     assert dataclasses.replace(plan, tables=[letters]).refusals() == []
     append_only = dataclasses.replace(table, matched=1, refused="it only allows appends.")
     assert dataclasses.replace(plan, tables=[append_only]).refusals() == ["c.silver.t: it only allows appends."]
