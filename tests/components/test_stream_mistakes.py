@@ -36,6 +36,9 @@ CLICKS = (
         (TOPICS + "  starting: now\n", "line 5, starting", "Input should be 'earliest' or 'latest', not 'now'"),
         (TOPICS + "  max_records: 0\n", "defs.yaml:5", "max_records"),
         (TOPICS + "  full_refresh: true\n", "defs.yaml:5", "full_refresh"),
+        (TOPICS + "  subjects: {User: [key]}\n", "line 5, subjects", "'User' is no kind of person or thing"),
+        (TOPICS + "  subjects: {user: [headers.id]}\n", "defs.yaml:5", "subjects"),
+        (TOPICS + "  landed: shred\n", "line 5, landed", "Input should be 'keep', 'delete' or 'rewrite', not 'shred'"),
     ],
 )
 def test_in_a_table_of_records(mistakes: Mistakes, attributes: str, place: str, reason: str) -> None:
