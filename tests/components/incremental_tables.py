@@ -161,7 +161,7 @@ class IncrementalTables:
                     if row["name"] == name:
                         rows[row["which"]][row["line"]] += row["number"]
                 missing, unexpected = rows["expected"] - rows["stored"], rows["stored"] - rows["expected"]
-                assert (missing, unexpected) == ({}, {}), (name, self.reproduced(table))
+                assert (missing, unexpected) == ({}, {}), (name, missing, unexpected, self.reproduced(table))
 
     def _compared(self, table: IncrementalTable) -> Iterator[str]:
         validated = self.declared(table)
@@ -170,7 +170,14 @@ class IncrementalTables:
         queries = [query.replace("{rows}", rows) for query in split_rows(validated, types)]
         for declaration, query in zip(validated.written, queries, strict=False):
             columns = validated.query.columns if declaration is validated.declaration else ("rule", "row", "rows")
-            line = f"to_json(struct({', '.join(map(identifier, columns))}), map('ignoreNullFields', 'false'))"
+            # To SQL, and so to a pass, -0.0 and 0.0 are equal; their texts are not.
+            shown = (
+                f"{identifier(name)} + 0.0D AS {identifier(name)}"
+                if table.query.columns.get(name) == "float"
+                else identifier(name)
+                for name in columns
+            )
+            line = f"to_json(struct({', '.join(shown)}), map('ignoreNullFields', 'false'))"
             for which, relation in (("expected", f"({query})"), ("stored", declaration.table_name)):
                 yield (
                     f"SELECT '{declaration.name}' AS name, '{which}' AS which, line, count(*) AS number "
