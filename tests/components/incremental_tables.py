@@ -171,12 +171,8 @@ class IncrementalTables:
         for declaration, query in zip(validated.written, queries, strict=False):
             columns = validated.query.columns if declaration is validated.declaration else ("rule", "row", "rows")
             # To SQL, and so to a pass, -0.0 and 0.0 are equal; their texts are not.
-            shown = (
-                f"{identifier(name)} + 0.0D AS {identifier(name)}"
-                if table.query.columns.get(name) == "float"
-                else identifier(name)
-                for name in columns
-            )
+            added = {name: " + 0.0D" for name, kind in table.query.columns.items() if kind == "float"}
+            shown = (f"{identifier(name)}{added.get(name, '')} AS {identifier(name)}" for name in columns)
             line = f"to_json(struct({', '.join(shown)}), map('ignoreNullFields', 'false'))"
             for which, relation in (("expected", f"({query})"), ("stored", declaration.table_name)):
                 yield (
