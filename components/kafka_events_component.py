@@ -16,7 +16,7 @@ from ingest.file_source import LandedCopy
 from ingest.records.record_source import RECORD, DeclaredSource
 from resources.declarations import Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
-from resources.sql.subject_match import Match
+from resources.sql.subject_match import KIND, Match
 
 Place = Annotated[str, StringConstraints(pattern=r"^(key|value)(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 """The key or the value of a record, or a field of its JSON."""
@@ -98,6 +98,6 @@ def _match(place: str) -> Match:
 
 
 def _kind(kind: str) -> str:
-    if not re.fullmatch("[a-z][a-z0-9_]*", kind):
+    if not re.fullmatch(KIND, kind):
         raise UnsafeDeclaration(f"{kind!r} is no kind of person or thing: name it such as user.", "subjects", kind)
     return kind

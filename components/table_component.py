@@ -15,6 +15,7 @@ from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
 from resources.delta.care_need import TableCare
+from resources.sql.subject_match import KIND
 from resources.table_layout import NO_LAYOUT, Layout
 
 
@@ -36,7 +37,7 @@ class TableColumn(dg.Model, dg.Resolvable):
     pii: bool = Field(default=False, description="Personal data: previews leave the column out")
     subject: str = Field(
         default="",
-        pattern="^([a-z][a-z0-9_]*)?$",
+        pattern=f"^({KIND})?$",
         description="Kind of person or thing that its values identify, such as user; rows are found by it to be erased",
     )
 

@@ -68,8 +68,8 @@ def each_offset_once(partitions: Sequence[Partition], removed: Mapping[str, int]
         partitions: Those of the table.
         removed: How many records acknowledged commits have removed, by topic/partition.
     """
-    known = {p: (removed or {}).get(f"{p.topic}/{p.partition}", 0) for p in partitions}
-    lost = {p: max(0, p.missing - known[p]) for p in partitions}
+    known = removed or {}
+    lost = {p: max(0, p.missing - known.get(f"{p.topic}/{p.partition}", 0)) for p in partitions}
     doubled, missing = sum(p.doubled for p in partitions), sum(lost.values())
     numbers = {
         "partitions": sum(partition.count for partition in partitions),

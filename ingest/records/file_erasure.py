@@ -8,14 +8,14 @@ import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
-from ingest.records.file_records import FileSource
-from resources.duckdb.duckdb_engine import DuckDB
+from ingest.records.file_records import FileSource, json_path
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.errors import BadFile
 from resources.landing.file_moves import Moved, delete, overwrite
-from resources.landing.landing_zone import LandedFile
+from resources.landing.landing_zone import LandedFile, landed
 from resources.scratch_folders import scratch_folder
+from resources.settings import Events
 from resources.sql.duckdb_sql import literal
 from resources.sql.subject_match import VALUE, Match
 
@@ -24,14 +24,6 @@ _ESCAPE = b"\\"
 # Each is what Spark's source takes a file with that suffix for. The same bytes are always packed alike.
 _CODECS = {".gz": (gzip.decompress, lambda data: gzip.compress(data, mtime=0)), ".bz2": (bz2.decompress, bz2.compress)}
 _OTHERS = frozenset({".deflate", ".lz4", ".snappy", ".zst", ".lzo"})
-_KEY = {
-    "json": "try(json_extract_string(text, $path))",
-    "kcat": "CASE WHEN $wrapped THEN try(json_extract_string(text, '$$.key')) END",
-}
-_VALUE = {"json": "text", "kcat": "CASE WHEN $wrapped THEN try(json_extract_string(text, '$$.payload')) ELSE text END"}
-_WRAPPED = " AND ".join(
-    f"try(json_extract_string(text, '$.{name}')) IS NOT NULL" for name in ("topic", "partition", "offset")
-)
 
 
 @dataclass(frozen=True)
@@ -60,18 +52,18 @@ class SubjectFiles:
         Raises:
             LandingUnavailable: they cannot be read.
         """
-        with scratch_folder(self.duckdb.home) as scratch:
-            for name in self.source.names():
-                for file in self.source.zone.look([name]):
-                    local = self.source.zone.fetch(name, scratch).local
-                    try:
-                        if self._numbers(self._lines(name, local)):
-                            yield file, ""
-                    except BadFile as error:
-                        if self.value.encode() in local.read_bytes():
-                            yield file, error.reason
-                    finally:
-                        local.unlink()
+        with scratch_folder(self.duckdb.home) as scratch, self.duckdb.session() as session:
+            for listed in self.source.files():
+                file = landed(listed)
+                local = self.source.zone.fetch(file.path, scratch).local
+                try:
+                    if self._numbers(session, self._lines(file.path, local)):
+                        yield file, ""
+                except BadFile as error:
+                    if self.value.encode() in local.read_bytes():
+                        yield file, error.reason
+                finally:
+                    local.unlink()
 
     def rewrite(self, path: str) -> int | None:
         """Write a file again without the records of the subject, or delete it where it has no others.
@@ -84,12 +76,12 @@ class SubjectFiles:
             LandingUnavailable: it cannot be read or written.
         """
         zone = self.source.zone
-        with scratch_folder(self.duckdb.home) as scratch:
+        with scratch_folder(self.duckdb.home) as scratch, self.duckdb.session() as session:
             if not (present := zone.look([path])):
                 return None
             local = zone.fetch(path, scratch).local
             lines = self._lines(path, local)
-            numbers = self._numbers(lines)
+            numbers = self._numbers(session, lines)
             others = [line for number, line in enumerate(lines) if number not in numbers]
             if not others:
                 done = delete(zone, path, present[0].fingerprint)
@@ -110,17 +102,13 @@ class SubjectFiles:
         *whole, rest = data.split(b"\n")
         return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
 
-    def _numbers(self, lines: Sequence[bytes]) -> set[int]:
+    def _numbers(self, session: DuckDBSession, lines: Sequence[bytes]) -> set[int]:
         """The numbers of the subject's lines."""
         wanted = self.value.encode()
         found = [(number, line) for number, line in enumerate(lines) if wanted in line or _ESCAPE in line]
         if not found:
             return set()
-        events = self.source.events
-        path = events.key if events.key.startswith("$") else f"$.{events.key}"
-        given = {"path": literal(path), "wrapped": _WRAPPED}
-        key = Template(_KEY[events.format]).substitute(given) if events.format == "kcat" or events.key else "NULL"
-        value = Template(_VALUE[events.format]).substitute(given)
+        key, value = _record(self.source.events)
         condition = " OR ".join(match.duckdb for match in self.matches)
         query = (
             "WITH given AS (SELECT unnest($numbers) AS number, unnest($lines) AS line), "
@@ -129,10 +117,22 @@ class SubjectFiles:
             f"SELECT number FROM records WHERE {condition}"
         )
         given_lines = {"numbers": [number for number, _ in found], "lines": [line.rstrip(b"\r\n") for _, line in found]}
-        with self.duckdb.session() as session:
-            rows = session.con.execute(query, {**given_lines, VALUE: self.value}).fetchall()
+        rows = session.con.execute(query, {**given_lines, VALUE: self.value}).fetchall()
         return {number for (number,) in rows}
 
 
 def _codec(path: str) -> str:
     return suffix if (suffix := Path(path).suffix) in _CODECS else ""
+
+
+def _record(events: Events) -> tuple[str, str]:
+    """DuckDB's expressions for the key and the value of the record in a line, `text`, as FileSource reads them."""
+    if events.format == "json":
+        return _field(json_path(events.key)) if events.key else "NULL", "text"
+    wrapped = " AND ".join(f"{_field(f'$.{name}')} IS NOT NULL" for name in ("topic", "partition", "offset"))
+    key, payload = _field("$.key"), _field("$.payload")
+    return f"CASE WHEN {wrapped} THEN {key} END", f"CASE WHEN {wrapped} THEN {payload} ELSE text END"
+
+
+def _field(path: str) -> str:
+    return f"try(json_extract_string(text, {literal(path)}))"

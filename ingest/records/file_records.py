@@ -23,6 +23,7 @@ from ingest.records.record_source import (
 )
 from resources.declarations import TableDeclaration
 from resources.errors import FileUnreadable, NotConfigured, SourceNotConfigured, StreamError
+from resources.landing.file_listing import Listed
 from resources.landing.landing_zone import LandingZone
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import RECORDS, StreamOptions, StreamRun, failure
@@ -91,7 +92,7 @@ class FileSource(RecordSource):
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         query = f"SELECT DISTINCT substring(topic, {len(_TOPIC) + 1}) AS path FROM {{raw}} WHERE {_ours()}"
         loaded = {row["path"] for row in spark.rows(spark.sql(query, raw=spark.table(table)))}
-        missing = sorted(loaded.difference(self.names()))
+        missing = sorted(loaded.difference(file.path for file in self.files()))
         shown = ", ".join(missing[:_SHOWN]) + (f", and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else "")
         lost = f"{len(missing):,} of the {len(loaded):,} files that it holds are no longer in {self._folder}"
         return refusal_text(spark.full_name(table), f"{lost}: {shown}" if missing else lost, "the folder")
@@ -149,20 +150,20 @@ class FileSource(RecordSource):
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         return SourceProgress(more={"files": self._seen.files, LISTED: self._seen.digest})
 
-    def names(self) -> Iterator[str]:
-        """Yield the paths of the files that are read: those that are not empty.
+    def files(self) -> Iterator[Listed]:
+        """Yield the files that are read: those that are not empty.
 
         Raises:
             LandingUnavailable: the folder cannot be listed.
         """
         unfinished = re.compile(_UNFINISHED)
         for page in self.zone.pages():
-            yield from (file.path for file in page if file.size and not unfinished.search(file.path))
+            yield from (file for file in page if file.size and not unfinished.search(file.path))
 
     def _listing(self) -> Listing:
         digest, number = hashlib.sha256(), 0
-        for number, name in enumerate(self.names(), 1):  # noqa: B007 the last one is their count
-            digest.update(name.encode() + b"\n")
+        for number, file in enumerate(self.files(), 1):  # noqa: B007 the last one is their count
+            digest.update(file.path.encode() + b"\n")
         return Listing(number, digest.hexdigest()[:16])
 
 
@@ -170,11 +171,16 @@ def _ours() -> str:
     return f"startswith(topic, {literal(_TOPIC)})"
 
 
+def json_path(field: str) -> str:
+    """Return the path of a field of a value in JSON, which is given by its name or its path."""
+    return field if field.startswith("$") else f"$.{field}"
+
+
 def _field(path: str) -> str:
     """The expression for a field of the value in JSON, by its name or path; NULL where none is named."""
     if not path:
         return "CAST(NULL AS STRING)"
-    return f"get_json_object(text, {literal(path if path.startswith('$') else f'$.{path}')})"
+    return f"get_json_object(text, {literal(json_path(path))})"
 
 
 def _small(bound: int) -> str:

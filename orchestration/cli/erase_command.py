@@ -12,7 +12,6 @@ from orchestration.cli.terminal_output import Json, out, show
 if TYPE_CHECKING:
     from orchestration.subject_survey import Subject
 
-_KIND = re.compile(r"[a-z][a-z0-9_]*")
 _WILDCARDS = {"*", "%", "?", "_", ".*"}
 
 
@@ -45,10 +44,12 @@ def erase(
 
 
 def _parts(subject: str) -> tuple[str, str]:
+    from resources.sql.subject_match import KIND
+
     kind, _, value = subject.partition("=")
     if value == "-":
         value = typer.get_text_stream("stdin").readline().rstrip("\n")
-    if not _KIND.fullmatch(kind):
+    if not re.fullmatch(KIND, kind):
         raise typer.BadParameter("give KIND=VALUE, such as user=4711.", param_hint="--subject")
     if not value.strip() or value.strip() in _WILDCARDS:
         raise typer.BadParameter("the value has to be that of one subject: it is compared as it is.", param_hint="--subject")

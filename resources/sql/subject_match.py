@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from resources.sql import duckdb_sql, spark_sql
 
+KIND = "[a-z][a-z0-9_]*"
+"""Pattern of a kind of subject, such as user."""
 VALUE = "subject"
 """DuckDB's parameter with the subject's value."""
 
