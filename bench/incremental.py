@@ -28,7 +28,6 @@ from rich.table import Table
 from bench.ratios import console, timed, within_bounds
 from bench.warm_stack import warm_stack
 from components.expectations.expectation_rules import Expectations
-from components.expectations.rule_dialects import SPARK
 from components.query_engines import SparkQueries
 from components.sql_table import ValidatedQuery, materialize
 from components.strategies.changed_rows import materialize_changes
@@ -69,7 +68,7 @@ class Kind:
             inferred=True,
         )
         query = TableQuery.parsed(self.query(source), "databricks", "the benchmark")
-        expectations = Expectations(rules=(), identity=self.keys, example=SPARK.all_json, dialect=SPARK)
+        expectations = Expectations(rules=(), identity=self.keys)
         return ValidatedQuery(declaration, query, expectations)
 
 

@@ -72,9 +72,7 @@ class ValidatedQuery:
         if not self.expectations.named(Action.QUARANTINE):
             return None
         declared = {column.name: column for column in self.declaration.columns}
-        row = Column(
-            "row", "string", "The row as the query gives it, JSON", pii=any(c.pii for c in self.declaration.columns)
-        )
+        row = Column("row", "string", "The row as the query gives it, JSON", pii=bool(self.declaration.personal))
         if self.reconciled:
             keys = self.reconciled.row_id
             columns = [*(replace(declared.get(name, Column(name, "")), nullable=True) for name in keys), _RULE, row]
@@ -102,7 +100,7 @@ class ValidatedQuery:
     def code_version(self) -> str:
         """What changes if and only if the query or what is declared of its rows changes: then all rows are computed."""
         columns = [(column.name, column.type) for column in self.declaration.columns]
-        declared = self.expectations.validated(self.query.text), columns, self.row_keys
+        declared = self.expectations.code(self.query.text), columns, self.row_keys
         return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
 
     @property
@@ -261,9 +259,9 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
             )
         accepted, quarantined = split_rows(table, types)
         if table.row_keys and not table.expectations.unique:
-            _check_keys(engine.dialect, rows, declaration.table_name, table.row_keys, accepted, _KEYS_ADVICE)
+            _check_keys(engine.dialect, rows, declaration, table.row_keys, accepted, _KEYS_ADVICE)
         if table.reconciled and quarantine:
-            _check_keys(engine.dialect, rows, quarantine.table_name, quarantine.keys, quarantined, _ROW_ID_ADVICE)
+            _check_keys(engine.dialect, rows, quarantine, quarantine.keys, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
         yield from rows.write(written, **{"rows processed": found.rows})
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
@@ -290,9 +288,15 @@ def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:
     return accepted, f"SELECT {row_hash}, {rule}, row, count(*) AS rows FROM ({each}) GROUP BY ALL"
 
 
-def _check_keys(sql: RuleDialect, rows: ValidatedRows, table: str, keys: Sequence[str], query: str, advice: str) -> None:
+def _check_keys(
+    sql: RuleDialect, rows: ValidatedRows, table: TableDeclaration, keys: Sequence[str], query: str, advice: str
+) -> None:
     listed = sql.listed(keys)
     several = f"SELECT {listed}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
     if found := rows.records(several):
-        shown = "; ".join(", ".join(f"{name}={row[name]!r}" for name in keys) for row in found)
-        raise QueryMismatch(f"{table}: several rows of the query have the same {', '.join(keys)}: {shown}. {advice}")
+        shown = "; ".join(
+            ", ".join(f"{name}={'…' if name in table.personal else repr(row[name])}" for name in keys) for row in found
+        )
+        raise QueryMismatch(
+            f"{table.table_name}: several rows of the query have the same {', '.join(keys)}: {shown}. {advice}"
+        )

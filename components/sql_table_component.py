@@ -160,7 +160,7 @@ class SqlTable(QueryComponent):
         expectations = Expectations(
             rules=rules,
             identity=rows.row_id if rows else row_keys,
-            example=dialect.all_json,
+            personal=(*declaration.personal, *self.helpers) if declaration.personal else (),  # a helper may have it, too
             unique=Unique("one_row_for_each_key", row_keys, tuple(self.unique.latest)) if self.unique else None,
             dialect=dialect,
         )

@@ -10,6 +10,7 @@ from components.checks.check_definitions import reconciliation_check
 from components.checks.reconciliation import records_reconciled
 from components.declaration_places import in_field
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from components.expectations.rule_dialects import SPARK
 from components.query_component import QueryComponent
 from components.stream.event_stream import GIVEN, IDENTITY, LATEST, RAW, EventStream
 from components.stream.stream_materialization import stream_table
@@ -26,8 +27,6 @@ DURATION = r"^[1-9]\d* (second|minute|hour|day)s?$"
 ON_TIME = "on_time"
 """Name of the expectation that late records fail."""
 _EXAMPLE = "to_json(struct(topic, partition, offset, make_valid_utf8(CAST(substring(value, 1, 200) AS STRING)) AS value))"
-# The ledger of streams keeps examples, and the UI shows them.
-_PLACE = "to_json(struct(topic, partition, offset))"
 _POSITION = (
     Column("topic", "string"),
     Column("partition", "int"),
@@ -111,28 +110,36 @@ class StreamTable(QueryComponent):
         self._check_columns(where)
         keys = tuple(self.keys)
         columns = self.declared_columns(self.columns, [each.type for each in self.columns])
+        table = self.declared(
+            columns=(*columns, *_POSITION),
+            writer=Engine.SPARK,
+            # A rebuild deletes all rows first.
+            operations=frozenset({"MERGE", "DELETE"}),
+            keys=keys,
+        )
         (source,) = self.query.inputs
         return EventStream(
             TableDeclaration(
                 source.schema, source.table, RECORD, "Records as they came", Engine.SPARK, frozenset({"STREAMING UPDATE"})
             ),
-            self.declared(
-                columns=(*columns, *_POSITION),
-                writer=Engine.SPARK,
-                # A rebuild deletes all rows first.
-                operations=frozenset({"MERGE", "DELETE"}),
-                keys=keys,
-            ),
+            table,
             self.query,
             Expectations(
                 rules=(*self.rules(), *self._on_time()),
                 identity=IDENTITY,
-                example=_PLACE if any(column.pii or column.subject for column in self.columns) else _EXAMPLE,
+                example=self._example(table),
+                personal=table.personal,
                 unique=Unique("one_row_for_each_key", keys, LATEST),
                 raw=RAW,
             ),
             ON_TIME if self.lateness else "",
         )
+
+    def _example(self, table: TableDeclaration) -> str:
+        """SQL text that shows a record: its value, which may have personal data where a column has them."""
+        if not table.personal:
+            return _EXAMPLE
+        return SPARK.json_of(name for name in table.column_names if name not in table.personal)
 
     def _on_time(self) -> tuple[Expectation, ...]:
         if self.lateness is None:

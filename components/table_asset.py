@@ -66,7 +66,7 @@ def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
                 column.name,
                 column.type or "not known yet",
                 description=_described(column),
-                tags={"pii": ""} if column.pii else None,
+                tags={"pii": ""} if column.name in declaration.personal else None,
             )
             for column in declaration.columns
         ]

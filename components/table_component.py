@@ -34,11 +34,12 @@ class TableColumn(dg.Model, dg.Resolvable):
     name: str = Field(description="Its name in the table")
     description: str = Field(default="", description="What it holds, for the catalog and the UI")
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
-    pii: bool = Field(default=False, description="Personal data: previews leave the column out")
+    pii: bool = Field(default=False, description="Personal data: previews, examples and messages leave its values out")
     subject: str = Field(
         default="",
         pattern=f"^({KIND})?$",
-        description="Kind of person or thing that its values identify, such as user; rows are found by it to be erased",
+        description="Kind of person or thing that its values identify, such as user; rows are found by it to be erased, and "
+        "its values are shown nowhere, as with pii",
     )
 
 

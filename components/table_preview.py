@@ -20,6 +20,8 @@ _CHARACTERS = 100
 def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:
     """Return a few rows of a table, read by Spark: of those that were computed for it, if there are any."""
     columns = _shown_columns(table)
+    if not columns:
+        return _preview(table, [])
     records = spark.rows(computed.select(*columns).limit(PREVIEW_ROWS)) if computed is not None else []
     return _preview(table, records or spark.rows(spark.table(table).select(*columns).limit(PREVIEW_ROWS)))
 
@@ -27,11 +29,13 @@ def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame
 def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.TableMetadataValue:
     """Return a few rows of a table, read by DuckDB."""
     columns = ", ".join(map(identifier, _shown_columns(table)))
+    if not columns:
+        return _preview(table, [])
     return _preview(table, session.records(f"SELECT {columns} FROM {ALIAS}.{table.table_name} LIMIT {PREVIEW_ROWS}"))
 
 
 def _shown_columns(table: TableDeclaration) -> list[str]:
-    return [column.name for column in table.columns if not column.pii]
+    return [name for name in table.column_names if name not in table.personal]
 
 
 def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:

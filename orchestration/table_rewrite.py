@@ -47,7 +47,7 @@ class ConditionalRewrite:
                 "('delta.appendOnly' = 'false') in Spark to replace or remove rows, and set it back afterwards."
             )
         declared = means.declaration
-        hidden = {column.name for column in declared.columns if column.pii} if declared else set[str]()
+        hidden = set(declared.personal) if declared else set[str]()
         query = None if self.by is None else query_text(self.by)
         keys = declared.keys if declared else ()
         change = planned_change(spark, self.full_name, self.where, query, keys, hidden)

@@ -50,7 +50,7 @@ class Column:
     """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
 
     Without a type, its type is that of the query or file that it comes from. `sources` names the columns that it is computed
-    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which previews leave out. `subject` is
+    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which nothing shows. `subject` is
     the kind of person or thing that a value identifies, such as user: `ratify erase` finds rows by it.
     """
 
@@ -97,6 +97,12 @@ class TableDeclaration:
     catalog: str = ""
     layout: Layout = NO_LAYOUT
     subjects: Mapping[str, Sequence[Match]] = field(default_factory=dict[str, Sequence[Match]])
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns whose values are shown nowhere: they have personal data, or say whose a row is."""
+        matched = {match.column for matches in self.subjects.values() for match in matches}
+        return tuple(column.name for column in self.columns if column.pii or column.subject or column.name in matched)
 
     def __post_init__(self) -> None:
         self._check_names()

@@ -8,7 +8,7 @@ A predicate has to be TRUE for a row to pass; NULL fails, as FALSE does. Databri
 boolean statement" returns true and leaves NULL open; a predicate that accepts NULL has to name it (`x IS NULL OR x > 0`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from components.expectations.rule_dialects import SPARK, RuleDialect
@@ -65,10 +65,11 @@ class Expectations:
     Attributes:
         rules: The predicates.
         identity: Columns that identify a row.
-        example: SQL text that shows a row that failed.
+        example: SQL text that shows a row that failed; empty: all its columns but the personal ones, as JSON.
         unique: Validated after all others.
         raw: Columns of quarantined rows only; the other rows do without them, which saves memory.
         dialect: The SQL of the engine that computes the rows.
+        personal: Columns with personal data. Examples, which the UI and ledgers keep, are without them.
 
     Raises:
         UnsafeDeclaration: a name is no plain identifier, or is used twice, or uniqueness has an action other than to drop.
@@ -76,10 +77,11 @@ class Expectations:
 
     rules: tuple[Expectation, ...]
     identity: tuple[str, ...]
-    example: str
+    example: str = ""
     unique: Unique | None = None
     raw: tuple[str, ...] = ()
     dialect: RuleDialect = SPARK
+    personal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [rule.name for rule in self.all]
@@ -100,6 +102,10 @@ class Expectations:
         """Return the names of the expectations with an action."""
         return tuple(rule.name for rule in self.all if rule.action is action)
 
+    def code(self, rows: str) -> str:
+        """Return a text that changes if and only if the query `rows` or what is expected of its rows does."""
+        return replace(self, example="", personal=()).validated(rows)
+
     def validated(self, rows: str) -> str:
         """Return the query that gives the rows of the query `rows` with `failed`, `decided_by` and `example`."""
         sql, literal = self.dialect, self.dialect.literal
@@ -109,7 +115,8 @@ class Expectations:
         decided_by = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
         quarantined_raw = [f"CASE WHEN {self.quarantined()} THEN {name} END AS {name}" for name in self.raw]
         excluded = f" {sql.excluding} ({', '.join(self.raw)})" if self.raw else ""
-        shown = f"CASE WHEN {sql.size}(failed) > 0 THEN left({self.example}, {EXAMPLE_CHARACTERS}) END"
+        example = self.example or sql.row_json(self.personal)
+        shown = f"CASE WHEN {sql.size}(failed) > 0 THEN left({example}, {EXAMPLE_CHARACTERS}) END"
         text = (
             f"WITH ratify_rows AS (\n{rows}\n),\n"
             f"ratify_tested AS (SELECT *, {tested} AS failed FROM ratify_rows),\n"
@@ -168,7 +175,8 @@ class Expectations:
         # Rows that do not compete are spread over partitions: those without a key would all go to one task.
         spread = f"CASE WHEN decided_by IS NOT NULL THEN {sql.hash}({', '.join(self.identity)}) END"
         order = ", ".join(f"{column} DESC" for column in self.unique.latest)
-        shown = dict.fromkeys((*self.unique.keys, *self.identity))
+        shown = [name for name in dict.fromkeys((*self.unique.keys, *self.identity)) if name not in self.personal]
+        example = f"left({sql.json_of(shown)}, {EXAMPLE_CHARACTERS})" if shown else "CAST(NULL AS STRING)"
         race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {spread} ORDER BY {order})"
         superseded = "decided_by IS NULL AND ratify_place > 1"
         return (
@@ -176,6 +184,5 @@ class Expectations:
             f"SELECT * {sql.excluding} (ratify_place, failed, decided_by, example), "
             f"CASE WHEN {superseded} THEN array_append(failed, {name}) ELSE failed END AS failed, "
             f"CASE WHEN {superseded} THEN {name} ELSE decided_by END AS decided_by, "
-            f"CASE WHEN {superseded} THEN left({sql.json_of(shown)}, "
-            f"{EXAMPLE_CHARACTERS}) ELSE example END AS example FROM ratify_raced"
+            f"CASE WHEN {superseded} THEN {example} ELSE example END AS example FROM ratify_raced"
         )

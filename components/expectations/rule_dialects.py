@@ -1,6 +1,7 @@
 """The SQL in which expectations are written and validated: where the words of Spark and of DuckDB differ."""
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from resources.sql import duckdb_sql, spark_sql
@@ -29,7 +30,7 @@ class RuleDialect:
         struct: Template of a struct of given fields.
         text_array: Type of an array of texts.
         json: Template of the JSON text of a struct.
-        all_json: The JSON text of all columns of a row that is validated.
+        row_json: Returns the JSON text of a row that is validated, without given columns.
         joined: Template of an array of texts as one text, by comma.
         sha256: Template of the hexadecimal SHA-256 of a text.
         whole: Template of a text that is cast to an integer: NULL where it is none.
@@ -52,7 +53,7 @@ class RuleDialect:
     struct: str
     text_array: str
     json: str
-    all_json: str
+    row_json: Callable[[Collection[str]], str]
     joined: str
     sha256: str
     whole: str
@@ -79,6 +80,18 @@ class RuleDialect:
         return ", ".join(map(self.identifier, columns))
 
 
+def _row_json_by_spark(without: Collection[str]) -> str:
+    columns = ", ".join(map(spark_sql.identifier, without))
+    return f"to_json(struct(*{f' EXCEPT ({columns})' if without else ''}))"
+
+
+def _row_json_by_duckdb(without: Collection[str]) -> str:
+    # Of the table that `Expectations.validated` tests. A merge patch (RFC 7396) takes out what it has a null for.
+    row = "to_json(ratify_decided)"
+    patch = duckdb_sql.literal(json.dumps(dict.fromkeys(without)))
+    return f"CAST({f'json_merge_patch({row}, {patch})' if without else row} AS VARCHAR)"
+
+
 SPARK = RuleDialect(
     parsed_as="databricks",
     literal=spark_sql.literal,
@@ -97,7 +110,7 @@ SPARK = RuleDialect(
     struct="struct({})",
     text_array="array<string>",
     json="to_json({})",
-    all_json="to_json(struct(*))",
+    row_json=_row_json_by_spark,
     joined="array_join({}, ', ')",
     sha256="sha2({}, 256)",
     whole="{}",
@@ -121,8 +134,7 @@ DUCKDB = RuleDialect(
     struct="struct_pack({})",
     text_array="VARCHAR[]",
     json="CAST(to_json({}) AS VARCHAR)",
-    # Of the table that `Expectations.validated` tests.
-    all_json="CAST(to_json(ratify_decided) AS VARCHAR)",
+    row_json=_row_json_by_duckdb,
     joined="array_to_string({}, ', ')",
     sha256="sha256({})",
     # DuckDB rounds the text of a fraction.

@@ -11,7 +11,6 @@ from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
 from components.declaration_places import in_field
 from components.expectations.expectation_rules import Expectations
-from components.expectations.rule_dialects import SPARK
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.sql_table import ValidatedQuery
 from components.strategies.changed_rows import materialize_changes
@@ -102,7 +101,7 @@ class TenantTables(FeedComponent, TableComponent):
                 keys=keys,
                 inferred=True,
             )
-        return ValidatedQuery(declaration, query, Expectations((), keys, SPARK.all_json, dialect=SPARK))
+        return ValidatedQuery(declaration, query, Expectations((), keys))
 
     def _query(self, tenant: Tenant) -> TableQuery:
         followed = self.followed

@@ -50,7 +50,7 @@ def unique_keys_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
-            finding = unique_keys(session, f"{ALIAS}.{declaration.layer}.{declaration.name}", declaration.keys)
+            finding = unique_keys(session, f"{ALIAS}.{declaration.layer}.{declaration.name}", declaration)
         yield check_result(key, KEYS_UNIQUE, finding)
 
     return check
@@ -80,18 +80,19 @@ def same_rows_check(declaration: TableDeclaration, same: SameRows) -> dg.AssetCh
             return
         with duckdb.session() as session:
             tables = (f"{ALIAS}.{declaration.layer}.{declaration.name}", f"{ALIAS}.{same.table.schema}.{same.table.table}")
-            finding = same_rows(session, *tables, declaration.column_names, same)
+            finding = same_rows(session, *tables, declaration, same)
         yield check_result(key, same.check_name, finding)
 
     return check
 
 
-def unique_keys(session: DuckDBSession, table: str, keys: Sequence[str]) -> Finding:
+def unique_keys(session: DuckDBSession, table: str, declaration: TableDeclaration) -> Finding:
     """Check that a table has one row for each key; `table` is DuckDB's name of it."""
-    names = ", ".join(map(identifier, keys))
+    names = ", ".join(map(identifier, declaration.keys))
     groups = f"FROM (SELECT {names}, count(*) AS n FROM {table} GROUP BY {names})"
     ((rows, found, doubled),) = session.rows(f"SELECT coalesce(sum(n), 0), count(*), count(*) FILTER (WHERE n > 1) {groups}")
-    examples = session.rows(f"SELECT {names} {groups} WHERE n > 1 ORDER BY ALL LIMIT {_SHOWN}") if doubled else []
+    keys = _shown(declaration, declaration.keys)
+    examples = session.rows(f"SELECT {keys} {groups} WHERE n > 1 ORDER BY ALL LIMIT {_SHOWN}") if doubled else []
     shown = "; ".join(", ".join(map(str, row)) for row in examples)
     return Finding(
         not doubled,
@@ -100,17 +101,17 @@ def unique_keys(session: DuckDBSession, table: str, keys: Sequence[str]) -> Find
     )
 
 
-def same_rows(session: DuckDBSession, table: str, other: str, columns: Sequence[str], same: SameRows) -> Finding:
+def same_rows(session: DuckDBSession, table: str, other: str, declaration: TableDeclaration, same: SameRows) -> Finding:
     """Check that two tables have the same rows, up to the last time of the one, and what is settled in the other.
 
     Args:
         session: Of DuckDB.
         table: Its name of the table.
         other: Of the other one.
-        columns: Of both.
+        declaration: With the columns of both.
         same: How they are compared.
     """
-    time, names = identifier(same.time), ", ".join(map(identifier, columns))
+    time, names = identifier(same.time), ", ".join(map(identifier, declaration.column_names))
     ((last, settled),) = session.rows(
         f"SELECT (SELECT max({time}) FROM {table}), "
         f"(SELECT max({time}) - CAST({literal(same.settled)} AS INTERVAL) FROM {other})"
@@ -131,7 +132,13 @@ def same_rows(session: DuckDBSession, table: str, other: str, columns: Sequence[
     if not (more or missing):
         return Finding(True, f"All {rows:,} rows that are settled are as {same.table} has them.", numbers)
     (example,) = session.rows(
-        f"(FROM ({ours} EXCEPT ALL {theirs})) UNION ALL (FROM ({theirs} EXCEPT ALL {ours})) ORDER BY ALL LIMIT 1"
+        f"SELECT {_shown(declaration, declaration.column_names)} "
+        f"FROM (({ours} EXCEPT ALL {theirs}) UNION ALL ({theirs} EXCEPT ALL {ours})) ORDER BY ALL LIMIT 1"
     )
     shown = ", ".join(map(str, example))
     return Finding(False, f"{more:,} rows are not in {same.table}, {missing:,} are missing, such as {shown}.", numbers)
+
+
+def _shown(declaration: TableDeclaration, columns: Sequence[str]) -> str:
+    """The columns as they are shown: without personal values."""
+    return ", ".join("'…'" if name in declaration.personal else identifier(name) for name in columns)

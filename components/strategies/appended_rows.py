@@ -125,7 +125,7 @@ class AppendedRows(SparkQueries):
 
     def _now(self, declaration: TableDeclaration) -> ComputedInputs:
         """The record of the pass."""
-        declared = self._table.expectations.validated(self._table.query.text), declaration.column_types, str(self._driving)
+        declared = self._table.expectations.code(self._table.query.text), declaration.column_types, str(self._driving)
         digest = hashlib.sha256(repr(declared).encode()).hexdigest()
         return ComputedInputs(digest, self._position.version, self._inputs.versions, uuid4().hex)
 

@@ -121,7 +121,7 @@ class ChangedRows(SparkQueries):
 
     def record(self, declaration: TableDeclaration) -> ComputedInputs:
         """Return the record of a pass that computes whatever the inputs have changed."""
-        declared = [self._table.expectations.validated(self._table.query.text), declaration.column_types, declaration.keys]
+        declared = [self._table.expectations.code(self._table.query.text), declaration.column_types, declaration.keys]
         declared += self.declared_beside()
         digest = hashlib.sha256(repr(tuple(declared)).encode()).hexdigest()
         full_name = self._spark.full_name(declaration)

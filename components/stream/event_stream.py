@@ -74,7 +74,7 @@ class EventStream:
     @cached_property
     def quarantine(self) -> TableDeclaration:
         """The table of the records that an expectation quarantines."""
-        pii = any(column.pii for column in self.table.columns)
+        pii = bool(self.table.personal)
 
         def raw(name: str, type_text: str, comment: str = "", *, sent: bool = False) -> Column:
             return Column(name, type_text, comment, (f"{self.records.table_name}.{name}",), pii=pii and sent)

@@ -10,7 +10,6 @@ import pytest
 
 from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.expectations.expectation_rules import Expectations
-from components.expectations.rule_dialects import SPARK
 from components.sql_table import ValidatedQuery
 from components.strategies.appended_rows import materialize_appended
 from components.strategies.query_inputs import QueryInputs
@@ -299,7 +298,7 @@ class AppendedTable:
             operations=frozenset({"WRITE"}),
             inferred=True,
         )
-        expectations = Expectations((), identity=self.keys, example=SPARK.all_json)
+        expectations = Expectations((), identity=self.keys)
         return ValidatedQuery(declaration, TableQuery.parsed(text, "databricks", "t"), expectations, keys=self.keys)
 
     def compare(self) -> None:

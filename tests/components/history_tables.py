@@ -11,7 +11,6 @@ import dagster as dg
 import pytest
 
 from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.expectations.rule_dialects import SPARK
 from components.strategies.history_rows import HistoryQuery, materialize_history
 from resources.declarations import Engine, TableDeclaration
 from resources.errors import TableMissing
@@ -204,7 +203,7 @@ class HistoryTable:
         rules = [Expectation("passes", f"value IS NULL OR value <> {_FAILING}", self.action)] if self.action else []
         keys = ("k", "j", *changed)
         followed = RowHistory(("k", "j"), "".join(changed), ("note",), self.model.close)
-        expectations = Expectations(tuple(rules), identity=keys, example=SPARK.all_json)
+        expectations = Expectations(tuple(rules), identity=keys)
         return HistoryQuery(declaration, query, expectations, keys=keys, history=followed)
 
     def compare(self) -> None:

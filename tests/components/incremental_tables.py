@@ -13,7 +13,6 @@ import pytest
 
 from components import table_asset
 from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.expectations.rule_dialects import SPARK
 from components.sql_table import ValidatedQuery, split_rows
 from components.strategies.changed_rows import materialize_changes
 from resources.declarations import Engine, TableDeclaration
@@ -69,7 +68,7 @@ def declared_query(
         keys=tuple(keys),
         inferred=True,
     )
-    expectations = Expectations(rules, identity=tuple(keys), example=SPARK.all_json)
+    expectations = Expectations(rules, identity=tuple(keys))
     return ValidatedQuery(declaration, TableQuery.parsed(text, "databricks", name), expectations)
 
 

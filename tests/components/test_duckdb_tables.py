@@ -58,6 +58,11 @@ def results(done: dg.ExecuteInProcessResult, table: str) -> dict[str, tuple[bool
     }
 
 
+def shown_examples(done: dg.ExecuteInProcessResult, table: str) -> list[str]:
+    checks = [check for check in done.get_asset_check_evaluations() if check.asset_key.path[-1] == table]
+    return [str(check.metadata["examples"].value) for check in checks if "examples" in check.metadata]
+
+
 @pytest.mark.stack
 def test_duckdb_makes_the_tables_that_spark_makes(shop: Shop) -> None:
     """After each landing: rows, quarantine, expectations, types and lineage of both engines are equal."""
@@ -77,6 +82,10 @@ def test_duckdb_makes_the_tables_that_spark_makes(shop: Shop) -> None:
         history_checks = {"committed_as_declared", "rows_as_reported", "no_external_commits", "schema_as_declared"}
         assert not failed_checks(done) & history_checks
         assert results(done, "spark") == results(done, "duckdb")
+        for engine in ("spark", "duckdb"):
+            examples = " ".join(shown_examples(done, engine))
+            assert not [text for text in ('"customer":', "landed_as", "Cid") if text in examples], "it is personal"
+            assert '"order_id":3,' in examples
         for layer, columns in (("silver", COLUMNS), ("gold", DAYS)):
             assert shop.rows(layer, columns, "duckdb") == shop.rows(layer, columns, "spark") != []
         kept = "row, rule, rows, row_hash"
@@ -100,7 +109,14 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
     shop.project.write("bronze", "orders", BRONZE)
     shop.land("1.csv", "1,Ann,2.50,2026-01-01\n1,Ann,3.50,2026-01-01\n")
     cases = {
-        "several": ("SELECT order_id AS id, customer_name FROM bronze.orders", "several rows of the query have the same id"),
+        "several": (
+            "SELECT order_id AS id, customer_name FROM bronze.orders",
+            "several rows of the query have the same id: id=1. Name",
+        ),
+        "personal": (
+            "SELECT order_id AS id, customer_name AS amount FROM bronze.orders",
+            "several rows of the query have the same id: id=…. Name",
+        ),
         "huge": ("SELECT 1 AS id, sum(order_id) AS n FROM bronze.orders", "Column n of the query is HUGEINT in DuckDB"),
         "other": (
             "SELECT 1 AS id, 'x' AS amount FROM bronze.orders",
@@ -112,9 +128,10 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
         ),
     }
     for name, (sql, _) in cases.items():
-        amount = "columns: [{name: amount, type: bigint}], " if name == "other" else ""
+        marked = {"other": "name: amount, type: bigint", "personal": "name: id, subject: order"}.get(name)
+        columns = f"columns: [{{{marked}}}], " if marked else ""
         rule = "expectations: [{name: amount_is_positive, expect: amount > 0, action: fail}], " if name == "failing" else ""
-        attributes = f"{{description: D, engine: duckdb, {amount}{rule}keys: [id]}}"
+        attributes = f"{{description: D, engine: duckdb, {columns}{rule}keys: [id]}}"
         shop.project.write("silver", name, f"type: components.SqlTable\nattributes: {attributes}\n", sql)
     found = causes(shop.run(checks=False))
     assert {name: message in found[name] for name, (_, message) in cases.items()} == dict.fromkeys(cases, True), found

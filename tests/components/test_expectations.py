@@ -73,6 +73,53 @@ def test_duckdb_validates_as_spark_does() -> None:
         assert records(con, none.counted("validated")) == [{"rows": len(ROWS), "failed": {}, "decided": {}, "examples": {}}]
 
 
+_PERSONAL = Expectations(
+    rules=(Expectation("even", "n % 2 = 0"), Expectation("first", "id < 3")),
+    identity=("id", "who"),
+    personal=("who", "it's"),
+    unique=Unique("one_for_each", ("who",), ("id",)),
+)
+_PERSONAL_ROWS = "SELECT * FROM (VALUES (1, 1, 'Ann', 'a'), (2, 2, 'Ann', 'b'), (3, 5, NULL, 'c')) AS t (id, n, who, {})"
+_SHOWN = {"even": ['{"id":1}', '{"id":3,"n":5,'], "first": ['{"id":3,"n":5,'], "one_for_each": ['{"id":1}']}
+
+
+@pytest.mark.stack
+def test_examples_of_spark_have_nothing_personal(lake: Lakehouse) -> None:
+    validated = lake.spark.sql(_PERSONAL.validated(_PERSONAL_ROWS.format("`it's`")))
+    (counted,) = lake.spark.rows(lake.spark.sql(_PERSONAL.counted("{validated}"), validated=validated))
+    assert_nothing_personal(counted)
+
+
+def test_examples_of_duckdb_have_nothing_personal() -> None:
+    rules = replace(_PERSONAL, dialect=DUCKDB)
+    name = '"it\'s"'
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE validated AS {rules.validated(_PERSONAL_ROWS.format(name))}")
+        (counted,) = records(con, rules.counted("validated"))
+    assert_nothing_personal(counted)
+    # Nothing is left to be shown of a row.
+    alone = replace(rules, identity=("who",))
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE validated AS {alone.validated(_PERSONAL_ROWS.format(name))}")
+        (counted,) = records(con, alone.counted("validated"))
+    assert (counted["failed"]["one_for_each"], list(counted["examples"]["one_for_each"])) == (1, [])
+
+
+def assert_nothing_personal(counted: dict[str, Any]) -> None:
+    found = validation_result(counted)
+    assert {name: len(shown) for name, shown in found.examples.items()} == {name: len(has) for name, has in _SHOWN.items()}
+    for name, starts in _SHOWN.items():
+        for start, example in zip(starts, found.examples[name], strict=True):
+            assert example.startswith(start)
+            assert not [text for text in ("who", "it's", "Ann") if text in example]
+
+
+def test_what_is_personal_changes_no_code() -> None:
+    whole = replace(_PERSONAL, personal=())
+    assert _PERSONAL.code("SELECT 1") == whole.code("SELECT 1") == whole.validated("SELECT 1")
+    assert _PERSONAL.validated("SELECT 1") != whole.validated("SELECT 1")
+
+
 def records(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
     cursor = con.execute(query)
     names = [column[0] for column in cursor.description or ()]

@@ -78,7 +78,7 @@ class SnapshotTable:
             inferred=True,
         )
         query = TableQuery.parsed(SQL.format(input=self.input), "duckdb" if by_duckdb else "databricks", "t")
-        expectations = Expectations(self.rules, identity=("day",), example=dialect.all_json, dialect=dialect)
+        expectations = Expectations(self.rules, identity=("day",), dialect=dialect)
         return SnapshotQuery(declaration, query, expectations, keys=("day",), period="day")
 
     def checked_pass(self) -> dict[str, Any]:

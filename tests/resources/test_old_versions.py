@@ -59,25 +59,24 @@ class AgedTable:
         os.utime(newest, (now, now))
         self.patch.setattr(time, "time", lambda: now)
 
-    def needed(self, first: int) -> set[str]:
-        """The data files of the versions from one on, as Spark reads them."""
-        return {row["f"] for row in self._read(first, "_metadata.file_name AS f")}
-
-    def check(self, first: int) -> None:
-        """Spark reads each version from one on as it was, and DuckDB the latest."""
+    def check(self, first: int) -> set[str]:
+        """Spark reads each version from one on as it was, and DuckDB the latest; return the data files that Spark read."""
         found: dict[int, list[tuple[int, str]]] = {version: [] for version in range(first, self.latest + 1)}
-        for row in self._read(first, "id, v"):
+        read = self._read(first)
+        for row in read:
             found[row["version"]].append((row["id"], row["v"]))
         for version, rows in found.items():
             assert sorted(rows) == self.model.versions[version], version
         with self.model.lake.another_duckdb().session() as session:
             latest = f"SELECT id, v FROM uc.bronze.{self.model.table.name} ORDER BY id"
             assert session.rows(latest) == self.model.versions[-1]
+        return {row["file"] for row in read}
 
-    def _read(self, first: int, columns: str) -> list[dict[str, Any]]:
-        """The rows of all versions from one on, by one query."""
+    def _read(self, first: int) -> list[dict[str, Any]]:
+        """The rows of all versions from one on, each with its version and file, by one query."""
         name = self.model.lake.full(self.model.table)
         versions = range(first, self.latest + 1)
+        columns = "id, v, _metadata.file_name AS file"
         each = (f"SELECT {version} AS version, {columns} FROM {name} VERSION AS OF {version}" for version in versions)
         return self.model.lake.run(" UNION ALL ".join(each))
 
@@ -149,17 +148,15 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
             read = f"SELECT id, v FROM uc.bronze.{model.table.name} ORDER BY id"
             opened = reader.rows(read)
             table.retain_from(first)
-            needed = table.needed(first)
             planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True, old_log=log)
             if len(planned) > 1:
                 table.killed(chance.randrange(len(planned)))
                 table.check(first)
             table.cleaned()
-            table.check(first)
+            needed = table.check(first)
             if log:
                 table.check_log(first)
             assert reader.con.execute(read).fetchall() == opened, "a reader that opened before"
-        assert table.data_files() >= needed
         old = {path.name for path in model.folder.glob("*.parquet") if path.stat().st_mtime < table.committed_at(first)}
         assert old <= needed, "files that no retained version needs"
     patch.undo()

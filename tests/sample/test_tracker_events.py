@@ -176,7 +176,10 @@ def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp
     assert {found.severity for found in verdicts.values()} == {dg.AssetCheckSeverity.WARN}
     kcal = verdicts["kcal_is_not_negative"].metadata
     assert (kcal["rows"].value, kcal["failed"].value, kcal["failed rate"].value) == (8, 1, 0.125)
-    assert '\\"kcal\\": -1' in str(kcal["examples"].value)
+    assert '"kcal":-1' in str(kcal["examples"].value)
+    examples = [str(found.metadata["examples"].value) for found in verdicts.values() if not found.passed]
+    assert examples
+    assert not [example for example in examples if "user_id" in example], "it is personal"
     others = [found for found in done.get_asset_check_evaluations() if found.check_name not in _NAMES]
     assert [found.check_name for found in others if not found.passed] == []
     (event,) = done.asset_materializations_for_node("silver__tracker_events")[:1]

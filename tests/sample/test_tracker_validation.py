@@ -108,7 +108,7 @@ def test_an_expectation_that_fails_stops_the_batch(tracker: Lakehouse) -> None:
     }
     stopped_by = results["model_is_given"]
     assert (stopped_by.passed, stopped_by.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert '\\"zz\\"' in str(stopped_by.metadata["examples"].value)
+    assert '"model":"zz"' in str(stopped_by.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
     assert STREAM.run(tracker.spark).numbers["accepted"] == 2
     # One event is lost and the other is there twice, so that all sums agree.

@@ -166,12 +166,18 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
         client.post("/schemas", json={"name": "s", "catalog_name": "ratify"}).raise_for_status()
         tables = {name: TableClient.create(client, "s", name) for name in ("a", "b", "c")}
     for _ in range(2):
+        before = {name: len(acknowledged.setdefault(name, {})) for name in tables}
         threads = [
-            threading.Thread(target=_commit_until_killed, args=(server, table, acknowledged.setdefault(name, {})))
+            threading.Thread(target=_commit_until_killed, args=(server, table, acknowledged[name]))
             for name, table in tables.items()
         ]
         for thread in threads:
             thread.start()
+        # On a busy machine, the first commits take a while.
+        for name, number in before.items():
+            while len(acknowledged[name]) == number:
+                assert any(thread.is_alive() for thread in threads)
+                time.sleep(0.01)
         time.sleep(0.4)
         server.kill()
         for thread in threads:

@@ -1,0 +1,35 @@
+"""What is personal in a table is known from its columns and from where its records have subjects, and is not previewed."""
+
+from dataclasses import replace
+from typing import Any
+
+from components.table_asset import column_schema
+from components.table_preview import preview_by_duckdb, preview_by_spark
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.sql.subject_match import Match
+
+TABLE = TableDeclaration(
+    "bronze",
+    "clicks",
+    (Column("at", "timestamp"), Column("note", "string", pii=True), Column("who", "string", subject="user")),
+    "Clicks",
+    Engine.SPARK,
+    frozenset({"WRITE"}),
+)
+
+
+def test_what_is_personal() -> None:
+    assert TABLE.personal == ("note", "who")
+    sent = (Column("key", "binary"), Column("value", "binary"), Column("topic", "string"))
+    records = replace(
+        TABLE, columns=sent, subjects={"user": [Match("key", binary=True), Match("value", "user.id", binary=True)]}
+    )
+    assert records.personal == ("key", "value")
+    assert [column.name for column in column_schema(records).columns if "pii" in column.tags] == ["key", "value"]
+
+
+def test_a_table_with_nothing_else_has_an_empty_preview() -> None:
+    table = replace(TABLE, columns=TABLE.columns[1:])
+    nothing_is_read: Any = None
+    for preview in (preview_by_spark(nothing_is_read, table), preview_by_duckdb(nothing_is_read, table)):
+        assert (preview.records, preview.schema.columns) == ([], [])
