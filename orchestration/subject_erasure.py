@@ -14,6 +14,7 @@ from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, TableHolding
 from orchestration.interventions import refuse_in_use, report_intervention
 from orchestration.subject_survey import Subject, SubjectSurvey
+from orchestration.subject_traces import with_traces
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.table_clean import clean, may_clean_log
@@ -147,7 +148,8 @@ class SubjectErasure:
                 files_removed[table.full_name] = self._removed(table)
             except UnsafeTable as error:
                 not_removed[table.full_name] = str(error)
-        return ErasureDone(before, self.survey.plan(self.subject), deleted, files_removed, landed, rewritten, not_removed)
+        after = with_traces(self.survey.plan(self.subject), self.instance, self.survey.duckdb.home, self.subject.value)
+        return ErasureDone(before, after, deleted, files_removed, landed, rewritten, not_removed)
 
     def _declaration(self, table: TableHolding) -> TableDeclaration | None:
         found = self.survey.tables.written_by(table.full_name.partition(".")[2])

@@ -68,9 +68,7 @@ def other_places(tables: DeclaredTables, found: SubjectColumns) -> list[Remainin
             why = "files of others are not searched"
             others.append(Remaining(f"sync {sync.sync.name}", f"files {sync.source.file}", "unknown", why))
     why = "Spark keeps files of shuffles as long as it runs"
-    others.append(Remaining("RATIFY_HOME/spark/tmp", "temporary files of Spark", "`ratify down`", why))
-    why = "previews leave out columns declared pii; logs and configurations of runs are not searched"
-    return [*others, Remaining("RATIFY_HOME/dagster", "logs of runs", "runs are deleted in the UI", why)]
+    return [*others, Remaining("RATIFY_HOME/spark/tmp", "temporary files of Spark", "`ratify down`", why)]
 
 
 def _of_streams(tables: DeclaredTables, concerned: Collection[str], found: SubjectColumns) -> Iterable[Remaining]:

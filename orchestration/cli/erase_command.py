@@ -57,15 +57,18 @@ def _parts(subject: str) -> tuple[str, str]:
 
 
 def _planned(subject: "Subject") -> dict[str, Any]:
+    from orchestration.cli.dagster_session import dagster_instance
     from orchestration.cli.engine_session import engines
     from orchestration.erasure_report import planned
     from orchestration.project_tables import declared_tables
     from orchestration.subject_survey import SubjectSurvey
+    from orchestration.subject_traces import with_traces
     from resources.landing.landing_zone import LandingZone
 
-    with engines() as opened:
+    with engines() as opened, dagster_instance() as instance:
         survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone())
-        return planned(survey.plan(subject), time.time())
+        plan = with_traces(survey.plan(subject), instance, opened.duckdb.home, subject.value)
+        return planned(plan, time.time())
 
 
 def _applied(subject: "Subject", reason: str, *, all_rows: bool) -> tuple[dict[str, Any], str]:
