@@ -21,6 +21,7 @@ from resources.column_types import sql_type
 from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
 from resources.sql.table_query import TableQuery
+from resources.wording import keys_shown
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
 _LOADED = {column.name for column in LOAD_COLUMNS}
@@ -294,9 +295,7 @@ def _check_keys(
     listed = sql.listed(keys)
     several = f"SELECT {listed}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
     if found := rows.records(several):
-        shown = "; ".join(
-            ", ".join(f"{name}={'…' if name in table.personal else repr(row[name])}" for name in keys) for row in found
-        )
+        shown = keys_shown(found, keys, table.personal)
         raise QueryMismatch(
             f"{table.table_name}: several rows of the query have the same {', '.join(keys)}: {shown}. {advice}"
         )

@@ -139,7 +139,7 @@ class StreamTable(QueryComponent):
         """SQL text that shows a record: its value, which may have personal data where a column has them."""
         if not table.personal:
             return _EXAMPLE
-        return SPARK.json_of(name for name in table.column_names if name not in table.personal)
+        return SPARK.json_of(table.shown_columns)
 
     def _on_time(self) -> tuple[Expectation, ...]:
         if self.lateness is None:

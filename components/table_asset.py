@@ -60,13 +60,14 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
 
 def column_schema(declaration: TableDeclaration) -> dg.TableSchema:
     """Return the columns as the UI shows them."""
+    personal = declaration.personal
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 column.name,
                 column.type or "not known yet",
                 description=_described(column),
-                tags={"pii": ""} if column.name in declaration.personal else None,
+                tags={"pii": ""} if column.name in personal else None,
             )
             for column in declaration.columns
         ]

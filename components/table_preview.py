@@ -19,7 +19,7 @@ _CHARACTERS = 100
 
 def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:
     """Return a few rows of a table, read by Spark: of those that were computed for it, if there are any."""
-    columns = _shown_columns(table)
+    columns = table.shown_columns
     if not columns:
         return _preview(table, [])
     records = spark.rows(computed.select(*columns).limit(PREVIEW_ROWS)) if computed is not None else []
@@ -28,19 +28,15 @@ def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame
 
 def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.TableMetadataValue:
     """Return a few rows of a table, read by DuckDB."""
-    columns = ", ".join(map(identifier, _shown_columns(table)))
+    columns = ", ".join(map(identifier, table.shown_columns))
     if not columns:
         return _preview(table, [])
     return _preview(table, session.records(f"SELECT {columns} FROM {ALIAS}.{table.table_name} LIMIT {PREVIEW_ROWS}"))
 
 
-def _shown_columns(table: TableDeclaration) -> list[str]:
-    return [name for name in table.column_names if name not in table.personal]
-
-
 def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
     shown = [dg.TableRecord({name: _shown(value) for name, value in record.items()}) for record in records]
-    return dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in _shown_columns(table)]))
+    return dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in table.shown_columns]))
 
 
 def _shown(value: Any) -> str | int | float | bool | None:

@@ -98,12 +98,6 @@ class TableDeclaration:
     layout: Layout = NO_LAYOUT
     subjects: Mapping[str, Sequence[Match]] = field(default_factory=dict[str, Sequence[Match]])
 
-    @property
-    def personal(self) -> tuple[str, ...]:
-        """The columns whose values are shown nowhere: they have personal data, or say whose a row is."""
-        matched = {match.column for matches in self.subjects.values() for match in matches}
-        return tuple(column.name for column in self.columns if column.pii or column.subject or column.name in matched)
-
     def __post_init__(self) -> None:
         self._check_names()
         self._check_layout()
@@ -127,6 +121,18 @@ class TableDeclaration:
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns, in table order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns whose values are shown nowhere: they have personal data, or say whose a row is."""
+        matched = {match.column for matches in self.subjects.values() for match in matches}
+        return tuple(column.name for column in self.columns if column.pii or column.subject or column.name in matched)
+
+    @property
+    def shown_columns(self) -> tuple[str, ...]:
+        """The other columns, in table order."""
+        hidden = self.personal
+        return tuple(name for name in self.column_names if name not in hidden)
 
     @property
     def created_properties(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMo
 from components.syncs.sync_destination import SyncDestination
 from resources.errors import RowsNotConverted
 from resources.sql.spark_sql import identifier
+from resources.wording import keys_shown
 
 _SHOWN = 3
 _ROWS = "ratify_source_rows"
@@ -155,7 +156,7 @@ class RowConversion:
         if not found:
             return
         hidden = {column.name for column in self.destination.columns if column.pii}
-        shown = "; ".join(", ".join(f"{key}={'…' if key in hidden else repr(row[key])}" for key in keys) for row in found)
+        shown = keys_shown(found, keys, hidden)
         advice = (
             "An event needs a sequence of its own for each row."
             if self.sync.events

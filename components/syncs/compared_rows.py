@@ -181,7 +181,7 @@ def sample_sql(table: TableDeclaration, *, keyed: bool, sql: RuleDialect = SPARK
         keyed: Whether they are changes by keys; otherwise they are rows to insert.
         sql: The words of the engine that runs it.
     """
-    shown = [name for name in table.column_names if name not in table.personal]
+    shown = table.shown_columns
     if not keyed:
         return f"SELECT 'insert' AS change, {sql.listed(shown)} FROM {{changes}} LIMIT {_SAMPLE}"
     listed = ", ".join(
