@@ -1,4 +1,4 @@
-"""Records that expire, as by a topic's retention, and topics that are deleted."""
+"""Records that expire, as by a topic's retention, or never do, and topics that are deleted."""
 
 import time
 from contextlib import suppress
@@ -8,6 +8,9 @@ from confluent_kafka import TopicPartition
 
 from resources.errors import TopicMissing
 from resources.kafka.kafka_client import Kafka, Offsets
+
+KEPT = {"retention.ms": "-1"}
+"""Of a topic for records that are older than a week: the broker goes by the time of a record, and soon deletes them."""
 
 
 def delete_records(kafka: Kafka, before: Offsets) -> None:

@@ -11,7 +11,7 @@ from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
 from resources.kafka.kafka_client import Kafka
 from tests.resources.lakehouse import Lakehouse
-from tests.resources.topic_retention import delete_records
+from tests.resources.topic_retention import KEPT, delete_records
 from tests.sample.tracker_declared import (
     DEVICE_DAILY,
     HEART_RATE_MINUTE,
@@ -88,7 +88,7 @@ class Feed:
 
     def send(self, records: Iterable[Record]) -> list[Record]:
         """Send records; return them as the topic has them."""
-        self.kafka.ensure_topic(self.topic, 2)
+        self.kafka.ensure_topic(self.topic, 2, KEPT)
         ends, there = self.kafka.offset_range([self.topic]).latest[self.topic], list[Record]()
         with self.kafka.producer() as producer:
             for record in records:
