@@ -22,6 +22,7 @@ from tests.resources.lakehouse import Lakehouse, append, pairs
 pytestmark = pytest.mark.stack
 
 FEED = "delta.enableChangeDataFeed"
+WHOLE_FILES = [f"spark.databricks.delta.{kind}.deletionVectors.persistent" for kind in ("delete", "update", "merge")]
 DELTA = ("_commit_version", "_commit_timestamp", "_change_type")
 
 
@@ -105,17 +106,26 @@ class RandomChanges:
 def compare(lake: Lakehouse, seed: int, steps: int, *, partitioned: bool, vectors: bool) -> RandomChanges:
     columns = pairs().columns
     table = pairs(columns=(*columns, type(columns[0])("day", "date")))
-    vector = str(vectors).lower()
     lake.catalog.ensure_schemas(("bronze",))
     lake.run(
         f"CREATE TABLE {lake.full(table)} (id BIGINT, v STRING, day DATE) USING delta "
         f"{'PARTITIONED BY (day)' if partitioned else ''} TBLPROPERTIES ('{FEED}' = 'true', "
-        f"'delta.enableDeletionVectors' = '{vector}', 'delta.columnMapping.mode' = 'none')"
+        "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'none')"
     )
     changes = RandomChanges(lake, table, seed, partitioned)
     lake.run(f"INSERT INTO {lake.full(table)} SELECT * FROM {changes.rows(30)}")
-    for _ in range(steps):
-        changes.step()
+    # The catalog requires vectors of its tables; a writer may still write whole files.
+    for setting in WHOLE_FILES:
+        lake.run(f"SET {setting} = {str(vectors).lower()}")
+    try:
+        for _ in range(steps):
+            changes.step()
+    finally:
+        for setting in WHOLE_FILES:
+            lake.run(f"RESET {setting}")
+    if not vectors:
+        actions = [action for version in range(1, lake.version(table) + 1) for action in lake.commit(table, version)]
+        assert not [add for action in actions if (add := action.get("add")) and add.get("deletionVector")]
     if not partitioned:
         lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (later INT)")
         lake.run(f"INSERT INTO {lake.full(table)} VALUES (1, 'x', NULL, 5)")
