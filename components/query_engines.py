@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dagster as dg
@@ -17,11 +18,13 @@ from ingest.file_source import LOAD_COLUMNS
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import commit_from_actions
+from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.query_types import spark_types
 from resources.duckdb.table_overwrite import overwrite_to_match
-from resources.errors import QueryMismatch
+from resources.errors import QueryMismatch, TableMissing
+from resources.spark.interpreted_queries import FEW_ROWS, interpreted
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
 from resources.sql.spark_sql import table_name
@@ -104,10 +107,33 @@ class SparkQueries:
     def __init__(self, spark: Spark) -> None:
         self.catalog = spark.catalog
         self._spark = spark
+        self._tables = set[str]()
+        """Full names of those that are read and written."""
+
+    def few_rows(self, most: int) -> AbstractContextManager[None]:
+        """Let Spark interpret the queries of the block, if the tables have no more rows than that in all."""
+        few = self._rows is not None and self._rows <= most
+        return interpreted(self._spark.session) if few else nullcontext()
+
+    @cached_property
+    def _rows(self) -> int | None:
+        """How many rows the tables have in all; None if that is not known without counting them."""
+        total = 0
+        for full_name in self._tables:
+            try:
+                log = TableLog.opened(self.catalog, full_name)
+            except TableMissing:
+                continue
+            rows = log.rows() if log else None
+            if rows is None:
+                return None
+            total += rows
+        return total
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. Rows of landed files have the column `_landing` where the query reads it."""
         full_name = name.full_name(self.catalog.connection.name)
+        self._tables.add(full_name)
         if LANDING in query.text and _LOADED.issubset(columns):
             return f"(\n{landed_rows(self._spark, full_name)}\n)"
         return table_name(full_name)
@@ -118,12 +144,14 @@ class SparkQueries:
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: all of them."""
+        self._tables.add(self._spark.full_name(declaration))
         return text
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
-        yield SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
+        with self.few_rows(FEW_ROWS):
+            yield SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
 from resources.spark.commit_conf import FULL_REFRESH
+from resources.spark.interpreted_queries import FEW_ROWS, FEW_ROWS_SEARCHED
 from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import identifier, same_keys
@@ -107,6 +108,7 @@ class AppendedRows(SparkQueries):
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. Of the driving input these are the rows that it got since the last commit."""
         last = self._position.record
+        self._tables.add(self._inputs.full_name(name))
         if name != self._driving or last is None or self._refresh:
             return self._inputs.relation(name, columns)
         try:
@@ -120,6 +122,7 @@ class AppendedRows(SparkQueries):
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: the rows of the new rows of the driving input, which the text reads already."""
+        super().to_compute(text, declaration)
         self._record = self._now(declaration)
         return text
 
@@ -134,9 +137,11 @@ class AppendedRows(SparkQueries):
         """See `QueryEngine`."""
         if self._record is None:
             raise ValueError("it is not known what to compute")
-        frame = self._spark.computed(self._spark.sql(text))
-        keys = self._table.row_keys
-        yield _NewRows(self._spark, frame, self._position, self._record, keys, full_refresh=self._refresh)
+        every = self._refresh or self._position.record is None
+        with self.few_rows(FEW_ROWS if every else FEW_ROWS_SEARCHED):
+            frame = self._spark.computed(self._spark.sql(text))
+            keys = self._table.row_keys
+            yield _NewRows(self._spark, frame, self._position, self._record, keys, full_refresh=self._refresh)
 
 
 class _PlannedRows(AppendedRows):

@@ -38,6 +38,7 @@ from resources.delta.computed_inputs import (
     with_quarantine,
 )
 from resources.errors import CommitConflict, ExpectationFailed, TableMissing
+from resources.spark.interpreted_queries import FEW_ROWS, FEW_ROWS_SEARCHED
 from resources.spark.key_ranges import KeyRanges
 from resources.spark.spark_engine import Spark
 from resources.sql.affected_keys import KeysQuery, keys_queries
@@ -112,11 +113,14 @@ class ChangedRows(SparkQueries):
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
+        self._tables.add(self._inputs.full_name(name))
         return self._inputs.relation(name, columns)
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""
-        self._scope = self.scope(self.record(declaration), declaration, text)
+        super().to_compute(text, declaration)
+        with self.few_rows(FEW_ROWS_SEARCHED):
+            self._scope = self.scope(self.record(declaration), declaration, text)
         return self._scope.rows_of(text)
 
     def record(self, declaration: TableDeclaration) -> ComputedInputs:
@@ -251,5 +255,6 @@ class ChangedRows(SparkQueries):
         """See `QueryEngine`."""
         if self._scope is None:
             raise ValueError("it is not known what to compute")
-        rows = None if self._scope.nothing else self._rows_of(text)
-        yield ComputedRows(self._spark, rows, self._scope, self._inputs)
+        with self.few_rows(FEW_ROWS if self._scope.why_full else FEW_ROWS_SEARCHED):
+            rows = None if self._scope.nothing else self._rows_of(text)
+            yield ComputedRows(self._spark, rows, self._scope, self._inputs)

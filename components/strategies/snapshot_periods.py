@@ -25,6 +25,7 @@ from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.duckdb.group_commit import Ratified
 from resources.errors import AlreadyLoaded, CommitConflict, QueryMismatch, TableMissing, UnsafeDeclaration
+from resources.spark.interpreted_queries import FEW_ROWS
 from resources.spark.merge_statements import insert_missing_sql
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
@@ -188,6 +189,7 @@ class _SparkPeriods(SparkQueries):
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of missing periods."""
+        super().to_compute(text, declaration)
         try:
             self._after = self.catalog.version(self._spark.full_name(declaration))
         except TableMissing:
@@ -198,7 +200,8 @@ class _SparkPeriods(SparkQueries):
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
-        yield _SparkPeriodRows(self._spark, self._spark.computed(self._spark.query(text)), self._period, self._after)
+        with self.few_rows(FEW_ROWS):
+            yield _SparkPeriodRows(self._spark, self._spark.computed(self._spark.query(text)), self._period, self._after)
 
 
 @dataclass(frozen=True)

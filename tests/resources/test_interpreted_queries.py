@@ -1,0 +1,91 @@
+"""Queries over few rows: Spark interprets them in the block alone, and as before after it."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
+
+from components.query_engines import SparkQueries
+from resources.declarations import Engine
+from resources.delta.table_log import TableLog
+from resources.spark.interpreted_queries import interpreted
+from resources.spark.spark_sessions import SessionScope
+from resources.sql.table_query import TableQuery
+from tests.resources.lakehouse import Lakehouse, pairs
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+@pytest.fixture
+def session(lake: Lakehouse) -> Generator[SparkSession]:
+    """A session that compiles its queries, as one of a user's stack does."""
+    with SessionScope().entered():
+        found = lake.spark.session
+        for key, value in COMPILED.items():
+            found.conf.set(key, value)
+        yield found
+
+
+def is_compiled(session: SparkSession) -> bool:
+    plan = session.sql("EXPLAIN SELECT id + 1 FROM range(100) WHERE id % 7 = 3").collect()[0][0]
+    return "*(1)" in plan
+
+
+@pytest.mark.stack
+def test_only_those_of_the_block_are_interpreted(session: SparkSession) -> None:
+    assert is_compiled(session)
+    with interpreted(session), interpreted(session):
+        assert not is_compiled(session)
+        assert session.sql("SELECT sum(id) AS n FROM range(100)").collect()[0]["n"] == 4950
+    assert is_compiled(session)
+    with pytest.raises(ZeroDivisionError), interpreted(session):
+        raise ZeroDivisionError
+    assert {key: session.conf.get(key) for key in COMPILED} == COMPILED
+
+
+class _Refusing:
+    """A session of a server that permits some settings only."""
+
+    def __init__(self) -> None:
+        self.conf, self.found = self, dict(COMPILED)
+
+    def get(self, key: str) -> str:
+        return self.found[key]
+
+    def set(self, key: str, value: str) -> None:
+        if key.endswith("factoryMode"):
+            raise IllegalArgumentException("Configuration spark.sql.codegen.factoryMode is not available.")
+        self.found[key] = value
+
+
+def test_a_server_that_does_not_permit_it_compiles_them() -> None:
+    session: Any = _Refusing()
+    with interpreted(session):
+        pass
+    assert session.found == COMPILED
+
+
+@pytest.mark.stack
+def test_they_are_few_if_all_tables_of_the_pass_have_few(lake: Lakehouse, session: SparkSession) -> None:
+    table, written = pairs(Engine.SPARK, layer="silver", keys=("id",)), pairs(Engine.SPARK, layer="gold", keys=("id",))
+    lake.spark.ensure_table(table)
+    lake.spark.sql(f"INSERT INTO {table.table_name} VALUES (1, 'a'), (2, 'b'), (3, 'c')").collect()
+    engine = SparkQueries(lake.spark)
+    query = TableQuery.parsed(f"SELECT id, v FROM {table.table_name}", "databricks", "a test")
+    engine.to_compute(query.resolved(lambda name: engine.relation(query, name, ["id", "v"])), written)
+    with engine.few_rows(3):
+        assert not is_compiled(session)
+    with engine.few_rows(2):
+        assert is_compiled(session)
+
+
+@pytest.mark.stack
+def test_rows_that_no_log_tells_are_many(lake: Lakehouse, session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, table = SparkQueries(lake.spark), pairs(Engine.SPARK, layer="silver", keys=("id",))
+    lake.spark.ensure_table(table)
+    monkeypatch.setattr(TableLog, "opened", lambda *_: None)
+    engine.to_compute("SELECT 1L AS id, 'a' AS v", table)
+    with engine.few_rows(1_000):
+        assert is_compiled(session)
