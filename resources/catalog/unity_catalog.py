@@ -144,8 +144,11 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     def principal(self) -> str | None:
         """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
         if self._principal is None:
+            api = self._api
+            from databricks.sdk.service.iam import CurrentUserAPI
+
             try:
-                self._principal = self.ask("ask who this is", self.client.current_user.me).user_name or ""
+                self._principal = self.ask("ask who this is", CurrentUserAPI(api).me).user_name or ""
             except CatalogError:
                 self._principal = ""
         return self._principal or None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 100_000
 """Up to so many rows are computed as soon by interpreted queries."""
-FEW_ROWS_SEARCHED = 1_000_000
+FEW_ROWS_SEARCHED = 500_000
 """Up to so many rows are searched as soon for the few that are computed."""
 
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

@@ -1,8 +1,16 @@
 """databricks-sdk is imported in part where a part is enough, and as a whole once somebody asks for it."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from tests.resources.lakehouse import Lakehouse
+
+ROOT = Path(__file__).parents[2]
 
 # Prints the services that are imported after each step.
 PROGRAM = """
@@ -30,6 +38,18 @@ same = [databricks.sdk.errors is errors, databricks.sdk.core.ApiClient is ApiCli
 print(json.dumps([few, len(services()), same, databricks.sdk.service.catalog.TablesAPI is TablesAPI]))
 """
 
+# What every process does that writes a table.
+WRITER = """
+import json, sys
+from resources.catalog.unity_catalog import UnityCatalog
+
+catalog = UnityCatalog()
+found = [catalog.principal(), catalog.default_schema()]
+prefix = "databricks.sdk.service."
+services = sorted(name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix) and "._" not in name)
+print(json.dumps([found, services]))
+"""
+
 
 def test_services_are_imported_once_the_client_of_all_is_asked_for() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120)
@@ -40,3 +60,24 @@ def test_services_are_imported_once_the_client_of_all_is_asked_for() -> None:
     assert all_of_them > 20
     assert all(same)
     assert same_class
+
+
+@pytest.mark.stack
+def test_a_writer_needs_few_services(lake: Lakehouse) -> None:
+    """All of them take a second to import, in each process."""
+    to = lake.catalog.connection
+    assert to.token
+    known = {"UNITY_HOST": to.host, "UNITY_CATALOG": to.name, "UNITY_TOKEN": to.token.get_secret_value()}
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER],
+        env={**os.environ, **known, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (principal, _), services = json.loads(done.stdout)
+    assert principal == lake.catalog.principal()
+    assert principal
+    assert services == ["catalog", "iam", "provisioning"]
