@@ -144,10 +144,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     def principal(self) -> str | None:
         """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
         if self._principal is None:
-            api = self._api
-            from databricks.sdk.service.iam import CurrentUserAPI
-
             try:
+                api = self._api
+                from databricks.sdk.service.iam import CurrentUserAPI
+
                 self._principal = self.ask("ask who this is", CurrentUserAPI(api).me).user_name or ""
             except CatalogError:
                 self._principal = ""
