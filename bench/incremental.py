@@ -144,7 +144,10 @@ class Input:
 
         @dg.multi_asset(name=f"bench_{how}", specs=[table_spec(table.declaration, [])])
         def asset() -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from materialize_changes(spark, table) if how == "changes" else materialize(SparkQueries(spark), table)
+            if how == "changes":
+                yield from materialize_changes(spark, table)
+            else:
+                yield from materialize(SparkQueries(spark, table.query, table.declaration), table)
 
         if not dg.materialize([asset], instance=self.instance, run_config=_QUIET).success:
             raise SystemExit("a run failed: no ratio")

@@ -104,14 +104,13 @@ class SparkQueries:
 
     dialect = SPARK
 
-    def __init__(self, spark: Spark) -> None:
+    def __init__(self, spark: Spark, query: TableQuery, written: TableDeclaration) -> None:
         self.catalog = spark.catalog
         self._spark = spark
-        self._tables = set[str]()
-        """Full names of those that are read and written."""
+        self._tables = {spark.full_name(written), *(name.full_name(self.catalog.connection.name) for name in query.inputs)}
 
     def few_rows(self, most: int) -> AbstractContextManager[None]:
-        """Let Spark interpret the queries of the block, if the tables have no more rows than that in all."""
+        """Let Spark interpret the queries of the block, if the tables read and written have no more rows in all."""
         few = self._rows is not None and self._rows <= most
         return interpreted(self._spark.session) if few else nullcontext()
 
@@ -133,7 +132,6 @@ class SparkQueries:
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. Rows of landed files have the column `_landing` where the query reads it."""
         full_name = name.full_name(self.catalog.connection.name)
-        self._tables.add(full_name)
         if LANDING in query.text and _LOADED.issubset(columns):
             return f"(\n{landed_rows(self._spark, full_name)}\n)"
         return table_name(full_name)
@@ -144,7 +142,6 @@ class SparkQueries:
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: all of them."""
-        self._tables.add(self._spark.full_name(declaration))
         return text
 
     @contextmanager

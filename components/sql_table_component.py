@@ -347,4 +347,4 @@ class SqlTable(QueryComponent):
             with duckdb.session() as session:
                 yield from materialize(DuckDBQueries(session, spark), self.table)
         else:
-            yield from materialize(SparkQueries(spark), self.table)
+            yield from materialize(SparkQueries(spark, self.table.query, self.table.declaration), self.table)

@@ -85,7 +85,7 @@ class AppendedRows(SparkQueries):
     """One pass over a table."""
 
     def __init__(self, spark: Spark, table: ValidatedQuery, driving: TableName, *, full_refresh: bool = False) -> None:
-        super().__init__(spark)
+        super().__init__(spark, table.query, table.declaration)
         self._table, self._driving, self._refresh = table, driving, full_refresh
         self._inputs = QueryInputs(spark, table.query)
         self._position = self._last_position()
@@ -108,7 +108,6 @@ class AppendedRows(SparkQueries):
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. Of the driving input these are the rows that it got since the last commit."""
         last = self._position.record
-        self._tables.add(self._inputs.full_name(name))
         if name != self._driving or last is None or self._refresh:
             return self._inputs.relation(name, columns)
         try:
@@ -122,7 +121,6 @@ class AppendedRows(SparkQueries):
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: the rows of the new rows of the driving input, which the text reads already."""
-        super().to_compute(text, declaration)
         self._record = self._now(declaration)
         return text
 

@@ -105,7 +105,7 @@ class ChangedRows(SparkQueries):
     """One pass over a table."""
 
     def __init__(self, spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None) -> None:
-        super().__init__(spark)
+        super().__init__(spark, table.query, table.declaration)
         self._table = table
         self._inputs = QueryInputs(spark, table.query)
         self._scope: Scope | None = None
@@ -113,12 +113,10 @@ class ChangedRows(SparkQueries):
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
-        self._tables.add(self._inputs.full_name(name))
         return self._inputs.relation(name, columns)
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""
-        super().to_compute(text, declaration)
         with self.few_rows(FEW_ROWS_SEARCHED):
             self._scope = self.scope(self.record(declaration), declaration, text)
         return self._scope.rows_of(text)

@@ -184,12 +184,11 @@ class _SparkPeriods(SparkQueries):
     """One pass of Spark over a table."""
 
     def __init__(self, spark: Spark, table: SnapshotQuery) -> None:
-        super().__init__(spark)
+        super().__init__(spark, table.query, table.declaration)
         self._period, self._after = table.period, 0
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of missing periods."""
-        super().to_compute(text, declaration)
         try:
             self._after = self.catalog.version(self._spark.full_name(declaration))
         except TableMissing:

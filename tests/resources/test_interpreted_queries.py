@@ -72,9 +72,8 @@ def test_they_are_few_if_all_tables_of_the_pass_have_few(lake: Lakehouse, sessio
     table, written = pairs(Engine.SPARK, layer="silver", keys=("id",)), pairs(Engine.SPARK, layer="gold", keys=("id",))
     lake.spark.ensure_table(table)
     lake.spark.sql(f"INSERT INTO {table.table_name} VALUES (1, 'a'), (2, 'b'), (3, 'c')").collect()
-    engine = SparkQueries(lake.spark)
     query = TableQuery.parsed(f"SELECT id, v FROM {table.table_name}", "databricks", "a test")
-    engine.to_compute(query.resolved(lambda name: engine.relation(query, name, ["id", "v"])), written)
+    engine = SparkQueries(lake.spark, query, written)
     with engine.few_rows(3):
         assert not is_compiled(session)
     with engine.few_rows(2):
@@ -83,9 +82,9 @@ def test_they_are_few_if_all_tables_of_the_pass_have_few(lake: Lakehouse, sessio
 
 @pytest.mark.stack
 def test_rows_that_no_log_tells_are_many(lake: Lakehouse, session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, table = SparkQueries(lake.spark), pairs(Engine.SPARK, layer="silver", keys=("id",))
+    table = pairs(Engine.SPARK, layer="silver", keys=("id",))
     lake.spark.ensure_table(table)
     monkeypatch.setattr(TableLog, "opened", lambda *_: None)
-    engine.to_compute("SELECT 1L AS id, 'a' AS v", table)
+    engine = SparkQueries(lake.spark, TableQuery.parsed("SELECT 1L AS id, 'a' AS v", "databricks", "a test"), table)
     with engine.few_rows(1_000):
         assert is_compiled(session)
