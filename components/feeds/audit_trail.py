@@ -20,7 +20,8 @@ from components.feeds.paired_changes import next_version, opened_log, paired_cha
 from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
-from resources.delta.computed_inputs import COMMITS_READ, ComputedInputs, FullRecompute, InputVersion, last_computed
+from resources.delta.commit_history import EVERY_COMMIT
+from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, last_computed
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
@@ -120,7 +121,7 @@ def _next_version(spark: Spark, audited: AuditedTable, log: TableLog, table_id: 
 def _last_read(spark: Spark, audited: AuditedTable, full_name: str, table_id: str) -> int | None:
     """The version up to which the trail has the table's changes; None if it has another table of that name."""
     try:
-        last = last_computed(spark.recent_commits(spark.full_name(audited.trail), COMMITS_READ))
+        last = last_computed(spark.recent_commits(spark.full_name(audited.trail), EVERY_COMMIT))
     except FullRecompute as reason:
         raise UnsafeTable(
             f"It is not known up to which version {audited.trail.table_name} has the changes of {full_name}: {reason}. "

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -26,6 +26,7 @@ from components.strategies.pass_plan import PassPlan
 from components.strategies.query_inputs import QueryInputs
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
+from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
 from resources.spark.commit_conf import FULL_REFRESH
@@ -35,10 +36,6 @@ from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import identifier, same_keys
 from resources.sql.table_query import TableName, TableQuery
 
-if TYPE_CHECKING:
-    pass
-
-_EVERY_COMMIT = 1_000_000
 _CHANGED_QUERY = (
     "its query or its declaration is another than that of its last commit: rows that it has stay as they are, and new ones "
     "are computed by the new one. A materialization with full_refresh: true computes all of them again"
@@ -99,7 +96,7 @@ class AppendedRows(SparkQueries):
         except TableMissing:
             return TablePosition(None, -1)
         try:
-            return last_position(self._spark.recent_commits(full_name, _EVERY_COMMIT))
+            return last_position(self._spark.recent_commits(full_name, EVERY_COMMIT))
         except FullRecompute as reason:
             if self._refresh:
                 return TablePosition(None, self.catalog.version(full_name))

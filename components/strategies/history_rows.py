@@ -19,13 +19,13 @@ from components.strategies.computed_rows import ComputedRows
 from components.strategies.pass_plan import PassPlan
 from components.strategies.pass_scope import Scope
 from resources.declarations import Column, TableDeclaration
+from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute
 from resources.errors import CommitConflict, QueryMismatch, UnsafeDeclaration
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory, wanted_history
 from resources.sql.spark_sql import at_version, identifier
 
-_EVERY_COMMIT = 1_000_000
 _SHOWN_KEYS = 3
 _MOVED = "an input has a new version"
 
@@ -201,7 +201,7 @@ class HistoryRows(ComputedRows):
             return f"CAST(NULL AS {of_time})"
         newest = 0
         for name, read in self.inputs.versions.items():
-            commits = self.spark.recent_commits(name, _EVERY_COMMIT) if read.version >= 0 else iter(())
+            commits = self.spark.recent_commits(name, EVERY_COMMIT) if read.version >= 0 else iter(())
             commit = next((each for each in commits if each.version == read.version), None)
             if commit is None:
                 raise QueryMismatch(

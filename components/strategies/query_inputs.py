@@ -22,6 +22,7 @@ from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
+    from databricks.sdk.service.catalog import TableInfo
     from pyspark.sql import DataFrame
 
 _LOADED = {column.name for column in LOAD_COLUMNS}
@@ -69,8 +70,7 @@ class QueryInputs:
                 self.columns[name], self._versions[name] = self.columns[other], self._versions[other]
                 return
         table = self.spark.catalog.table(full_name)
-        managed = table.table_type is not None and table.table_type.value == "MANAGED"
-        version = self.spark.catalog.version(full_name) if managed else _NO_VERSION
+        version = self.spark.catalog.version(full_name) if has_versions(table) else _NO_VERSION
         # After the input's: an entry is never older than the rows that it is about.
         ledger = self.spark.catalog.version(self._ledger) if landed else _NO_VERSION
         self.columns[name] = [*columns, LANDING] if landed else list(columns)
@@ -272,6 +272,11 @@ class QueryInputs:
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
+
+
+def has_versions(table: "TableInfo") -> bool:
+    """Return whether a table of the catalog is one whose versions are known: a managed one."""
+    return table.table_type is not None and table.table_type.value == "MANAGED"
 
 
 def _changed(number: int) -> str:

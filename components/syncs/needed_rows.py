@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 
+from components.strategies.query_inputs import has_versions
 from components.syncs.dead_letters import accumulate, dead_letters
 from components.syncs.source_rows import SourceRows, read_changed, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
@@ -50,9 +51,13 @@ def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SourceRo
         # Events that were applied before change nothing.
         return read_source(spark, duckdb, sync, {})
     full_name = table.full_name(spark.catalog.connection.name)
-    table_id = spark.catalog.table(full_name).table_id or ""
+    found = spark.catalog.table(full_name)
+    if not has_versions(found):
+        return read_source(spark, duckdb, sync, {})
+    table_id = found.table_id or ""
     until = position.inserted_until(insert_app_id(sync, {full_name: InputVersion(table_id, 0)}))
-    return read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
+    source = read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
+    return replace(source, inserted_until=until)
 
 
 def _has_feed(spark: Spark, table: TableName) -> bool:

@@ -37,6 +37,8 @@ class SourceRows:
         files_changed_at: When the newest of local files was last modified.
         carried: A column of the frame that is no column of the source, and comes with each row.
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
+        inserted_until: In the mode insert, of a table as it is: the version of it up to which the destination had its rows
+            when these, the later ones, were read; None if it had none.
     """
 
     frame: Rows
@@ -47,6 +49,7 @@ class SourceRows:
     files_changed_at: dt.datetime | None = None
     carried: str = ""
     destination_version: int | None = None
+    inserted_until: int | None = None
 
     @property
     def version(self) -> int:

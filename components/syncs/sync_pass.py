@@ -12,6 +12,7 @@ from typing import Any
 from components.syncs.compared_rows import SyncCounts, sample_sql
 from components.syncs.dead_letters import store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
+from components.syncs.needed_rows import position_of
 from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
@@ -134,8 +135,12 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
     record = prepared.record.to_json()
     if sync.mode is SyncMode.INSERT:
         insert = insert_sql(table, spark.full_name(table), "{rows}")
-        version = prepared.source.version if prepared.source.versioned else 0
-        app_id = insert_app_id(sync, prepared.source.inputs)
+        source = prepared.source
+        app_id, version = insert_app_id(sync, source.inputs), source.version if source.versioned else 0
+        # Delta skips the write if all of its versions were inserted meanwhile. It does not if only some of them were.
+        since = source.inserted_until
+        if sync.source.table and source.versioned and position_of(spark, sync).inserted_until(app_id) != since:
+            raise CommitConflict(f"Another run of the sync {sync.name} has inserted rows since these were read.")
         return spark.merge_following(table, insert, changes, record, version, app_id=app_id)
     if sync.mode is SyncMode.REPLACE:
         overwrite = insert_sql(table, spark.full_name(table), "{rows}", overwrite=True)

@@ -9,13 +9,12 @@ from uuid import uuid4
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.commit_history import SAME_ROWS, Commit
+from resources.delta.commit_history import EVERY_COMMIT, SAME_ROWS, Commit
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.delta.table_log import TableLog
-from resources.errors import TableMissing
+from resources.errors import SyncRefused, TableMissing
 
 _COMMITS_READ = 200
-_ALL_COMMITS = 2**31 - 1
 
 
 class Commits(Protocol):
@@ -68,7 +67,7 @@ class SyncPosition:
     def is_current(self, source: SourceRows) -> bool:
         """Return whether a pass would change nothing: its source and the destination are as the last one left them."""
         if self.sync.mode is SyncMode.INSERT:
-            until = self.inserted_until(insert_app_id(self.sync, source.inputs))
+            until = self.inserted_until(insert_app_id(self.sync, source.inputs)) if source.versioned else None
             return until is not None and until >= source.version
         found = self.undisturbed() if source.versioned else None
         return found is not None and found[0].inputs == source.inputs
@@ -107,17 +106,33 @@ class SyncPosition:
         return None
 
     def inserted_until(self, app_id: str) -> int | None:
-        """Return the version of the source up to which its rows were inserted; None if none were."""
+        """Return the version of the source up to which its rows were inserted; None if none were.
+
+        Raises:
+            SyncRefused: the history does not go back far enough to say so.
+        """
         try:
             log = TableLog.opened(self.catalog, self.full_name)
         except TableMissing:
             return None
         if log:
             return inserted_until(log, app_id)
-        for commit in self.commits.recent_commits(self.full_name, _ALL_COMMITS):
+        oldest = 0
+        for commit in self.commits.recent_commits(self.full_name, EVERY_COMMIT):
+            oldest = commit.version
             if (record := ComputedInputs.of(commit)) and insert_app_id(self.sync, record.inputs) == app_id:
                 return sum(version.version for version in record.inputs.values())
+        if oldest > 0:
+            raise history_cut(self.sync, self.full_name, oldest)
         return None
+
+
+def history_cut(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefused:
+    """Return the error of a sync of the mode insert whose destination's history does not go back far enough."""
+    return SyncRefused(
+        f"The history of {full_name} begins at version {oldest}, so that it does not say which rows the sync {sync.name} "
+        "has inserted before. Use the mode merge, or an executor that can read the table's log."
+    )
 
 
 def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> str:

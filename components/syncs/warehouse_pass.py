@@ -25,14 +25,14 @@ from components.syncs.sync_destination import (
     new_destination,
 )
 from components.syncs.sync_pass import SyncResult
-from components.syncs.sync_position import insert_app_id
+from components.syncs.sync_position import history_cut, insert_app_id
 from components.syncs.warehouse_queries import DescribedTable, WarehouseQueries
 from components.syncs.warehouse_source import source_on_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict, StatementFailed, SyncRefused, TableMissing
+from resources.errors import CommitConflict, StatementFailed, TableMissing
 from resources.spark.merge_statements import changes_merge_sql, insert_sql, marked_insert_sql
 from resources.sql.spark_sql import at_version, literal, table_name
 
@@ -189,10 +189,7 @@ class WarehousePass:
                 return int(found.group(1))
         versioned = all(each.version >= 0 for each in inputs.values())
         if versioned and history and history[-1].version > 0:
-            raise SyncRefused(
-                f"The history of {self.full_name} begins at version {history[-1].version}, so that it does not say which "
-                f"rows the sync {self._sync.name} has inserted before. Use the mode merge, or `executor: spark`."
-            )
+            raise history_cut(self._sync, self.full_name, history[-1].version)
         return None
 
     def _sample(self, prepared: ComparedSource) -> list[dict[str, Any]]:

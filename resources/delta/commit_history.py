@@ -35,6 +35,9 @@ SAME_ROWS = frozenset(
 )
 """Operations that leave a table's rows as they are."""
 
+EVERY_COMMIT = 2**31 - 1
+"""More commits than a table has: the limit of whoever reads its history as far back as needed."""
+
 MAINTENANCE = frozenset({"COMPUTE STATS", "OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
 """Those of them that leave its columns and properties as they are, too."""
 

@@ -178,10 +178,12 @@ def last_position(history: Iterable[Commit]) -> TablePosition:
         history: Its commits, newest first, as far back as needed.
 
     Raises:
-        FullRecompute: it has rows, and no commit says from which versions of the inputs they are.
+        FullRecompute: it has rows, and no commit says from which versions of the inputs they are; or it may have some,
+            because its history does not go back to its first version.
     """
-    newest, until, unknown = -1, None, None
+    newest, oldest, until, unknown = -1, 0, None, None
     for commit in history:
+        oldest = commit.version
         if until is not None and commit.version > until:
             continue
         if record := ComputedInputs.of(commit):
@@ -193,6 +195,10 @@ def last_position(history: Iterable[Commit]) -> TablePosition:
             until = int(restored)
         elif commit.operation not in SAME_ROWS and unknown is None:
             unknown = commit
+    if oldest > 0:
+        raise FullRecompute(
+            f"its log begins at version {oldest}, and no commit since says from which versions of the inputs its rows are"
+        )
     if unknown is not None:
         raise FullRecompute(
             f"it has rows, such as those of its version {unknown.version}, and no commit says from which versions of the "

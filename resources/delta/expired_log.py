@@ -2,6 +2,9 @@
 
 A version is read from the newest checkpoint up to it and the commits after that. So of the checkpoints up to the version
 that the table had when the retention began, the newest stays with all that follows, and what is before it has expired.
+
+A table that goes on from its last commit, such as one of the strategy `append`, keeps that commit, however old it is: it
+says up to which versions of the inputs the table has their rows (`computed_inputs`).
 """
 
 import re
@@ -9,6 +12,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from posixpath import basename, dirname
 
+from resources.delta.commit_history import commit_from_actions
+from resources.delta.computed_inputs import ComputedInputs
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import (
     LOG,
@@ -77,7 +82,7 @@ def _first_checkpoint(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> int
     then = earliest + bisect_right(versions, since_ms, key=lambda version: committed_at(log.actions(version))) - 1
     if then < earliest:
         return -1
-    version, _ = newest_checkpoint(log.storage, then)
+    version, _ = newest_checkpoint(log.storage, min(then, _newest_record(log, versions)))
     if version < 0:
         return -1
     try:
@@ -90,6 +95,15 @@ def _first_checkpoint(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> int
             "removed. Let Spark write another one, then remove this one."
         ) from error
     return version
+
+
+def _newest_record(log: DeltaLog, versions: range) -> int:
+    """The newest of these versions that says from what the table was computed; the last one if none does."""
+    for version in reversed(versions):
+        commit = commit_from_actions(version, log.actions(version))
+        if commit and ComputedInputs.of(commit):
+            return version
+    return versions[-1]
 
 
 def _named_sidecars(storage: TableStorage, latest: int, first: int) -> frozenset[str]:

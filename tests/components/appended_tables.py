@@ -32,10 +32,12 @@ _STEPS = ((QueryInputs, "added"), (Spark, "computed"), (Spark, "ensure_table"))
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A version of the table: its rows, and the version of the driving input up to which they were taken."""
+    """A version of the table: its rows, the version of the driving input up to which they were taken, and whether the log
+    says so."""
 
     rows: tuple[TableRow, ...] = ()
     taken: int | None = None
+    known: bool = True
 
 
 @dataclass
@@ -46,12 +48,14 @@ class AppendModel:
         inputs: For each version of the driving input: its rows, and whether a pass that has taken earlier ones cannot go on.
         weights: The other input.
         table: The table's versions; none before the first pass.
+        first: The first version of the table that the log still has.
         factor: What the query multiplies by.
     """
 
     inputs: list[tuple[tuple[Numbered, ...], bool]] = field(default_factory=lambda: [((), False)])
     weights: dict[int, int] = field(default_factory=dict[int, int])
     table: list[TableVersion] = field(default_factory=list[TableVersion])
+    first: int = 0
     factor: int = 1
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -69,7 +73,9 @@ class AppendModel:
 
     @property
     def fails(self) -> bool:
-        """Whether a pass is an error, because rows were changed that it has taken."""
+        """Whether a pass is an error, because it is not known what was taken, or because such rows were changed."""
+        if self.table and not self.table[-1].known:
+            return True
         return self.taken is not None and any(rewrote for _, rewrote in self.inputs[self.taken + 1 :])
 
     def new_rows(self) -> list[TableRow]:
@@ -129,7 +135,7 @@ class AppendedTable:
             (self.recode, 2),
             *([(self.rewrite, 2), (self.take_back, 1), (self.erase, 4)] if self.model.rows else []),
             *([] if self.keys else [(self.insert_again, 4)]),
-            *([(self.restore, 2), (self.delete, 1)] if self.model.table else []),
+            *([(self.restore, 2), (self.delete, 1), (self.lose_log, 1)] if self.model.table else []),
         ]
         return [each for each, _ in weighted], [weight for _, weight in weighted]
 
@@ -263,11 +269,25 @@ class AppendedTable:
 
     def restore(self) -> None:
         """Restore the table, and with it up to where it has taken the input."""
-        version = self.chance.randrange(len(self.model.table))
+        version = self.chance.randrange(self.model.first, len(self.model.table))
         self._run_statement(f"RESTORE TABLE {self.t} TO VERSION AS OF {version}")
         # Where the files are the same, Delta makes no version.
         if self._version() == len(self.model.table):
             self.model.table.append(self.model.table[version])
+
+    def lose_log(self) -> None:
+        """Commit a property, and let all versions before that expire, as Spark does it with a checkpoint."""
+        model = self.model
+        self._run_statement(f"ALTER TABLE {self.t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+        model.table.append(model.table[-1])
+        model.first = self._version()
+        log = self.lake.folder(f"ratify.{self.t}") / "_delta_log"
+        assert list(log.glob(f"{model.first:020d}.checkpoint*")), self.reproduced()
+        self._note("the versions before that expire")
+        for path in log.rglob("[0-9]*"):
+            if path.is_file() and int(path.name[:20]) < model.first:
+                path.unlink()
+        model.table = [replace(version, known=False) for version in model.table]
 
     def delete(self) -> None:
         """Delete a row of the table, which stays deleted."""

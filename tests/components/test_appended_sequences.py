@@ -24,6 +24,20 @@ def test_each_row_is_taken_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
     sequence(lake, monkeypatch, "short", 4)
 
 
+def test_where_the_log_has_lost_the_last_record_no_row_is_appended_again(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_pictures(monkeypatch)
+    table = AppendedTable(lake, f"p_{uuid4().hex[:10]}", "lost log", monkeypatch)
+    # By keys a row that is there already would be found.
+    table.keys = ()
+    table.insert()
+    table.checked_pass()
+    table.lose_log()
+    table.insert()
+    table.refused_pass()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(40))
 def test_each_row_is_taken_once_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

@@ -1,9 +1,7 @@
 """Strategy `changes` where it cannot go by the changes: a clear error, or all rows with the reason; nothing half-written."""
 
 import re
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import dagster as dg
@@ -80,8 +78,7 @@ def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=False)
     table = shop.table("SELECT k, sum(v) AS total")
     shop.made(table)
-    location = lake.catalog.table(f"ratify.{shop.schema}.a").storage_location or ""
-    files = list(Path(unquote(urlsplit(location).path)).glob("*.parquet"))
+    files = list(lake.folder(f"ratify.{shop.schema}.a").glob("*.parquet"))
     shop.run("UPDATE a SET v = v + 1")
     for file in files:
         file.unlink()

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from components.checks.acknowledged_commits import acknowledge, acknowledging
-from components.syncs import dead_letter_replay, prepared_changes
+from components.syncs import dead_letter_replay, prepared_changes, sync_pass
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import dead_letters
 from components.syncs.sync_connection import connection_steps
@@ -28,7 +28,7 @@ from components.syncs.sync_declaration import (
 )
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
-from resources.spark.spark_engine import Spark
+from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
@@ -80,6 +80,31 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
     assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
+
+
+def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read what the other one inserts, and rows that came after those."""
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    run(bronze, sync)
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
+    write, first = sync_pass.write_changes, list[Any]()
+
+    def of_the_first(*arguments: Any) -> WriteResult:
+        def of_the_second(*others: Any) -> WriteResult:
+            monkeypatch.setattr(sync_pass, "write_changes", write)
+            first.append(write(*arguments))
+            return write(*others)
+
+        monkeypatch.setattr(sync_pass, "write_changes", of_the_second)
+        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (3)")
+        assert run(bronze, sync).counts.inserted == 1
+        return first[0]
+
+    monkeypatch.setattr(sync_pass, "write_changes", of_the_first)
+    run(bronze, sync)
+    assert stored(bronze, destination) == [(1,), (2,), (3,)]
 
 
 def assert_it_goes_on_once_that_is_acknowledged(

@@ -43,10 +43,13 @@ class Lakehouse:
     def rows(self, table: TableDeclaration) -> list[tuple[Any, ...]]:
         return sorted(tuple(row.values()) for row in self.spark.rows(self.spark.table(table)))
 
+    def folder(self, full_name: str) -> Path:
+        """Where the files of a table are."""
+        return Path(unquote(urlsplit(self.catalog.table(full_name).storage_location or "").path))
+
     def commit(self, table: TableDeclaration, version: int) -> list[dict[str, Any]]:
         """The actions of one ratified version, read from the table's log on disk."""
-        location = self.catalog.table(self.full(table)).storage_location or ""
-        log = Path(unquote(urlsplit(location).path)) / "_delta_log"
+        log = self.folder(self.full(table)) / "_delta_log"
         files = [*log.glob(f"{version:020d}*.json"), *log.glob(f"_staged_commits/{version:020d}*.json")]
         # A commit that lost the race may have left its proposal behind; the published file is the one that won.
         return [json.loads(line) for line in files[0].read_text().splitlines()]

@@ -6,7 +6,14 @@ import pytest
 
 from resources.declarations import Engine
 from resources.delta.commit_history import Commit
-from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, last_computed
+from resources.delta.computed_inputs import (
+    ComputedInputs,
+    FullRecompute,
+    InputVersion,
+    TablePosition,
+    last_computed,
+    last_position,
+)
 
 
 def record(after: int) -> ComputedInputs:
@@ -52,3 +59,26 @@ def test_what_a_record_does_not_know_of(history: list[Commit], reason: str) -> N
         return
     with pytest.raises(FullRecompute, match=reason):
         last_computed(history)
+
+
+def test_where_a_table_goes_on() -> None:
+    created = commit(0, "CREATE TABLE")
+    assert last_position([commit(3, "OPTIMIZE"), computed(2, 0), commit(1, "OPTIMIZE"), created]) == TablePosition(
+        record(0), 2
+    )
+    assert last_position([commit(3, "OPTIMIZE"), computed(2, 0)]) == TablePosition(record(0), 2), "the rest is not needed"
+    assert last_position([commit(1, "OPTIMIZE"), created]) == TablePosition(None, -1)
+    assert last_position([]) == TablePosition(None, -1)
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [
+        ([commit(3, "OPTIMIZE")], "its log begins at version 3"),
+        ([commit(3, "DELETE"), commit(2, "OPTIMIZE")], "its log begins at version 2"),
+        ([commit(1, "WRITE"), commit(0, "CREATE TABLE")], "it has rows, such as those of its version 1"),
+    ],
+)
+def test_where_it_is_not_known_what_a_table_has(history: list[Commit], reason: str) -> None:
+    with pytest.raises(FullRecompute, match=reason):
+        last_position(history)

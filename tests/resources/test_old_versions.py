@@ -11,6 +11,8 @@ from unittest import mock
 
 import pytest
 
+from resources.delta.commit_history import EVERY_COMMIT
+from resources.delta.computed_inputs import ComputedInputs, InputVersion, last_position
 from resources.delta.expired_log import LOG_RETENTION
 from resources.delta.table_clean import RETENTION, UnneededFile, clean, unneeded_files
 from resources.delta.table_storage import TableStorage
@@ -274,6 +276,22 @@ def test_the_log_begins_with_a_checkpoint_that_is_old_enough(lake: Lakehouse, lo
     logged.patch.undo()
     logged.model.append()
     logged.check(4)
+
+
+def test_the_log_keeps_what_says_from_which_versions_the_rows_are(lake: Lakehouse, logged: AgedTable) -> None:
+    logged.retain_from(5)
+    assert expired(logged) == [0, 1, 2, 3]
+    path = logged.model.folder / "_delta_log" / f"{3:020d}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    computed = ComputedInputs("q", 2, {"ratify.bronze.a": InputVersion("id", 7)})
+    info["userMetadata"] = f"ratify:of a test {computed.to_json()}"
+    written = path.stat().st_mtime
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    os.utime(path, (written, written))
+    assert expired(logged) == [], "version 3 is read from its first commit on"
+    logged.cleaned()
+    assert last_position(lake.spark.recent_commits(lake.full(logged.model.table), EVERY_COMMIT)).record == computed
 
 
 def test_the_log_stays_as_long_as_it_is_declared(lake: Lakehouse, logged: AgedTable) -> None:

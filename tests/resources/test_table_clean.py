@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pytest
@@ -62,8 +61,7 @@ class TableModel:
 
     @property
     def folder(self) -> Path:
-        location = self.lake.catalog.table(self.lake.full(self.table)).storage_location or ""
-        return Path(unquote(urlsplit(location).path))
+        return self.lake.folder(self.lake.full(self.table))
 
     def append(self) -> None:
         append(self.lake.another_duckdb(), self.table, self._select(), f"load-{self.next_id}")
