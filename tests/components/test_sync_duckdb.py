@@ -13,8 +13,7 @@ from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import HistoryNotContinued, QueryMismatch, RowsNotConverted, SyncRefused, TableMissing
 from resources.sql.table_query import TableQuery
-from tests.components.incremental_tables import KilledPass
-from tests.components.test_syncs import (
+from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
     bronze,
     declared,
@@ -22,6 +21,7 @@ from tests.components.test_syncs import (
     stored,
     table,
 )
+from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["bronze"]

@@ -7,8 +7,8 @@ import pytest
 
 from components.syncs.sync_declaration import ChangeEvents, SyncMode
 from resources.errors import RowsNotConverted, TableMissing
+from tests.components.declared_syncs import bronze, declared, names, run, stored, table
 from tests.components.sync_model import EventModel
-from tests.components.test_syncs import bronze, declared, names, run, stored, table
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["bronze"]

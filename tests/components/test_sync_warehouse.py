@@ -21,7 +21,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
-from tests.components.test_syncs import assert_it_goes_on_once_that_is_acknowledged
+from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table, workspace
 from tests.resources.workspace_server import (
     CLIENT_ID,

@@ -7,11 +7,9 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.syncs import dead_letter_replay, prepared_changes, sync_pass
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import dead_letters
@@ -21,48 +19,28 @@ from components.syncs.sync_declaration import (
     HistoryRules,
     MappedColumn,
     RowErrors,
-    SyncDeclaration,
     SyncMode,
     SyncSource,
-    whole_table,
 )
-from components.syncs.sync_pass import SyncPass, SyncResult
+from components.syncs.sync_pass import SyncResult
 from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.table_query import TableName, TableQuery
+from tests.components.declared_syncs import (
+    assert_it_goes_on_once_that_is_acknowledged,
+    bronze,
+    declared,
+    names,
+    run,
+    stored,
+    table,
+)
 from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
 
+__all__ = ["bronze"]
+
 pytestmark = pytest.mark.stack
-
-
-def names() -> tuple[str, str]:
-    """Of a source and a destination that no other test has."""
-    unique = uuid4().hex[:10]
-    return f"from_{unique}", f"to_{unique}"
-
-
-def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
-    name = more.pop("name", destination)
-    return SyncDeclaration(name, source, TableName("bronze", destination), mode, keys, create_if_missing=True, **more)
-
-
-def table(name: str) -> SyncSource:
-    return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
-
-
-def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
-    return SyncPass(lake.spark, lake.duckdb, sync).run()
-
-
-def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in lake.run(f"SELECT {columns} FROM ratify.bronze.{name}"))
-
-
-@pytest.fixture
-def bronze(lake: Lakehouse) -> Lakehouse:
-    lake.catalog.ensure_schemas(("bronze", "ops"))
-    return lake
 
 
 def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
@@ -105,23 +83,6 @@ def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, mon
     monkeypatch.setattr(sync_pass, "write_changes", of_the_first)
     run(bronze, sync)
     assert stored(bronze, destination) == [(1,), (2,), (3,)]
-
-
-def assert_it_goes_on_once_that_is_acknowledged(
-    bronze: Lakehouse, source: str, sync: SyncDeclaration, run: Callable[[Lakehouse, SyncDeclaration], SyncResult]
-) -> None:
-    """Rows that were inserted stay; what is deleted before it was read is not inserted, also if its like was or comes."""
-    destination, rows = sync.destination.table, f"ratify.bronze.{source}"
-    before = stored(bronze, destination, "id")
-    acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
-    assert run(bronze, sync).counts.inserted == 0
-    bronze.run(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
-    # As an erasure deletes rows.
-    delete = f"MERGE INTO {rows} AS t USING (SELECT explode(array(2, 7)) AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
-    bronze.spark.commit(rows, lambda: bronze.spark.rows(bronze.spark.sql(delete)), acknowledging("An erasure"))
-    bronze.run(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
-    assert run(bronze, sync).counts.inserted == 4
-    assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])
 
 
 def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:

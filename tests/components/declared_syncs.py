@@ -1,0 +1,59 @@
+"""Declared syncs of tables in `bronze`, for the tests of syncs."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.checks.acknowledged_commits import acknowledge, acknowledging
+from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource, whole_table
+from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.sql.table_query import TableName, TableQuery
+from tests.resources.lakehouse import Lakehouse
+
+
+def names() -> tuple[str, str]:
+    """Of a source and a destination that no other test has."""
+    unique = uuid4().hex[:10]
+    return f"from_{unique}", f"to_{unique}"
+
+
+def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+    name = more.pop("name", destination)
+    return SyncDeclaration(name, source, TableName("bronze", destination), mode, keys, create_if_missing=True, **more)
+
+
+def table(name: str) -> SyncSource:
+    return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
+
+
+def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
+    return SyncPass(lake.spark, lake.duckdb, sync).run()
+
+
+def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in lake.run(f"SELECT {columns} FROM ratify.bronze.{name}"))
+
+
+@pytest.fixture
+def bronze(lake: Lakehouse) -> Lakehouse:
+    lake.catalog.ensure_schemas(("bronze", "ops"))
+    return lake
+
+
+def assert_it_goes_on_once_that_is_acknowledged(
+    bronze: Lakehouse, source: str, sync: SyncDeclaration, run: Callable[[Lakehouse, SyncDeclaration], SyncResult]
+) -> None:
+    """Rows that were inserted stay; what is deleted before it was read is not inserted, also if its like was or comes."""
+    destination, rows = sync.destination.table, f"ratify.bronze.{source}"
+    before = stored(bronze, destination, "id")
+    acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
+    assert run(bronze, sync).counts.inserted == 0
+    bronze.run(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
+    # As an erasure deletes rows.
+    delete = f"MERGE INTO {rows} AS t USING (SELECT explode(array(2, 7)) AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    bronze.spark.commit(rows, lambda: bronze.spark.rows(bronze.spark.sql(delete)), acknowledging("An erasure"))
+    bronze.run(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
+    assert run(bronze, sync).counts.inserted == 4
+    assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])
