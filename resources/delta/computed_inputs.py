@@ -125,12 +125,13 @@ class ComputedInputs:
 
 
 def computed_in(commits: Iterable[Commit]) -> bool:
-    """Return whether one of these commits was computed against a version of its table.
+    """Return whether one of these commits was computed against a version of its table, or is a RESTORE to one.
 
-    A write that was computed against an older version than that one must not follow it. Delta's `txn` alone would accept it
-    where a third commit lies between the versions that these two were computed against.
+    A write that was computed against an older version than that commit must not follow it. Delta's `txn` alone would accept
+    it where a third commit lies between the versions that two writes were computed against. After a RESTORE the table has
+    the rows of other versions of its inputs.
     """
-    return any(ComputedInputs.of(commit) for commit in commits)
+    return any(ComputedInputs.of(commit) or commit.operation == "RESTORE" for commit in commits)
 
 
 def last_computed(history: Iterable[Commit]) -> ComputedInputs:

@@ -123,8 +123,10 @@ class AppendedTable:
             self.refused_pass()
         elif what < 0.3:
             self.killed_pass()
-        elif what < 0.55:
+        elif what < 0.5:
             self.passes_at_once()
+        elif what < 0.6 and self.model.table:
+            self.restored_pass()
         else:
             self.checked_pass()
 
@@ -192,6 +194,20 @@ class AppendedTable:
         with moved(self.patch, Spark, "merge_following", another):
             self.run()
         self.model.pass_over()
+        self.compare()
+
+    def restored_pass(self) -> None:
+        """The table is restored before a pass comes to its commit."""
+        self._note("restored pass")
+        refused = False
+        with moved(self.patch, Spark, "merge_following", self.restore):
+            try:
+                self.run()
+            except HistoryNotContinued:
+                refused = True
+        assert refused == self.model.fails, self.reproduced()
+        if not refused:
+            self.model.pass_over()
         self.compare()
 
     def insert(self) -> None:

@@ -24,7 +24,7 @@ def test_each_row_is_taken_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
     sequence(lake, monkeypatch, "short", 4)
 
 
-def test_where_the_log_has_lost_the_last_record_no_row_is_appended_again(
+def test_after_a_restore_or_a_loss_of_the_log_no_row_is_missing_or_there_twice(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_pictures(monkeypatch)
@@ -33,6 +33,11 @@ def test_where_the_log_has_lost_the_last_record_no_row_is_appended_again(
     table.keys = ()
     table.insert()
     table.checked_pass()
+    table.insert()
+    table.checked_pass()
+    for _ in range(2):
+        table.insert()
+        table.restored_pass()
     table.lose_log()
     table.insert()
     table.refused_pass()
