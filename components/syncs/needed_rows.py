@@ -57,7 +57,7 @@ def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SourceRo
     table_id = found.table_id or ""
     until = position.inserted_until(insert_app_id(sync, {full_name: InputVersion(table_id, 0)}))
     source = read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
-    return replace(source, inserted_until=until)
+    return replace(source, of_new_rows=True, inserted_until=until)
 
 
 def _has_feed(spark: Spark, table: TableName) -> bool:

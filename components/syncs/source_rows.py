@@ -37,8 +37,8 @@ class SourceRows:
         files_changed_at: When the newest of local files was last modified.
         carried: A column of the frame that is no column of the source, and comes with each row.
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
-        inserted_until: In the mode insert, of a table as it is: the version of it up to which the destination had its rows
-            when these, the later ones, were read; None if it had none.
+        of_new_rows: Whether these are the rows of a table that were not inserted yet, in the mode insert.
+        inserted_until: Then the version of the table up to which they were when these were read; None if none were.
     """
 
     frame: Rows
@@ -49,6 +49,7 @@ class SourceRows:
     files_changed_at: dt.datetime | None = None
     carried: str = ""
     destination_version: int | None = None
+    of_new_rows: bool = False
     inserted_until: int | None = None
 
     @property

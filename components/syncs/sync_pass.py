@@ -138,8 +138,7 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
         source = prepared.source
         app_id, version = insert_app_id(sync, source.inputs), source.version if source.versioned else 0
         # Delta skips the write if all of its versions were inserted meanwhile. It does not if only some of them were.
-        since = source.inserted_until
-        if sync.source.table and source.versioned and position_of(spark, sync).inserted_until(app_id) != since:
+        if source.of_new_rows and position_of(spark, sync).inserted_until(app_id) != source.inserted_until:
             raise CommitConflict(f"Another run of the sync {sync.name} has inserted rows since these were read.")
         return spark.merge_following(table, insert, changes, record, version, app_id=app_id)
     if sync.mode is SyncMode.REPLACE:

@@ -314,6 +314,10 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
     found = replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
     assert (found.replayed, found.waiting) == (3, 0)
     assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",)]
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES ('y')")
+    run(bronze, sync)
+    assert replay_dead_letters(bronze.spark, bronze.duckdb, corrected).replayed == 1
+    assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",), ("y",)]
 
 
 def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
