@@ -19,6 +19,7 @@ from components.sql_table import ValidatedQuery, materialize
 from components.strategies.changed_rows import materialize_passes
 from components.strategies.computed_rows import failing_stored
 from components.strategies.rows_of_keys import stored_failures
+from components.strategies.table_partitions import named
 from components.table_asset import TableChange, materialize_by, result, rows_version
 from components.table_preview import preview_by_duckdb
 from resources.declarations import TableDeclaration
@@ -30,6 +31,7 @@ from resources.spark.merge_statements import insert_missing_sql
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
 from resources.sql.spark_sql import at_version, identifier
+from resources.wording import counted
 
 _PERIOD_TYPES = ("date", "timestamp", "string", "tinyint", "smallint", "int", "bigint")
 
@@ -151,10 +153,16 @@ class _DuckDBPeriodRows(DuckDBRows):
         listed = f"SELECT {period} AS period, CAST({period} AS VARCHAR) AS name FROM ({sql}) GROUP BY ALL ORDER BY period"
         names = [row["name"] for row in self.records(listed)]
         created = self.spark.ensure_table(declaration)
-        appended = [made for name in names if (made := self._append(declaration, sql, name))]
+        taken = {name: made for name in names if (made := self._append(declaration, sql, name))}
         self.session.attach()
-        now = self.spark.write_result(declaration, None)
+        now, appended = self.spark.write_result(declaration, None), list(taken.values())
         added = sum(made.rows for made in appended)
+        if lost := self._lost(declaration, [name for name in names if name not in taken]):
+            more |= {"periods not taken again": len(lost)}
+            dg.get_dagster_logger().warning(
+                f"{declaration.table_name}: {counted(len(lost), 'period')} ({named(lost)}) had rows in it, which were "
+                "deleted. DuckDB takes a period once; with the engine spark those that the query gives now would be taken."
+            )
         full_name = self.spark.full_name(declaration)
         change = TableChange(
             version=now.version,
@@ -168,6 +176,16 @@ class _DuckDBPeriodRows(DuckDBRows):
             more={**more, "strategy": "snapshot", "periods added": len(appended), "rows inserted": added},
         )
         yield result(declaration, change)
+
+    def _lost(self, declaration: TableDeclaration, names: Sequence[str]) -> list[str]:
+        """Those of some periods that have been appended which have no rows in the table any more."""
+        if not names:
+            return []
+        period, listed = duckdb_sql.identifier(self.period), ", ".join(map(duckdb_sql.literal, names))
+        text = f"CAST({period} AS VARCHAR)"
+        there = self.records(f"SELECT DISTINCT {text} AS name FROM {_attached(declaration)} WHERE {text} IN ({listed})")
+        found = {row["name"] for row in there}
+        return [name for name in names if name not in found]
 
     def _append(self, declaration: TableDeclaration, sql: str, name: str) -> Ratified | None:
         """Append the rows of a period, in one commit; None where another pass has."""
