@@ -1,10 +1,9 @@
-"""A table of the strategy `append`: a model in plain Python, and the same in the lakehouse, under random changes."""
+"""A table of the strategy `append` in the lakehouse, beside its model, under random changes."""
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,91 +16,16 @@ from resources.declarations import Engine, TableDeclaration
 from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
+from tests.components.append_model import LEAST, AppendModel, InputRow, Numbered, TableVersion
 from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.resources.lakehouse import Lakehouse
 
-InputRow = tuple[int, int, int]
-Numbered = tuple[int, InputRow]
-"""A row with a number of its own: the driving input may have equal ones."""
-TableRow = tuple[int, int, int | None]
-
-_LEAST = -5
 _STEPS = ((QueryInputs, "added"), (Spark, "computed"), (Spark, "ensure_table"))
 """Where a pass dies before its commit."""
 
 
-@dataclass(frozen=True)
-class TableVersion:
-    """A version of the table: its rows, the version of the driving input up to which they were taken, and whether the log
-    says so."""
-
-    rows: tuple[TableRow, ...] = ()
-    taken: int | None = None
-    known: bool = True
-
-
-@dataclass
-class AppendModel:
-    """The versions of the driving input and of the table.
-
-    Attributes:
-        inputs: For each version of the driving input: its rows, and whether a pass that has taken earlier ones cannot go on.
-        weights: The other input.
-        table: The table's versions; none before the first pass.
-        first: The first version of the table that the log still has.
-        factor: What the query multiplies by.
-    """
-
-    inputs: list[tuple[tuple[Numbered, ...], bool]] = field(default_factory=lambda: [((), False)])
-    weights: dict[int, int] = field(default_factory=dict[int, int])
-    table: list[TableVersion] = field(default_factory=list[TableVersion])
-    first: int = 0
-    factor: int = 1
-    numbers: Iterator[int] = field(default_factory=count)
-
-    @property
-    def rows(self) -> tuple[Numbered, ...]:
-        return self.inputs[-1][0]
-
-    def numbered(self, rows: Sequence[InputRow]) -> list[Numbered]:
-        """Rows as new ones."""
-        return [(next(self.numbers), row) for row in rows]
-
-    @property
-    def taken(self) -> int | None:
-        return self.table[-1].taken if self.table else None
-
-    @property
-    def fails(self) -> bool:
-        """Whether a pass is an error, because it is not known what was taken, or because such rows were changed."""
-        if self.table and not self.table[-1].known:
-            return True
-        return self.taken is not None and any(rewrote for _, rewrote in self.inputs[self.taken + 1 :])
-
-    def new_rows(self) -> list[TableRow]:
-        before = set(() if self.taken is None else self.inputs[self.taken][0])
-        return self._joined([row for row in self.rows if row not in before])
-
-    def pass_over(self) -> None:
-        """A pass that succeeds."""
-        self._created()
-        if new := self.new_rows():
-            self.table.append(TableVersion((*self.table[-1].rows, *new), len(self.inputs) - 1))
-
-    def refresh(self) -> None:
-        self._created()
-        self.table.append(TableVersion(tuple(self._joined(self.rows)), len(self.inputs) - 1))
-
-    def _created(self) -> None:
-        if not self.table:
-            self.table.append(TableVersion())
-
-    def _joined(self, rows: Sequence[Numbered]) -> list[TableRow]:
-        return [(n, v * self.factor, self.weights.get(k)) for _, (n, k, v) in rows if v > _LEAST]
-
-
 class AppendedTable:
-    """The same in the lakehouse. Every operation changes both, and compares them."""
+    """The table, and its model. Every operation changes both, and compares them."""
 
     def __init__(self, lake: Lakehouse, schema: str, seed: str, patch: pytest.MonkeyPatch) -> None:
         self.chance = random.Random(seed)  # noqa: S311 changes, not keys
@@ -323,7 +247,7 @@ class AppendedTable:
     def declared(self) -> ValidatedQuery:
         text = (
             f"SELECT a.id, a.v * {self.model.factor} AS v, b.w FROM {self.a} AS a LEFT JOIN {self.b} AS b ON a.k = b.k "
-            f"WHERE a.v > {_LEAST}"
+            f"WHERE a.v > {LEAST}"
         )
         declaration = TableDeclaration(
             layer=self.schema,
