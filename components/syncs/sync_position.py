@@ -131,7 +131,7 @@ def history_cut(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefus
     """Return the error of a sync of the mode insert whose destination's history does not go back far enough."""
     return SyncRefused(
         f"The history of {full_name} begins at version {oldest}, so that it does not say which rows the sync {sync.name} "
-        "has inserted before. Use the mode merge, or an executor that can read the table's log."
+        "has inserted before. Use the mode merge, or `executor: spark` where it can read the table's log."
     )
 
 
