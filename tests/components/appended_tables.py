@@ -40,7 +40,9 @@ class AppendedTable:
 
     def step(self) -> None:
         """Some operations on the inputs and the table, and a pass."""
-        for operation in self.chance.choices(*self._operations(), k=self.chance.choice((1, 1, 2))):
+        for _ in range(self.chance.choice((1, 1, 2))):
+            # What can be done depends on what was done before.
+            (operation,) = self.chance.choices(*self._operations())
             operation()
         what = self.chance.random()
         if self.model.fails:
