@@ -82,7 +82,10 @@ def _first_checkpoint(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> int
     then = earliest + bisect_right(versions, since_ms, key=lambda version: committed_at(log.actions(version))) - 1
     if then < earliest:
         return -1
-    version, _ = newest_checkpoint(log.storage, min(then, _newest_record(log, versions)))
+    version, _ = newest_checkpoint(log.storage, then)
+    # Only where something would expire is the log read for it.
+    if version >= 0 and (record := _newest_record(log, versions)) < version:
+        version, _ = newest_checkpoint(log.storage, record)
     if version < 0:
         return -1
     try:

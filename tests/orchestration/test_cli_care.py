@@ -1,7 +1,6 @@
 """`ratify care`: what it shows, and what it does."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,8 +61,7 @@ def test_all_tables_by_need(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
         lake.spark.ensure_table(table)
         for load in range(1 + (table is many) + 2 * (table is never)):
             append(lake.duckdb, table, f"SELECT {load}::BIGINT, 'a'", f"load {load}")
-    location = lake.catalog.table(lake.full(broken)).storage_location or ""
-    (Path(location.removeprefix("file://")) / "_delta_log" / f"{0:020d}.json").unlink()
+    (lake.folder(lake.full(broken)) / "_delta_log" / f"{0:020d}.json").unlink()
     declared = {asset_key(table): CaredTable(table, care) for table, care in zip(tables, cares, strict=True)}
     for module in (care_run, table_care):
         monkeypatch.setattr(module, "declared_tables", lambda: SimpleNamespace(cared=declared))

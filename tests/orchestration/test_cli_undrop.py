@@ -2,8 +2,6 @@
 
 import datetime as dt
 import json
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -62,7 +60,7 @@ def test_a_dropped_table_comes_back_as_it_was(lake: Lakehouse) -> None:
 def test_a_purged_table_is_gone(lake: Lakehouse) -> None:
     table, name = created(lake)
     append(lake.duckdb, table, "SELECT 1, 'a'", "a")
-    folder = Path(unquote(urlsplit(lake.catalog.table(name).storage_location or "").path))
+    folder = lake.folder(name)
     lake.run(f"DROP TABLE {name}")
     assert any(folder.iterdir())
     assert "Aborted" in ratify("purge", name, exit_code=1)

@@ -8,7 +8,6 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import duckdb
 import pytest
@@ -72,12 +71,8 @@ def people(given: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return given
 
 
-def folder_of(shop: Shop, full_name: str) -> Path:
-    return Path(unquote(urlsplit(shop.lake.catalog.table(full_name).storage_location or "").path))
-
-
 def folders(shop: Shop) -> list[Path]:
-    return [folder_of(shop, f"ratify.{shop.project.schema(layer)}.{table}") for layer, table in TABLES]
+    return [shop.lake.folder(f"ratify.{shop.project.schema(layer)}.{table}") for layer, table in TABLES]
 
 
 def erased(*words: str, person: str = PERSON) -> dict[str, Any]:

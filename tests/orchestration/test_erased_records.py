@@ -33,7 +33,7 @@ from resources.sql.subject_match import VALUE, Match
 from tests.components.test_stream_tables import EVENTS, QUERY
 from tests.components.test_yaml_tables import Shop, project, shop
 from tests.orchestration.test_cli_restore import given, ratify
-from tests.orchestration.test_erase import folder_of, holders
+from tests.orchestration.test_erase import holders
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "given", "lake", "project", "shop"]
@@ -160,7 +160,7 @@ def test_an_erased_member_is_in_no_table_and_no_file_and_is_not_read_again(click
     clicks.validate()
     clicks.assert_reconciled()
     tables = (clicks.raw, *clicks.stream.tables)
-    folders = [folder_of(clicks.shop, clicks.lake.full(table)) for table in tables]
+    folders = [clicks.shop.lake.folder(clicks.lake.full(table)) for table in tables]
     assert [bool(holders(folder, gone)) for folder in folders] == [True, True, True, False], "the ledger has no values"
 
     plan = json.loads(ratify("erase", "--subject", f"member={gone}", "--plan", "--json"))

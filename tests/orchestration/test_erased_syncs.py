@@ -16,7 +16,7 @@ from resources.sql.subject_match import Match
 from resources.wording import counted
 from tests.components.test_yaml_tables import Project, Shop, project, shop
 from tests.orchestration.test_cli_restore import given
-from tests.orchestration.test_erase import erased, folder_of, holders, people
+from tests.orchestration.test_erase import erased, holders, people
 from tests.resources.lakehouse import engines, lake
 
 __all__ = ["engines", "given", "lake", "people", "project", "shop"]
@@ -107,7 +107,7 @@ def expired(shop: Shop, names: list[str]) -> float:
     now = time.time() + 2 * 3600
     for name in names:
         shop.lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')")
-        newest = folder_of(shop, name) / "newest"
+        newest = shop.lake.folder(name) / "newest"
         newest.touch()
         os.utime(newest, (now, now))
     return now
@@ -154,11 +154,11 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
 
     with monkeypatch.context() as patch:
         now = expired(people, tables)
-        assert all(holders(folder_of(people, name), SYNCED) for name in tables if not name.endswith(".applied"))
+        assert all(holders(people.lake.folder(name), SYNCED) for name in tables if not name.endswith(".applied"))
         patch.setattr(time, "time", lambda: now)
         report = erased("--apply", "--reason", "request 19, the files", person=SYNCED)
-    (folder_of(people, tables[-1]) / "newest").unlink()
-    left = {name: holders(folder_of(people, name), SYNCED) for name in tables}
+    (people.lake.folder(tables[-1]) / "newest").unlink()
+    left = {name: holders(people.lake.folder(name), SYNCED) for name in tables}
     assert {path.parent.name for paths in left.values() for path in paths} <= {"_delta_log", "_staged_commits"}
     remains = {each["place"]: each["what"] for each in report["remains"] if each["place"] in tables}
     assert remains == {name: counted(len(paths), "log file") for name, paths in left.items() if paths}
