@@ -23,7 +23,9 @@ def downstream_of_checked() -> dg.AutomationCondition[Any]:
     # As `any_deps_updated` has it, which goes by materializations.
     new_version = condition.data_version_changed() & ~condition.executed_with_root_target()
     deps_changed = condition.any_deps_match(new_version | condition.will_be_requested())
-    changed = (condition.newly_missing() | deps_changed).since(condition.newly_requested())
+    new = condition.newly_missing() | deps_changed
+    # Where both hold in one tick, the input may have changed after the run had read it. A run too many commits nothing.
+    changed = new.since(condition.newly_requested() & ~new)
     idle = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
     passed = condition.all_checks_match(condition.check_passed(), blocking_only=True)
     inputs_passed = condition.all_deps_match(passed | condition.will_be_requested())

@@ -1,6 +1,7 @@
 """When silver and gold are asked for, evaluated on a real instance as the daemon does."""
 
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import dagster as dg
@@ -34,7 +35,6 @@ class World:
 
         self.assets = [up, down, further]
         self.defs = dg.Definitions(assets=self.assets, asset_checks=[good])
-        self.all = [*self.assets, good]
 
     def tick(self) -> set[str]:
         asked = dg.evaluate_automation_conditions(defs=self.defs, instance=self.instance, cursor=self.cursor)
@@ -43,7 +43,10 @@ class World:
 
     def make(self, *names: str, commits: bool = True) -> None:
         self.version += commits
-        dg.materialize(self.all, selection=list(names), instance=self.instance, raise_on_error=False)
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        # As a run of the daemon, it names what it makes.
+        selection = [dg.AssetKey(name) for name in names]
+        job.execute_in_process(instance=self.instance, asset_selection=selection, raise_on_error=False)
 
 
 @pytest.fixture
@@ -101,6 +104,19 @@ def test_an_input_that_changed_while_the_table_was_made_is_not_forgotten(world: 
     assert "down" in world.tick()
 
 
+def test_an_input_that_changes_before_the_next_look_is_not_forgotten(world: World) -> None:
+    """The run that was asked for has read the input, and then that changes once more, all within one tick."""
+    world.tick()
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further")
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further", commits=False)
+    assert world.tick() == set()
+    assert world.tick() == set()
+
+
 def test_a_table_that_is_missing_though_its_inputs_are_there_is_asked_for_once(world: World) -> None:
     """A run was killed before it made the table, and its input may not change for a year."""
     world.make("up")
@@ -114,12 +130,19 @@ def test_a_table_that_is_missing_though_its_inputs_are_there_is_asked_for_once(w
 def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
     """By itself it and its reader have no condition: one of Dagster's would ask for each partition, and wait for all."""
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-04")
+    versions = Counter[str]()
+
+    def made(name: str) -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(versions[name])))
 
     @dg.asset
-    def up() -> None: ...
+    def up() -> dg.MaterializeResult[Any]:
+        return made("up")
 
     @dg.asset(deps=[up], partitions_def=days)
-    def daily() -> None: ...
+    def daily() -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
+        yield dg.AssetMaterialization("daily", partition=f"2013-01-0{versions['daily']}")
+        yield made("daily")
 
     @dg.asset(deps=[daily], automation_condition=downstream_of_checked())
     def reader() -> None: ...
@@ -135,9 +158,10 @@ def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
     whole = whole_tables(defs, partitioned)
     with dg.DagsterInstance.ephemeral() as instance:
 
-        def report(name: str, version: str, partition: str | None = None) -> None:
-            tags = {"dagster/data_version": version}
-            instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=partition, tags=tags))
+        def make(*names: str) -> None:
+            versions.update(names)
+            job = whole.resolve_implicit_global_asset_job_def()
+            job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(name) for name in names])
 
         def asked(cursor: Any = None) -> tuple[list[bool], Any]:
             found = dg.evaluate_automation_conditions(defs=whole, instance=instance, cursor=cursor)
@@ -145,15 +169,13 @@ def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
 
         requested, cursor = asked()
         assert requested == [False, False, False]
-        report("up", "1")
+        make("up")
         requested, cursor = asked(cursor)
         assert requested == [True, True, True]
         # One of three partitions is there.
-        report("daily", "1", "2013-01-01")
-        report("reader", "1")
-        report("other", "1")
+        make("daily", "reader", "other")
         requested, cursor = asked(cursor)
         assert requested == [False, False, False]
-        report("daily", "2", "2013-01-02")
+        make("daily")
         requested, cursor = asked(cursor)
         assert requested == [False, True, False]
