@@ -36,7 +36,8 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
 
     They are the stored ones and the rows, each from its time on; equal ones that follow each other are one version. Of a row
     and a version, or the end of one, at the same time the row counts. A row that no column dates is of the time `at`, or of
-    the moment after all that is stored of its keys.
+    the moment after all that is stored of its keys. Where the row of some keys was not there, and is there again, its newest
+    version begins at `at`, however old it is.
 
     Args:
         history: What it follows.
@@ -59,6 +60,10 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
     same = f"ratify_there AND lag(ratify_there) {follows} AND {values} <=> lag({values}) {follows}"
     ended = f"lead({VALID_FROM}) OVER ({by} ORDER BY ratify_run)"
     closed = f"CASE WHEN NOT ratify_given THEN greatest({at}, {VALID_FROM}) END"
+    # A point in time that follows the end which is the last one of its keys.
+    newest = f"max(CASE WHEN ratify_rank = 2 THEN ratify_at END) OVER ({by})"
+    final = f"max(struct(ratify_at, ratify_rank)) OVER ({by})"
+    again = f"greatest({at}, ratify_final.ratify_at)"
     shown = (
         f"{VALID_FROM} AS {read}" if name == history.changed_at else f"ratify_row.{identifier(name)} AS {identifier(name)}"
         for name in columns
@@ -74,8 +79,14 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
   UNION ALL SELECT DISTINCT {without}, true, 3, NULL FROM {there or rows}
 ), ratify_placed AS (
   SELECT * EXCEPT (ratify_at), {placed} AS ratify_at, {given} AS ratify_given FROM ratify_points
+), ratify_known AS (
+  SELECT *, {newest} AS ratify_newest, {final} AS ratify_final FROM ratify_placed WHERE ratify_rank < 3
+), ratify_with_returned AS (
+  SELECT * EXCEPT (ratify_newest, ratify_final) FROM ratify_known
+  UNION ALL SELECT * EXCEPT (ratify_at, ratify_given, ratify_newest, ratify_final), {again}, ratify_given FROM ratify_known
+    WHERE ratify_rank = 2 AND ratify_at = ratify_newest AND ratify_final.ratify_rank = 1
 ), ratify_counting AS (
-  SELECT *, max(ratify_rank) OVER ({by}, ratify_at) AS ratify_most FROM ratify_placed WHERE ratify_rank < 3
+  SELECT *, max(ratify_rank) OVER ({by}, ratify_at) AS ratify_most FROM ratify_with_returned
 ), ratify_compared AS (
   SELECT *, CASE WHEN {same} THEN 0 ELSE 1 END AS ratify_begins FROM ratify_counting
   WHERE ratify_rank = 2 OR ratify_most < 2

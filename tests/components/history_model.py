@@ -1,7 +1,7 @@
 """The history of rows in plain Python: what a table of the strategy `scd2` has to be after each pass."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 Key = Hashable
@@ -66,6 +66,17 @@ def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) ->
     ended = {each for each in ended if each not in begun or begun[each].until == each}
     after = max((*begun, *ended), default=-1) + 1
     read = {max(at, after) if row.time is None else row.time: row for row in rows}
+    made, is_open = _versions(begun, ended, read)
+    if read and not is_open:
+        # The row was not there, and is there again.
+        made, _ = _versions(begun, ended, {**read, max(at, *ended): read[max(read)]})
+    return [replace(version, read=False) for version in made]
+
+
+def _versions(
+    begun: Mapping[int, RowVersion], ended: Collection[int], read: Mapping[int, SourceRow]
+) -> tuple[list[RowVersion], bool]:
+    """What is known at these times as versions, and whether the last one is current."""
     made, is_open = list[RowVersion](), False
     for time in sorted({*begun, *ended, *read}):
         row, version = read.get(time), begun.get(time)
@@ -83,7 +94,7 @@ def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) ->
                 made, is_open = [*_ended(made, time, is_open=is_open), new], True
         if time in ended and is_open:
             made, is_open = _ended(made, time, is_open=True), False
-    return [replace(version, read=False) for version in made]
+    return made, is_open
 
 
 def _ended(made: list[RowVersion], time: int, *, is_open: bool) -> list[RowVersion]:

@@ -113,6 +113,32 @@ def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSe
     assert found(spark, text, dated=False) == sorted(str((key, *rest)) for key, *rest in model.rows)
 
 
+@pytest.mark.parametrize(("changed", "value"), [(1, 1), (8, 2)])
+def test_a_row_that_is_there_again_is_current(spark: SparkSession, changed: int, value: int) -> None:
+    """It was deleted at 10, and is there again at 20 as it was, or changed before that: its history has a gap."""
+    stored = (
+        "(SELECT 1 AS k, 1 AS value, timestamp_micros(1) AS changed, timestamp_micros(1) AS valid_from, "
+        "timestamp_micros(10) AS valid_to, false AS current)"
+    )
+    rows = f"(SELECT 1 AS k, {value} AS value, timestamp_micros({changed}) AS changed)"
+    history, columns = RowHistory(("k",), "changed"), ("k", "value", "changed")
+
+    def versions(stored: str, at: int) -> list[tuple[int, int, int | None]]:
+        text = wanted_history(history, columns, stored, rows, f"timestamp_micros({at})")
+        ends = "unix_micros(valid_from) AS since, unix_micros(valid_to) AS until"
+        found = spark.sql(f"SELECT value, {ends} FROM (\n{text}\n) ORDER BY since").collect()
+        return [(row["value"], row["since"], row["until"]) for row in found]
+
+    found = versions(stored, 20)
+    assert found == ([(1, 1, 10)] if value == 1 else [(1, 1, 8), (2, 8, 10)]) + [(value, 20, None)]
+    listed = ", ".join(f"({value}, {since}, {until or 'NULL'})" for value, since, until in found)
+    again = (
+        "(SELECT 1 AS k, value, timestamp_micros(since) AS changed, timestamp_micros(since) AS valid_from, "
+        f"timestamp_micros(until) AS valid_to, until IS NULL AS current FROM VALUES {listed} AS s(value, since, until))"
+    )
+    assert versions(again, 30) == found
+
+
 def test_days_date_rows_too(spark: SparkSession) -> None:
     """A row that is deleted on the day of its last change was valid on no day in its last form."""
     stored = (
