@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from components.checks.acknowledged_commits import acknowledged_in
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import COLUMNS_MOVED, Commit
 from resources.errors import HistoryNotContinued
 from resources.sql.spark_sql import identifier
 
@@ -64,6 +64,11 @@ def added_range(
 
 
 def _reason(full_name: str, commit: Commit) -> str:
+    if commit.operation in COLUMNS_MOVED:
+        return (
+            f"{commit.operation}, version {commit.version} of {full_name}, renamed or dropped columns, so that rows "
+            "that were taken already cannot be told from those that were not."
+        )
     text = (
         f"{commit.operation}, version {commit.version} of {full_name}, did not only add rows, and rows of earlier versions "
         "were taken already."

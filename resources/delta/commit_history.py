@@ -35,6 +35,9 @@ SAME_ROWS = frozenset(
 )
 """Operations that leave a table's rows as they are."""
 
+COLUMNS_MOVED = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
+"""Operations after which a table's rows have other values under the names of its columns, though no file was written."""
+
 EVERY_COMMIT = 2**31 - 1
 """More commits than a table has: the limit of whoever reads its history as far back as needed."""
 

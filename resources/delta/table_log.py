@@ -10,7 +10,7 @@ from itertools import islice
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine
-from resources.delta.commit_history import Commit, commit_from_actions
+from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
 from resources.delta.row_changes import appended_files, removes_rows
@@ -153,7 +153,9 @@ class TableLog:
         return appended_files(self._log, since, self.version) is not None
 
     def rewrites(self, since: int, until: int) -> Iterator[Commit]:
-        """Yield the versions of a range that did not only add rows that the table never had, oldest first.
+        """Yield the versions of a range that did other than add rows that the table never had, oldest first.
+
+        Those that move values between the names of columns are among them.
 
         Args:
             since: The version before the range.
@@ -169,8 +171,9 @@ class TableLog:
             except FileNotFoundError:
                 raise LogUnreadable(f"The log of {self._snapshot.full_name} no longer has version {version}.") from None
             commit = commit_from_actions(version, actions)
-            # One that only takes back a removal brings rows that the table had before.
-            if any(map(removes_rows, actions)) or (commit is not None and commit.operation == "RESTORE"):
+            # A RESTORE that only takes back a removal brings rows that the table had before.
+            other = commit is not None and commit.operation in {"RESTORE", *COLUMNS_MOVED}
+            if other or any(map(removes_rows, actions)):
                 yield commit or _unknown(version)
 
     def rows(self) -> int | None:

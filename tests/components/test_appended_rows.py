@@ -224,6 +224,17 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.stack
+def test_a_column_that_is_renamed_appends_no_row_again(appended: Appended) -> None:
+    """It is none that the query reads; by comparing versions every row with a value in it would be new."""
+    appended.lake.run(f"ALTER TABLE {appended.a} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    appended.lake.run(f"ALTER TABLE {appended.a} ADD COLUMNS (note STRING)")
+    appended.model.a = [(1, 1, 1)]
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1, 'a')")
+    appended.check()
+    rewritten(appended, "ALTER TABLE {a} RENAME COLUMN note TO remark")
+
+
+@pytest.mark.stack
 def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended) -> None:
     appended.declare(", keys: [id]")
     appended.model.a = [(1, 1, 1)]
