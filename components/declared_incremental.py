@@ -4,20 +4,35 @@ from collections.abc import Sequence
 
 from components.expectations.expectation_rules import Action, Expectation
 from resources.errors import UnsafeDeclaration
-from resources.sql.query_parts import nondeterministic, nondeterministic_predicate
+from resources.sql.query_parts import nondeterministic, nondeterministic_predicate, of_other_rows
 from resources.sql.table_query import TableQuery
 
 
-def check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> None:
-    """Check that Spark computes a query, and that the same rows of its inputs always give the same rows of it.
+def check_incremental(strategy: str, query: TableQuery, rules: Sequence[Expectation]) -> None:
+    """Check that what a strategy computes of a query, and decides of its rows, is what it would for all rows.
 
     Args:
+        strategy: The table's; not `full`.
         query: The table's.
         rules: Its expectations.
 
     Raises:
-        UnsafeDeclaration: it does not.
+        UnsafeDeclaration: it may not be.
     """
+    for number, rule in enumerate(rules):
+        # A history is computed from all rows of the query, but only where one of its inputs has a new version.
+        if parts := of_other_rows(rule.predicate, query.dialect, windows=strategy != "scd2"):
+            raise UnsafeDeclaration(
+                f"{rule.name} has {parts[0]}, which looks at other rows than the one that it decides of, and a pass knows "
+                "those alone that have changed: compute it as a column of the query, or use the strategy full.",
+                *("expectations", number, "expect"),
+            )
+    if strategy != "snapshot":
+        _check_deterministic(query, rules)
+
+
+def _check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> None:
+    """Check that Spark computes a query, and that the same rows of its inputs always give the same rows of it."""
     if query.dialect == "duckdb":
         raise UnsafeDeclaration(
             "only Spark computes what has changed: use the engine spark, or the strategy full.", "strategy"

@@ -18,7 +18,7 @@ from components.declared_history import (
     followed_history,
     snapshot_period,
 )
-from components.declared_incremental import check_deterministic
+from components.declared_incremental import check_incremental
 from components.declared_partitions import NO_QUARANTINE_OF_PARTITIONS, DeclaredPartitions
 from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
@@ -134,8 +134,8 @@ class SqlTable(QueryComponent):
         by_duckdb = self.engine == "duckdb"
         if by_duckdb and LANDING in self.query.text:
             raise UnsafeDeclaration(f"the query reads {LANDING}, which only Spark knows: use the engine spark.", "engine")
-        if self.strategy not in ("full", "snapshot"):
-            check_deterministic(self.query, rules)
+        if self.strategy != "full":
+            check_incremental(self.strategy, self.query, rules)
         if self.driving:
             check_appended(self.query, rules, [field for field in ("unique", "reconcile") if getattr(self, field)])
         elif self.period:

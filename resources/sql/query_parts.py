@@ -77,6 +77,15 @@ def nondeterministic_predicate(predicate: str, dialect: str) -> list[str]:
     return [call.sql(dialect=dialect) for call in calls if _of_chance(call)]
 
 
+def of_other_rows(predicate: str, dialect: str, *, windows: bool) -> list[str]:
+    """Return the parts of a predicate that read tables, or other rows than the one that it is about if `windows`."""
+    import sqlglot
+    from sqlglot import exp
+
+    kinds = (exp.Query, exp.Window) if windows else (exp.Query,)
+    return [part.sql(dialect=dialect) for part in sqlglot.parse_one(predicate, dialect=dialect).find_all(*kinds)]
+
+
 def _of_chance(call: Nodes) -> bool:
     """Whether a function gives another value for the same row at another time."""
     from sqlglot import exp
