@@ -121,7 +121,11 @@ class DeclaredTables:
         for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:
-                of_project = name.full_name(catalog).casefold() in known or str(name).casefold() in external
+                declared = known.get(name.full_name(catalog).casefold())
+                if declared and name.full_name(catalog) != f"{catalog}.{declared}":
+                    # The key of the asset, by which Dagster knows that this table is made of it, has that case.
+                    raise InvalidDeclaration(f"{_place(table, name)}: the table {name} is {declared}: write it so.")
+                of_project = declared or str(name).casefold() in external
                 if not of_project and name.catalog in ("", catalog):
                     hint = "Name a table of other programs under `external`."
                     raise InvalidDeclaration(_unknown(table, name, known.values(), hint))
@@ -303,5 +307,8 @@ def _has_definitions(folder: Path) -> bool:
 
 
 def _unknown(table: QueryComponent, name: TableName, known: Collection[str], hint: str) -> str:
-    place = f"{'/'.join(table.query_file.parts[-3:])}, line {table.query.line_of(name)}"
-    return f"{place}: {not_made(str(name), known, hint)}"
+    return f"{_place(table, name)}: {not_made(str(name), known, hint)}"
+
+
+def _place(table: QueryComponent, name: TableName) -> str:
+    return f"{'/'.join(table.query_file.parts[-3:])}, line {table.query.line_of(name)}"

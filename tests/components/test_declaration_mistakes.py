@@ -207,6 +207,18 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 6, expectations[0].expect",
             "a has CURRENT_DATE",
         ),
+        *(
+            (
+                f"  strategy: {strategy}\n  expectations:\n    - {{name: a, expect: '{rule}', action: drop}}\n",
+                DAYS,
+                "line 7, expectations[0].expect",
+                f"a has {found}, which looks at other rows",
+            )
+            for strategy, rule, found in (
+                ("changes", "count(*) OVER (PARTITION BY amount) = 1", "COUNT(*) OVER (PARTITION BY amount)"),
+                ("scd2", "amount IN (SELECT amount FROM bronze.orders)", "(SELECT amount FROM bronze.orders)"),
+            )
+        ),
         ("  strategy: partition\n", DAYS, "line 5, strategy", "it needs `partitions`: a column, and its days or values"),
         ("  partitions: {column: day, values: [a]}\n", DAYS, "line 5, partitions", "only a table of the strategy partition"),
         (PARTITION + "  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
@@ -331,6 +343,10 @@ def test_an_input_that_other_programs_make_is_named(mistakes: Mistakes) -> None:
     error = mistakes.error()
     assert "gold/days/days.sql, line 1: no asset of the project makes legacy.days. Did you mean gold.days?" in error
     assert "Name a table of other programs under `external`" in error
+    mistakes.write("gold/weeks", GOLD, "SELECT day, s\nFROM gold.DAYS")
+    mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
+    assert "gold/weeks/weeks.sql, line 2: the table gold.DAYS is gold.days: write it so." in mistakes.error()
+    mistakes.write("gold/weeks", GOLD, "SELECT day, s FROM gold.days")
     mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
     tables = DeclaredTables(importlib.import_module(mistakes.root.name))
     load(tables)
