@@ -63,11 +63,16 @@ def materialize_changes(
     Raises:
         As materialize.
     """
-    yield from materialize_passes(spark, table, lambda: ChangedRows(spark, table, again))
+    yield from materialize_passes(
+        spark, table, lambda: ChangedRows(spark, table, again), lambda why: ChangedRows(spark, table, again, why)
+    )
 
 
 def materialize_passes(
-    spark: Spark, table: ValidatedQuery, begun: Callable[[], SparkQueries]
+    spark: Spark,
+    table: ValidatedQuery,
+    begun: Callable[[], SparkQueries],
+    whole: Callable[[str], SparkQueries] | None = None,
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Materialize a table by one pass; by another one if other writers committed first.
 
@@ -75,6 +80,7 @@ def materialize_passes(
         spark: The session.
         table: The table.
         begun: Returns a new pass.
+        whole: Returns one that computes all rows, for a reason; for where those that changes affect cannot be computed.
 
     Raises:
         As materialize.
@@ -87,11 +93,19 @@ def materialize_passes(
     )
     results = list[dg.MaterializeResult[Any] | dg.AssetCheckResult]()
 
-    def once() -> None:
+    def make(queries: SparkQueries) -> None:
         results.clear()
         # One by one: where an expectation fails, its results come before the error.
-        for result in materialize(begun(), table):
+        for result in materialize(queries, table):
             results.append(result)
+
+    def once() -> None:
+        try:
+            make(begun())
+        except FullRecompute as reason:
+            if whole is None:
+                raise reason.__cause__ or reason from None
+            make(whole(str(reason)))
 
     try:
         retrying(once)
@@ -104,12 +118,12 @@ def materialize_passes(
 class ChangedRows(SparkQueries):
     """One pass over a table."""
 
-    def __init__(self, spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None) -> None:
+    def __init__(self, spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None, why_full: str = "") -> None:
         super().__init__(spark, table.query, table.declaration)
         self._table = table
         self._inputs = QueryInputs(spark, table.query)
         self._scope: Scope | None = None
-        self._again = again
+        self._again, self._why_full = again, why_full
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
@@ -124,7 +138,7 @@ class ChangedRows(SparkQueries):
     def record(self, declaration: TableDeclaration) -> ComputedInputs:
         """Return the record of a pass that computes whatever the inputs have changed."""
         declared = [self._table.expectations.code(self._table.query.text), declaration.column_types, declaration.keys]
-        declared += self.declared_beside()
+        declared += [self._inputs.types_named, *self.declared_beside()]
         digest = hashlib.sha256(repr(tuple(declared)).encode()).hexdigest()
         full_name = self._spark.full_name(declaration)
         try:
@@ -211,6 +225,8 @@ class ChangedRows(SparkQueries):
         self, last: ComputedInputs, declaration: TableDeclaration, text: str
     ) -> tuple[KeyRanges, Mapping[str, int]]:
         """Find the affected keys, as a temporary view, and count the changed rows of each input."""
+        if self._why_full:
+            raise FullRecompute(self._why_full)
         queries = self._keys_queries(declaration)
         changed = self._inputs.create_views(last)
         keys = ", ".join(map(identifier, declaration.keys))
@@ -222,12 +238,25 @@ class ChangedRows(SparkQueries):
         texts.append(f"SELECT {keys} FROM {self._spark.sql_name(declaration)} WHERE false")
         union = "\nUNION ALL\n".join(f"({each})" for each in texts)
         every = self._inputs.with_every(changed)
-        affected = self._spark.computed(self._spark.query(f"{every}\nSELECT DISTINCT {keys} FROM (\n{union}\n)"))
+        affected = self._keys_of(f"{every}\nSELECT DISTINCT {keys} FROM (\n{union}\n)")
         affected.createOrReplaceTempView(AFFECTED)
         types = {key: declaration.column_types[key] for key in declaration.keys}
         counts = [f"(SELECT count(*) FROM {view}) AS {view}" for view in changed.values()]
         (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
         return KeyRanges.of(found, types), {self._inputs.full_name(name): found[view] for name, view in changed.items()}
+
+    def _keys_of(self, text: str) -> "DataFrame":
+        """The affected keys.
+
+        Raises:
+            FullRecompute: they cannot be computed.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._rows_of(text)
+        except PySparkException as error:
+            raise _not_computed("keys", error) from error
 
     def _asked_for(self, declaration: TableDeclaration, text: str) -> list[str]:
         """The queries for the keys of the rows of the days that are to be computed again, whatever has changed."""
@@ -248,11 +277,30 @@ class ChangedRows(SparkQueries):
             self._inputs.check_replaced()
             raise
 
+    def _rows_in_scope(self, text: str, scope: Scope) -> "DataFrame":
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._rows_of(text)
+        except PySparkException as error:
+            if scope.why_full:
+                raise
+            raise _not_computed("rows", error) from error
+
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         if self._scope is None:
             raise ValueError("it is not known what to compute")
         with self.few_rows(FEW_ROWS if self._scope.why_full else FEW_ROWS_SEARCHED):
-            rows = None if self._scope.nothing else self._rows_of(text)
+            rows = None if self._scope.nothing else self._rows_in_scope(text, self._scope)
             yield ComputedRows(self._spark, rows, self._scope, self._inputs)
+
+
+def _not_computed(what: str, error: Exception) -> FullRecompute:
+    """Why all rows are computed where those of the keys that changes affect cannot be.
+
+    To find them, Spark may evaluate expressions for rows that the query itself leaves out before.
+    """
+    reason = str(error).strip().splitlines()[0][:200]
+    return FullRecompute(f"the {what} that changes affect cannot be computed: {reason}")

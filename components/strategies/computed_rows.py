@@ -14,7 +14,7 @@ from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import differing, no_changes, quarantined_of_keys, stored_failures, stored_of_keys
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
-from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
+from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, computed_in, quarantine_record
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import fill_sql
 from resources.spark.spark_engine import Spark, WriteResult
@@ -102,19 +102,32 @@ class ComputedRows:
         if rows is None:
             return self.spark.write_result(declaration, None)
         if self.scope.why_full:
-            stored = self.spark.write_result(declaration, None)
-            if stored.rows or rows.isEmpty():
-                return self.spark.merge_to_match(declaration, lambda: rows, record.to_json())
-            # In files that each have a range of keys: later passes read those that may have the affected ones.
-            files = -(-rows.count() // _ROWS_OF_A_FILE)
-            ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
-            fill = fill_sql(declaration, self.spark.full_name(declaration), "{rows}")
-            return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
+            return self._merge_all(declaration, rows, record)
         name, after = self.spark.sql_name(declaration), record.after
         differing = self._differing(declaration, rows, stored_of_keys(self.scope.by, name, after, self.scope.within))
         if differing is None:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
+
+    def _merge_all(self, declaration: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
+        """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""
+        full_name = self.spark.full_name(declaration)
+        stored = self.spark.write_result(declaration, None)
+        newer = stored.version - max(record.after, 0)
+        if newer and computed_in(self.spark.recent_commits(full_name, newer)):
+            raise CommitConflict(f"Another writer of {full_name} committed after its version {record.after} first.")
+        record = replace(record, after=stored.version)
+        if not stored.rows and not rows.isEmpty():
+            # In files that each have a range of keys: later passes read those that may have the affected ones.
+            files = -(-rows.count() // _ROWS_OF_A_FILE)
+            ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
+            fill = fill_sql(declaration, full_name, "{rows}")
+            return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
+        every = at_version(self.spark.sql_name(declaration), stored.version)
+        differing = self._differing(declaration, rows, f"SELECT * FROM {every}")
+        if differing is None:
+            return self.spark.write_result(declaration, None)
+        return self.spark.merge_changes(declaration, differing, record.to_json(), stored.version)
 
     def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> _Quarantined:
         created = self.spark.ensure_table(declaration)

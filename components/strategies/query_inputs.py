@@ -1,5 +1,6 @@
 """The inputs of a query that a table is made of, at the versions at which a pass reads them, and what changed in them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -30,6 +31,7 @@ _LOADED = {column.name for column in LOAD_COLUMNS}
 _NO_VERSION = -1
 _LANDED_AGAIN = Path(__file__).with_name("landed_again.sql")
 _MOST_FILES = 1_000
+_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -44,6 +46,7 @@ class QueryInputs:
     query: TableQuery
     columns: dict[TableName, Sequence[str]] = field(default_factory=dict[TableName, Sequence[str]])
     _versions: dict[TableName, InputVersion] = field(default_factory=dict[TableName, InputVersion])
+    _types: dict[TableName, Mapping[str, str]] = field(default_factory=dict[TableName, Mapping[str, str]])
 
     @property
     def versions(self) -> dict[str, InputVersion]:
@@ -74,7 +77,15 @@ class QueryInputs:
         # After the input's: an entry is never older than the rows that it is about.
         ledger = self.spark.catalog.version(self._ledger) if landed else _NO_VERSION
         self.columns[name] = [*columns, LANDING] if landed else list(columns)
+        self._types[name] = {column.name or "": column.type_text or "" for column in table.columns or []}
         self._versions[name] = InputVersion(table.table_id or "", version, ledger)
+
+    @property
+    def types_named(self) -> list[tuple[str, str, str]]:
+        """The types of the inputs' columns that the query names: one that is wider may give other values of old rows."""
+        words = set(_WORD.findall(self.query.text.casefold()))
+        types = ((str(name), column, type_) for name, found in self._types.items() for column, type_ in found.items())
+        return sorted(each for each in types if words.issuperset(_WORD.findall(each[1].casefold())))
 
     @property
     def _ledger(self) -> str:

@@ -109,6 +109,46 @@ def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, m
     assert shop.made(again) == ("", 0)
 
 
+def test_a_full_computation_does_not_undo_a_newer_one(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = OneInput(lake, feed=True)
+    shop.made(shop.table("SELECT k, sum(v) AS total"))
+    table = shop.table("SELECT k, sum(v) + 0 AS total")
+
+    def another() -> None:
+        shop.run("INSERT INTO a VALUES ('new', 9)")
+        assert shop.made(table) == ("its query or its declaration is another", 1)
+
+    # It has computed the rows of the input as it was.
+    with moved(monkeypatch, Spark, "ensure_table", another):
+        assert shop.made(table) == ("", 1)
+
+
+def test_where_the_changed_rows_cannot_be_computed_all_are(lake: Lakehouse) -> None:
+    """The query leaves out rows whose value is no number; where only some keys are asked for, Spark reads these values."""
+    shop = OneInput(lake, feed=True)
+    shop.run("CREATE TABLE b (v INT, w INT) USING DELTA")
+    shop.run("INSERT INTO b VALUES (10, 1)")
+    joined = f"FROM {shop.schema}.a AS a JOIN {shop.schema}.b AS b ON a.v = b.v WHERE b.w = 1"
+    table = declared_query(shop.schema, "t", f"SELECT coalesce(CAST(a.k AS INT), 0) AS n, b.w {joined}", ["n"])
+    assert shop.made(table) == ("the table is new", 1)
+    shop.run("INSERT INTO a VALUES ('7', 10), ('no number', 11)")
+    reason, versions = shop.made(table)
+    assert reason.startswith("the rows that changes affect cannot be computed: [CAST_INVALID_INPUT]")
+    assert versions == 1
+    assert shop.made(table) == ("", 0)
+
+
+def test_a_column_that_is_widened_changes_every_row(lake: Lakehouse) -> None:
+    shop = OneInput(lake, feed=True)
+    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    table = shop.table("SELECT k, xxhash64(max(v)) AS hash")
+    shop.made(table)
+    shop.run("ALTER TABLE a ADD COLUMNS (more INT)")
+    assert shop.made(table) == ("", 0)
+    shop.run("ALTER TABLE a ALTER COLUMN v TYPE BIGINT")
+    assert shop.made(table) == ("its query or its declaration is another", 1)
+
+
 def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_rows, "VERSIONS_READ_AGAIN", 2)
     shop = OneInput(lake, feed=True)
