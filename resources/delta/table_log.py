@@ -5,6 +5,7 @@ Not every table's log can be read here: its storage may be one that only Spark r
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,8 +14,9 @@ from resources.declarations import CHANGE_DATA_FEED, Engine
 from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
+from resources.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
 from resources.delta.row_changes import appended_files, removes_rows
-from resources.delta.snapshot import Snapshot
+from resources.delta.snapshot import Json, Snapshot
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
 
 
@@ -104,19 +106,43 @@ class TableLog:
         """
         if self._snapshot.properties.get(CHANGE_DATA_FEED) != "true":
             return None
-        since, set_at = self.version, None
-        for version in range(self.version, -1, -1):
+        since = self.version
+        found = self._metadata(since)
+        while found and found[1]["configuration"].get(CHANGE_DATA_FEED) == "true":
+            since = found[0]
+            found = self._metadata(since - 1)
+        return since
+
+    def _metadata(self, version: int) -> tuple[int, Json] | None:
+        """The `metaData` of a version, and since when the log knows that it is so; None if it does not know it."""
+        earliest = version + 1
+        for number in range(version, -1, -1):
             try:
-                actions = self._log.actions(version)
+                actions = self._log.actions(number)
             except FileNotFoundError:
                 break
-            since = version
-            for metadata in (action["metaData"] for action in actions if "metaData" in action):
-                if metadata["configuration"].get(CHANGE_DATA_FEED) != "true":
-                    return set_at
-                set_at = version
-        # What was set before the earliest version that the log has, is not known.
-        return since if set_at is None else set_at
+            earliest = number
+            if found := [action["metaData"] for action in actions if "metaData" in action]:
+                return number, found[-1]
+        if earliest > version:
+            return None
+        # What was set before the earliest version that the log has, is in a checkpoint.
+        metadata = self._snapshot.metadata if version == self.version else self._summed_up(version, earliest)
+        return (earliest, metadata) if metadata else None
+
+    def _summed_up(self, version: int, earliest: int) -> Json | None:
+        """The `metaData` in the newest checkpoint up to a version; None if commits between it and `earliest` are gone."""
+        storage = self._log.storage
+        checkpoint, paths = newest_checkpoint(storage, version)
+        if checkpoint < earliest - 1:
+            return None
+        # One that was removed meanwhile says nothing.
+        with suppress(FileNotFoundError):
+            for path in paths:
+                for action in checkpoint_actions(storage, path, ("metaData",)):
+                    if "metaData" in action:
+                        return action["metaData"]
+        return None
 
     def recorded_range(self, first: int | None, last: int | None) -> tuple[int, int]:
         """Return the range of versions of which the change data feed is asked for.
