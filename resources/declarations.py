@@ -30,6 +30,11 @@ OWNER = "ratify.owner"
 """Property of every table that is created from a declaration."""
 
 
+def records_changes(properties: Mapping[str, str]) -> bool:
+    """Return whether a table with these properties records its changes. Delta takes `TRUE` for true, too."""
+    return properties.get(CHANGE_DATA_FEED, "").lower() == "true"
+
+
 class Engine(StrEnum):
     """An engine that commits, by the name that Delta's `engineInfo` starts with."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.column_types import type_of_delta
-from resources.declarations import CHANGE_DATA_FEED, Engine
+from resources.declarations import Engine, records_changes
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import COMPUTED
 from resources.delta.delta_log import DeltaLog
@@ -142,7 +142,7 @@ def _planned(log: DeltaLog, snapshot: Snapshot, version: int) -> RestorePlan:
         loads=tuple(sorted(touched & before - after)),
         withdrawn=tuple(sorted(touched & after & known)),
         append_only=properties.get("delta.appendOnly", "").lower() == "true",
-        change_feed=properties.get(CHANGE_DATA_FEED, "").lower() == "true",
+        change_feed=records_changes(properties),
     )
 
 

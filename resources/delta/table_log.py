@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import CHANGE_DATA_FEED, Engine
+from resources.declarations import CHANGE_DATA_FEED, Engine, records_changes
 from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
@@ -104,11 +104,11 @@ class TableLog:
         Raises:
             StorageUnavailable.
         """
-        if self._snapshot.properties.get(CHANGE_DATA_FEED) != "true":
+        if not records_changes(self._snapshot.properties):
             return None
         since = self.version
         found = self._metadata(since)
-        while found and found[1]["configuration"].get(CHANGE_DATA_FEED) == "true":
+        while found and records_changes(found[1]["configuration"]):
             since = found[0]
             found = self._metadata(since - 1)
         return since
@@ -164,8 +164,8 @@ class TableLog:
         first, last = since if first is None else first, latest if last is None else last
         if first < since:
             raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: ask from there on.")
-        if last > latest:
-            raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {last} has no changes yet.")
+        if (none := max(first, last)) > latest:
+            raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {none} has no changes yet.")
         if first > last:
             raise ChangesNotRecorded(f"Version {first} of {full_name} is not before version {last}: swap them.")
         return first, last

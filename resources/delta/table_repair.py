@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
-from resources.declarations import Engine
+from resources.declarations import Engine, records_changes
 from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.commit_history import engine_of
 from resources.delta.computed_inputs import COMPUTED
@@ -202,7 +202,7 @@ def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
             f"{snapshot.full_name} is append-only, so {shown} may not be removed from it. Run ALTER TABLE "
             f"{snapshot.full_name} SET TBLPROPERTIES ('delta.appendOnly' = 'false') in Spark, call again, and set it back."
         )
-    if snapshot.properties.get("delta.enableChangeDataFeed") == "true":
+    if records_changes(snapshot.properties):
         raise UnsafeTable(
             f"{snapshot.full_name} keeps a change data feed, and its readers would take every row of {shown} as deleted, by "
             "reading a missing file or one whose rows are only moved. RESTORE the table in Spark to the version before, or "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from resources.declarations import CHANGE_DATA_FEED, TableDeclaration
+from resources.declarations import TableDeclaration, records_changes
 from resources.delta.commit_actions import Proposal
 from resources.delta.compaction_bins import TARGET_BYTES
 from resources.delta.computed_inputs import COMPUTED
@@ -195,7 +195,7 @@ class _Merge:
         """Write the files and commit them."""
         ((inserted,),) = self._rows(f"SELECT count(*) FROM ({self._new})")
         groups, adds, feed = self._groups(), list[DataFile](), list[DataFile]()
-        keeps_feed = self._stored.snapshot.properties.get(CHANGE_DATA_FEED) == "true"
+        keeps_feed = records_changes(self._stored.snapshot.properties)
         for number, group in enumerate(groups or [_Changed()]):
             new = 0 if number else inserted
             if rows := group.rows - group.deleted + new:

@@ -77,3 +77,20 @@ def test_it_was_off_for_a_while(table: WrittenTable) -> None:
     assert opened(table).feed_since() == 7
     table.cut(12)
     assert opened(table).feed_since() == 12
+
+
+@pytest.mark.parametrize("on", ["true", "TRUE"])
+def test_what_delta_takes_for_on_is_on(table: WrittenTable, on: str) -> None:
+    table.commit(metadata(delta_enableChangeDataFeed=on))
+    table.commits(2)
+    assert opened(table).recorded_range(None, None) == (0, 2)
+
+
+def test_versions_that_do_not_exist_yet(table: WrittenTable) -> None:
+    table.commit(metadata())
+    table.commits(3)
+    for first, last in ((9, None), (9, 9), (9, 2), (0, 9)):
+        with pytest.raises(ChangesNotRecorded, match=r"The latest version of c\.s\.t is 3, so version 9 has no changes yet"):
+            opened(table).recorded_range(first, last)
+    with pytest.raises(ChangesNotRecorded, match=r"Version 3 of .* is not before version 2: swap them"):
+        opened(table).recorded_range(3, 2)
