@@ -86,6 +86,9 @@ class SqlType:
                 return f"MAP({self.parts[0][1].sql}, {self.parts[1][1].sql})"
             case "STRUCT":
                 return f"STRUCT({', '.join(f'{identifier(name)} {part.sql}' for name, part in self.parts)})"
+            case "TIMESTAMP_NTZ":
+                # No table of ours may have one, but one that is read may.
+                return "TIMESTAMP"
             case plain:
                 return plain
 
