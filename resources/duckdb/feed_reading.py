@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _CHANGE_TYPE = "_change_type"
 _FEED_COLUMNS = f"{_CHANGE_TYPE}, _commit_version, _commit_timestamp"
 _ROW_NUMBER = "file_row_number"
+_IS_CHANGE = "__is_cdc"
+"""By this column Spark tells change files from data files; a change file may have it."""
+_ROW_IDS = ("_row-id-col-", "_row-commit-version-col-")
+"""How the columns begin in which moved rows keep their ids (PROTOCOL.md, "Row Tracking")."""
 
 
 def read_changes(
@@ -49,7 +53,7 @@ def read_changes(
 
     Raises:
         ChangesNotRecorded: one of the versions has no feed, or does not exist, or its files are gone.
-        UnsafeTable: it has column mapping, or a file outside of its folder.
+        UnsafeTable: it has column mapping, a file outside of its folder, or one with a column that the table lacks.
         TableMissing, LogUnreadable, StorageUnavailable.
     """
     snapshot = log.refresh()
@@ -177,6 +181,7 @@ class _FeedReader:
             local.stat()
             source = f"read_parquet({literal(str(local))}, {_ROW_NUMBER} = true, hive_partitioning = false)"
             has = {name.lower(): name for name, *_ in self._con.execute(f"DESCRIBE FROM {source}").fetchall()}
+            self._check_columns({*has, *(file.action.get("partitionValues") or {})}, version, path)
             columns = [self._column(name, type_, file.action, has) for name, type_ in self._types.items()]
             change = literal(file.change) if file.change else _CHANGE_TYPE
             select = f"SELECT {', '.join([*columns, change, '$version', '$time'])} FROM {source}"
@@ -188,17 +193,31 @@ class _FeedReader:
                 given["numbers"] = list(numbers)
             self._con.execute(f"INSERT INTO {self.table} {select}", given)
 
-    def _column(self, name: str, type_: SqlType, action: Json, has: dict[str, str]) -> str:
-        """What a column has in a file: a partition's value, or NULL where the column was added later."""
-        if name in self._snapshot.partition_columns:
-            values: dict[str, str | None] | None = action.get("partitionValues")
-            if values is None:
-                raise LogUnreadable(
-                    f"The log of {self._snapshot.full_name} does not say which {name} the rows of {action['path']} have: "
-                    "read its changes with Spark."
+    def _check_columns(self, names: Collection[str], version: int, path: str) -> None:
+        known = {_CHANGE_TYPE, _IS_CHANGE, _ROW_NUMBER, *map(str.lower, self._types)}
+        for name in sorted(names):
+            if name.lower() not in known and not name.startswith(_ROW_IDS):
+                raise UnsafeTable(
+                    f"{self._snapshot.full_name}, version {version}: {path} has the column {name}, which the table does not "
+                    "have now: it had column mapping, or other columns, before. Ask from a later version on."
                 )
-            # PROTOCOL.md, "Partition Value Serialization": an empty text is NULL. Delta leaves out a NULL.
-            value = values.get(name)
+
+    def _column(self, name: str, type_: SqlType, action: Json, has: dict[str, str]) -> str:
+        """What a column has in a file: the value of its partition, or NULL where the column was added later.
+
+        The table may have had other partitions when the file was written.
+        """
+        values: dict[str, str | None] | None = action.get("partitionValues")
+        partition = {key.lower(): value for key, value in (values or {}).items()}
+        if name.lower() in partition:
+            # PROTOCOL.md, "Partition Value Serialization": an empty text is NULL.
+            value = partition[name.lower()]
             return f"CAST({literal(value) if value else 'NULL'} AS {type_.sql})"
         found = has.get(name.lower())
+        if not found and values is None and name in self._snapshot.partition_columns:
+            raise LogUnreadable(
+                f"The log of {self._snapshot.full_name} does not say which {name} the rows of {action['path']} have: "
+                "read its changes with Spark."
+            )
+        # Delta leaves out the value of a partition that is NULL.
         return f"CAST({identifier(found) if found else 'NULL'} AS {type_.sql})"

@@ -9,7 +9,7 @@ import pytest
 
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.feed_reading import read_changes
-from resources.errors import ChangesNotRecorded, UnsafeTable
+from resources.errors import LogUnreadable, UnsafeTable
 from tests.resources.written_log import WrittenTable, metadata
 
 
@@ -44,3 +44,60 @@ def test_a_timestamp_without_a_zone(session: DuckDBSession, table: WrittenTable)
     table.commit({"add": table.data("SELECT TIMESTAMP '2026-01-01 10:00' AS t, [t] AS every", "1.parquet")})
     ((at, every, *_),) = changes(session, table)
     assert (str(at), every) == ("2026-01-01 10:00:00", [at])
+
+
+def test_a_table_that_is_partitioned_now_was_not_before(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata())
+    before = table.data("SELECT 1::BIGINT AS id, 'a' AS v", "1.parquet")
+    table.commit({"add": before})
+    after = table.data("SELECT 2::BIGINT AS id", "2.parquet", partitionValues={"v": "b"})
+    none = table.data("SELECT 3::BIGINT AS id", "3.parquet")
+    table.commit(metadata("v"), {"remove": before}, {"add": after}, {"add": none})
+    assert changes(session, table) == [
+        (1, "a", "insert", 1),
+        (1, "a", "delete", 2),
+        (2, "b", "insert", 2),
+        (3, None, "insert", 2),
+    ]
+
+
+def test_a_table_that_was_partitioned_is_not_now(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata("v"))
+    before = table.data("SELECT 1::BIGINT AS id", "1.parquet", partitionValues={"V": "a"})
+    table.commit({"add": before})
+    table.commit(metadata(), {"remove": before}, {"add": table.data("SELECT 2::BIGINT AS id, 'b' AS v", "2.parquet")})
+    assert changes(session, table) == [(1, "a", "insert", 1), (1, "a", "delete", 2), (2, "b", "insert", 2)]
+
+
+def test_a_removed_file_of_which_the_partition_is_not_known(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata("v"))
+    table.data("SELECT 1::BIGINT AS id", "1.parquet")
+    table.commit({"remove": {"path": "1.parquet", "dataChange": True}})
+    with pytest.raises(LogUnreadable, match=r"does not say which v the rows of 1\.parquet have"):
+        changes(session, table)
+
+
+@pytest.mark.parametrize(
+    ("select", "values"),
+    [('SELECT 1::BIGINT AS "col-1", \'a\' AS "col-2"', {}), ("SELECT 1::BIGINT AS id", {"col-2": "a"})],
+)
+def test_files_with_other_columns(session: DuckDBSession, table: WrittenTable, select: str, values: dict[str, str]) -> None:
+    table.commit(metadata(delta_columnMapping_mode="name"))
+    before = table.data(select, "1.parquet", partitionValues=values)
+    table.commit({"add": before})
+    moved = table.data("SELECT 1::BIGINT AS id, 'a' AS v", "2.parquet", dataChange=False)
+    table.commit(metadata(delta_columnMapping_mode="none"), {"remove": {**before, "dataChange": False}}, {"add": moved})
+    table.commit({"add": table.data("SELECT 2::BIGINT AS id, 'b' AS v", "3.parquet")})
+    with pytest.raises(
+        UnsafeTable, match=r"c\.s\.t, version 1: 1\.parquet has the column col-[12], which the table does not"
+    ):
+        changes(session, table)
+    assert changes(session, table, 2) == [(2, "b", "insert", 3)]
+
+
+def test_columns_that_are_not_of_the_table(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata())
+    ids = '7::BIGINT AS "_row-id-col-0f", 1::BIGINT AS "_row-commit-version-col-0f"'
+    changed = table.data(f"SELECT 1::BIGINT AS ID, 'a' AS v, 'delete' AS _change_type, true AS __is_cdc, {ids}", "1.parquet")
+    table.commit({"cdc": changed})
+    assert changes(session, table) == [(1, "a", "delete", 1)]
