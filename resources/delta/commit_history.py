@@ -105,6 +105,11 @@ class Commit:
             return self._merged_without("Updated", "Deleted")
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.parameters.get("mode", "Append") == "Append"
 
+    @property
+    def merged_nothing(self) -> bool:
+        """Whether it is known, without the log, that this commit is a MERGE that changed no row: it may have moved rows."""
+        return self.operation == "MERGE" and self._merged_without("Inserted", "Updated", "Deleted")
+
     def _merged_without(self, *did: str) -> bool:
         """Whether it is known that a MERGE did these to no row."""
         return not any(self.metrics.get(f"numTargetRows{each}", 1) for each in did)

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from resources.column_types import SqlType, type_of_delta
-from resources.delta.commit_history import commit_from_actions
+from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.deletion_vectors import deleted_rows
 from resources.delta.delta_log import DeltaLog
 from resources.delta.row_changes import adds_rows, removes_rows
@@ -120,14 +120,17 @@ class _ChangedFile:
     without: Sequence[int] = ()
 
 
-def changed_files(storage: TableStorage, actions: Sequence[Json]) -> Iterator[_ChangedFile]:
-    """Yield the files that have the changed rows of one version, given its actions.
+def changed_files(storage: TableStorage, commit: Commit, actions: Sequence[Json]) -> Iterator[_ChangedFile]:
+    """Yield the files that have the changed rows of one version, given its commit and its actions.
 
     Raises:
         FileNotFoundError, LogUnreadable, StorageUnavailable: as `deleted_rows`.
     """
     if changes := [action["cdc"] for action in actions if "cdc" in action]:
         yield from map(_ChangedFile, changes)
+        return
+    # As Delta's own reader: a MERGE that finds nothing to do may write files again.
+    if commit.merged_nothing:
         return
     added = {action["add"]["path"]: action["add"] for action in actions if adds_rows(action)}
     removed = {action["remove"]["path"]: action["remove"] for action in actions if removes_rows(action)}
@@ -162,7 +165,7 @@ class _FeedReader:
         if commit is None:
             raise LogUnreadable(f"Version {version} of {self._snapshot.full_name} does not say when it was committed.")
         try:
-            for file in changed_files(self._storage, actions):
+            for file in changed_files(self._storage, commit, actions):
                 self._copy(file, version, commit.timestamp)
         except FileNotFoundError as error:
             raise ChangesNotRecorded(

@@ -101,3 +101,29 @@ def test_columns_that_are_not_of_the_table(session: DuckDBSession, table: Writte
     changed = table.data(f"SELECT 1::BIGINT AS ID, 'a' AS v, 'delete' AS _change_type, true AS __is_cdc, {ids}", "1.parquet")
     table.commit({"cdc": changed})
     assert changes(session, table) == [(1, "a", "delete", 1)]
+
+
+def test_a_merge_that_changed_no_row(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata())
+    files = [table.data("SELECT 1::BIGINT AS id, 'a' AS v", f"{number}.parquet") for number in range(4)]
+    table.commit({"add": files[0]})
+    none = {f"numTargetRows{did}": "0" for did in ("Inserted", "Updated", "Deleted")}
+    table.commit({"remove": files[0]}, {"add": files[1]}, operation="MERGE", operationMetrics=none)
+    assert changes(session, table) == [(1, "a", "insert", 1)]
+    # Whatever else is not known to have changed none.
+    table.commit(
+        {"remove": files[1]}, {"add": files[2]}, operation="MERGE", operationMetrics={**none, "numTargetRowsUpdated": "1"}
+    )
+    table.commit({"remove": files[2]}, {"add": files[3]}, operation="MERGE")
+    table.commit(
+        {"cdc": table.data("SELECT 2::BIGINT AS id, 'b' AS v, 'insert' AS _change_type", "5.parquet")},
+        operation="MERGE",
+        operationMetrics=none,
+    )
+    assert [row[2:] for row in changes(session, table, 3)] == [
+        ("delete", 3),
+        ("insert", 3),
+        ("delete", 4),
+        ("insert", 4),
+        ("insert", 5),
+    ]
