@@ -1,10 +1,20 @@
-"""DuckDB's errors that are about the catalog, as errors of ours."""
+"""DuckDB's errors, as errors of ours: those that are about the catalog, or all of them."""
 
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from resources.errors import CatalogBusy, CatalogDenied, CatalogError, CatalogUnavailable, CommitConflict, RatifyError
+from resources.errors import (
+    CatalogBusy,
+    CatalogDenied,
+    CatalogError,
+    CatalogUnavailable,
+    CommitConflict,
+    RatifyError,
+    UnsafeTable,
+)
+
+_VALUE = re.compile(r"'.*'|'.*", re.DOTALL)
 
 
 @contextmanager
@@ -18,6 +28,23 @@ def translating(what: str) -> Generator[None]:
         raise
     except duckdb.Error as error:
         raise _translated(error, what) from error
+
+
+@contextmanager
+def all_translated(what: str, instead: str) -> Generator[None]:
+    """Translate every error of DuckDB, for who reads the files of a table and no tables of the catalog.
+
+    Raises:
+        UnsafeTable: DuckDB cannot do that; the message has no value of a row.
+    """
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        # The place in the statement, which follows, says nothing to who did not write it.
+        text = _VALUE.sub("'…'", str(error).partition("\n")[0]).rstrip(" .!?")
+        raise UnsafeTable(f"DuckDB cannot {what}: {text}. {instead}") from error
 
 
 def _translated(error: Exception, what: str) -> Exception:

@@ -21,6 +21,7 @@ from resources.delta.snapshot import Json, Snapshot
 from resources.delta.table_log import TableLog
 from resources.delta.table_storage import TableStorage
 from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.duckdb_errors import all_translated
 from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -59,9 +60,9 @@ def read_changes(
     snapshot = log.refresh()
     _check_mapping(snapshot)
     first, last = TableLog(log, snapshot).recorded_range(first, last)
-    reader = _FeedReader(session, log.storage, snapshot)
+    reader = _FeedReader(session, log, snapshot)
     for version in range(first, last + 1):
-        reader.add(version, log.actions(version))
+        reader.add(version)
     return session.con.table(reader.table)
 
 
@@ -81,9 +82,9 @@ def read_added(
         As `read_changes`.
     """
     _check_mapping(snapshot)
-    reader = _FeedReader(session, log.storage, snapshot)
+    reader = _FeedReader(session, log, snapshot)
     for version in range(since + 1, snapshot.version + 1):
-        reader.add(version, log.actions(version))
+        reader.add(version)
     rows, columns = f"SELECT * EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table}", [field["name"] for field in snapshot.fields]
     if not deletions:
         return session.con.sql(rows)
@@ -151,21 +152,22 @@ def changed_files(storage: TableStorage, commit: Commit, actions: Sequence[Json]
 class _FeedReader:
     """Copies changed rows, file by file, to a temporary table."""
 
-    def __init__(self, session: DuckDBSession, storage: TableStorage, snapshot: Snapshot) -> None:
-        self._session, self._con = session, session.con
-        self._storage, self._snapshot = storage, snapshot
+    def __init__(self, session: DuckDBSession, log: DeltaLog, snapshot: Snapshot) -> None:
+        self._con, self._log, self._snapshot = session.con, log, snapshot
         self._types: dict[str, SqlType] = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields}
         self.table = f"ratify_changes_{uuid4().hex}"
         columns = [f"{identifier(name)} {type_.sql}" for name, type_ in self._types.items()]
         columns += [f"{_CHANGE_TYPE} VARCHAR", "_commit_version BIGINT", "_commit_timestamp TIMESTAMPTZ"]
-        self._con.execute(f"CREATE TEMP TABLE {self.table} ({', '.join(columns)})")
+        with all_translated(f"make columns like those of {snapshot.full_name}", "Read its changes with Spark."):
+            self._con.execute(f"CREATE TEMP TABLE {self.table} ({', '.join(columns)})")
 
-    def add(self, version: int, actions: Sequence[Json]) -> None:
-        commit = commit_from_actions(version, actions)
-        if commit is None:
-            raise LogUnreadable(f"Version {version} of {self._snapshot.full_name} does not say when it was committed.")
+    def add(self, version: int) -> None:
         try:
-            for file in changed_files(self._storage, commit, actions):
+            actions = self._log.actions(version)
+            commit = commit_from_actions(version, actions)
+            if commit is None:
+                raise LogUnreadable(f"Version {version} of {self._snapshot.full_name} does not say when it was committed.")
+            for file in changed_files(self._log.storage, commit, actions):
                 self._copy(file, version, commit.timestamp)
         except FileNotFoundError as error:
             raise ChangesNotRecorded(
@@ -179,7 +181,11 @@ class _FeedReader:
             raise UnsafeTable(
                 f"{self._snapshot.full_name} names a file outside of its folder, {path}: read its changes with Spark."
             )
-        with self._storage.downloaded(path) as local:
+        what = f"read {path} of {self._snapshot.full_name}, version {version}"
+        with (
+            all_translated(what, "Ask from a later version on, or read its changes with Spark."),
+            self._log.storage.downloaded(path) as local,
+        ):
             # DuckDB has an error of its own for a file that is missing.
             local.stat()
             source = f"read_parquet({literal(str(local))}, {_ROW_NUMBER} = true, hive_partitioning = false)"

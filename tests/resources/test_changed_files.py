@@ -9,7 +9,7 @@ import pytest
 
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.feed_reading import read_changes
-from resources.errors import LogUnreadable, UnsafeTable
+from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from tests.resources.written_log import WrittenTable, metadata
 
 
@@ -127,3 +127,57 @@ def test_a_merge_that_changed_no_row(session: DuckDBSession, table: WrittenTable
         ("insert", 4),
         ("insert", 5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("types", "select", "message"),
+    [
+        ({"v": "long"}, "SELECT 'Ada' AS v", r"Could not convert string '…' to INT64 when casting from source column v"),
+        ({"v": "long"}, "SELECT {'a': 1} AS v", "Unimplemented type for cast"),
+        ({"v": {"type": "struct", "fields": [{"name": "b", "type": "long"}]}}, "SELECT {'a': 1} AS v", "matching member"),
+    ],
+)
+def test_values_that_do_not_fit(
+    session: DuckDBSession, table: WrittenTable, types: dict[str, Any], select: str, message: str
+) -> None:
+    table.commit(metadata(columns=types))
+    table.commit({"add": table.data(select, "1.parquet")})
+    with pytest.raises(UnsafeTable, match=rf"DuckDB cannot read 1\.parquet of c\.s\.t, version 1: .*{message}") as raised:
+        changes(session, table)
+    assert str(raised.value).endswith("Ask from a later version on, or read its changes with Spark.")
+    assert "Ada" not in str(raised.value)
+
+
+def test_a_damaged_file(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata())
+    table.commit({"add": table.data("SELECT 1::BIGINT AS id, 'a' AS v", "1.parquet")})
+    (table.folder / "1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UnsafeTable, match=r"DuckDB cannot read 1\.parquet of c\.s\.t, version 1: "):
+        changes(session, table)
+
+
+def test_a_type_that_duckdb_does_not_have(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata(columns={"v": "void"}))
+    with pytest.raises(
+        UnsafeTable, match=r"DuckDB cannot make columns like those of c\.s\.t: .*VOID does not exist\. Read its changes"
+    ):
+        changes(session, table)
+
+
+def test_a_version_that_is_removed_from_the_log_while_it_is_read(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata())
+    table.commit({"add": table.data("SELECT 1::BIGINT AS id, 'a' AS v", "1.parquet")})
+    table.commit({"add": table.data("SELECT 2::BIGINT AS id, 'b' AS v", "2.parquet")})
+
+    def cleaned(version: int) -> list[dict[str, Any]]:
+        # After the range is known, and before its versions are read.
+        if version == 0:
+            table.cut(2)
+        return read(version)
+
+    log = table.log()
+    read, log.actions = log.actions, cleaned  # type: ignore[method-assign]
+    with pytest.raises(
+        ChangesNotRecorded, match=r"changes of version 1 of c\.s\.t were removed since .*: ask from version 2 on"
+    ):
+        read_changes(session, log)
