@@ -1,10 +1,11 @@
 """The change data feed of a table: its rows that commits changed, as they were and as they are."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import translating
 from resources.sql.spark_sql import literal, table_name
 
 if TYPE_CHECKING:
@@ -37,3 +38,12 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
     # Spark would return all rows of the table for versions without a feed.
     first, last = log.recorded_range(first, last)
     return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")
+
+
+def rows_in_utc(spark: Spark, frame: "DataFrame") -> list[dict[str, Any]]:
+    """Return the rows of a query as `Spark.rows` does, but timestamps with their zone, which is UTC.
+
+    `DataFrame.collect` gives them without a zone, in the local time of this process, where an hour of autumn is twice.
+    """
+    with translating(spark.translated):
+        return cast("Any", frame).toArrow().to_pylist(maps_as_pydicts="strict")

@@ -1,6 +1,9 @@
 """The change data feed: what changed in which version, and since when that is known."""
 
+import datetime as dt
 import json
+import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -70,13 +73,44 @@ def check_the_command(name: str) -> None:
     assert "Only the first 2 rows are shown" in few.stderr
     by_engine = [runner.invoke(app, ["changes", name, "--json", "--engine", engine]) for engine in ("spark", "duckdb")]
     assert [answer.exit_code for answer in by_engine] == [0, 0], by_engine[1].output
-    without_time = [
-        sorted(str({**row, "committed at (UTC)": ""}) for row in json.loads(answer.stdout)) for answer in by_engine
-    ]
-    assert without_time[0] == without_time[1]
+    rows = [sorted(map(str, json.loads(answer.stdout))) for answer in by_engine]
+    assert rows[0] == rows[1]
     refused = runner.invoke(app, ["changes", name, "--to", "9"])
     assert (refused.exit_code, "ChangesNotRecorded" in refused.stderr) == (1, True)
     assert runner.invoke(app, ["changes", "bronze.none"]).exit_code == 1
+
+
+@pytest.fixture
+def in_berlin() -> Generator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_the_command_shows_utc_wherever_it_runs(lake: Lakehouse, fresh_schema: str) -> None:
+    # DuckDB does not attach a schema that has a table with a timestamp without a zone.
+    table = pairs(layer=fresh_schema)
+    lake.catalog.ensure_schemas((fresh_schema,))
+    lake.run(
+        f"CREATE TABLE {lake.full(table)} (at TIMESTAMP, plain TIMESTAMP_NTZ, deep ARRAY<STRUCT<t: TIMESTAMP>>) USING delta "
+        f"TBLPROPERTIES ('{FEED}' = 'true', 'delta.columnMapping.mode' = 'none')"
+    )
+    # In Berlin both were half past two.
+    hours = [f"2026-10-25 0{hour}:30:00" for hour in (0, 1)]
+    each = (f"(TIMESTAMP'{h}Z', TIMESTAMP_NTZ'{h}', array(named_struct('t', TIMESTAMP'{h}Z')))" for h in hours)
+    lake.run(f"INSERT INTO {lake.full(table)} VALUES {', '.join(each)}")
+    (info,) = (action["commitInfo"] for action in lake.commit(table, 1) if "commitInfo" in action)
+    committed = dt.datetime.fromtimestamp(info["inCommitTimestamp"] / 1000, dt.UTC)
+    for engine in ("spark", "duckdb"):
+        answer = CliRunner().invoke(app, ["changes", table.table_name, "--json", "--engine", engine])
+        assert answer.exit_code == 0, answer.output
+        rows = sorted(json.loads(answer.stdout), key=lambda row: row["at"])
+        assert {row["committed at (UTC)"] for row in rows} == {f"{committed:%Y-%m-%d %H:%M:%S}"}
+        shown = [(row["at"], row["plain"], [str(part["t"]) for part in row["deep"]]) for row in rows]
+        assert shown == [(f"{hour}+00:00", hour, [f"{hour}+00:00"]) for hour in hours], engine
 
 
 def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> None:
