@@ -25,6 +25,7 @@ from resources.sql.query_parts import (
     with_of,
 )
 from resources.sql.table_query import TableName, TableQuery
+from resources.sql.verbatim_dialect import verbatim
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ _Place = Sequence[int]
 
 class _Derivation:
     def __init__(self, query: TableQuery, columns: Mapping[TableName, Sequence[str]], unknown: Collection[str]) -> None:
-        self._dialect = query.dialect
+        self._dialect = verbatim(query.dialect)
         self._unknown = frozenset(unknown)
         self._inputs = list(query.inputs)
         self._root = qualified(query, columns)

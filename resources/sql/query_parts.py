@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resources.sql.table_query import TableName, TableQuery
+from resources.sql.verbatim_dialect import AGGREGATES, verbatim, written_otherwise
 
 Nodes = Any
 """sqlglot's expressions, whose attributes have no types."""
@@ -40,15 +41,6 @@ _OF_AN_ORDER = frozenset(
 _OF_AN_ORDER_BY_NAME = frozenset({"histogram_numeric"})
 # What makes of an array the same in whatever order it is.
 _IN_ANY_ORDER = frozenset({"ArrayMax", "ArrayMin", "ArraySize", "ArraySort", "SortArray"})
-# Aggregates that sqlglot takes for any function.
-_AGGREGATES_BY_NAME = frozenset(
-    {
-        *("any", "approx_top_k_accumulate", "approx_top_k_combine", "count_min_sketch", "every", "histogram_numeric"),
-        *("hll_sketch_agg", "hll_union_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float"),
-        *("mean", "measure", "product", "schema_of_json_agg", "some", "std", "theta_intersection_agg", "theta_sketch_agg"),
-        *("theta_union_agg", "try_avg", "try_sum", "vector_avg", "vector_sum"),
-    }
-)
 
 
 def nondeterministic(query: TableQuery) -> list[str]:
@@ -120,7 +112,11 @@ def _ordered(call: Nodes) -> bool:
 
 
 def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> Nodes:
-    """The parsed query, in which each column has its source's name."""
+    """The parsed query, in which each column has its source's name; `verbatim` writes it.
+
+    Raises:
+        NotDerivable: it cannot be parsed, or sqlglot would not write it as its author did.
+    """
     import sqlglot
     from sqlglot.errors import SqlglotError
     from sqlglot.optimizer.qualify import qualify
@@ -129,25 +125,33 @@ def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> 
     for name, names in columns.items():
         tables = schema.setdefault(name.catalog, {}) if any(each.catalog for each in columns) else schema
         tables.setdefault(name.schema, {})[name.table] = dict.fromkeys(names, "string")
+    dialect = verbatim(query.dialect)
     try:
-        return qualify(
-            sqlglot.parse_one(query.text, dialect=query.dialect).transform(_as_aggregate),
-            dialect=query.dialect,
-            schema=schema,
-            validate_qualify_columns=True,
-        )
+        root = sqlglot.parse_one(query.text, dialect=dialect)
+        if (word := written_otherwise(query.text, root, query.dialect)) is not None:
+            raise NotDerivable(f"sqlglot would write {word!r} of it in another way")
+        _keep_case(root)
+        found = qualify(root, dialect=dialect, schema=schema, validate_qualify_columns=True)
     except SqlglotError as error:
         raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
+    _restore_case(found)
+    return found
 
 
-def _as_aggregate(node: Nodes) -> Nodes:
+def _keep_case(root: Nodes) -> None:
     from sqlglot import exp
 
-    if isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES_BY_NAME:
-        return exp.AnonymousAggFunc(this=node.name, expressions=node.expressions)
-    if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
-        return exp.LogicalOr(this=node.this)
-    return node
+    for name in root.find_all(exp.Identifier):
+        name.meta["written"] = name.name
+
+
+def _restore_case(root: Nodes) -> None:
+    """Give what follows a column, such as the key of a map, the case in which it was written: a map tells it apart."""
+    from sqlglot import exp
+
+    for dot in root.find_all(exp.Dot):
+        if isinstance(dot.expression, exp.Identifier) and (written := dot.expression.meta.get("written")):
+            dot.expression.set("this", written)
 
 
 _UNSUPPORTED = {
@@ -174,6 +178,8 @@ def refuse_unsupported(root: Nodes) -> None:
     for node in root.walk():
         if (what := _UNSUPPORTED.get(type(node).__name__)) is not None:
             raise NotDerivable(f"it has {what}")
+        if isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES:
+            raise NotDerivable(f"it has {node.name} by its full name")
         if isinstance(node, exp.With) and node.recursive:
             raise NotDerivable("it has WITH RECURSIVE")
         if isinstance(node, exp.Distinct) and node.args.get("on"):

@@ -6,27 +6,12 @@ from collections.abc import Iterator
 from resources.settings import catalog_name
 from resources.sql.query_parts import Nodes, with_of
 from resources.sql.table_query import TableName, TableQuery
+from resources.sql.verbatim_dialect import AGGREGATES
 
 # Parts of a SELECT by which one row decides about another.
 _OF_SEVERAL_ROWS = ("group", "having", "distinct", "limit", "offset", "qualify", "pivots", "match", "sample")
 # Parts of a table's place in a query, after which its rows are not those of the table.
 _OTHER_ROWS = ("pivots", "sample", "version", "when", "joins")
-# Aggregates of Spark that sqlglot does not know.
-_AGGREGATES = frozenset(
-    {
-        "every",
-        "histogram_numeric",
-        "hll_sketch_agg",
-        "hll_union_agg",
-        "mean",
-        "measure",
-        "some",
-        "theta_sketch_agg",
-        "theta_union_agg",
-        "try_avg",
-        "try_sum",
-    }
-)
 
 
 def row_wise_inputs(query: TableQuery) -> list[TableName]:
@@ -99,7 +84,7 @@ def _of_several(expression: Nodes) -> bool:
     for node in expression.walk(prune=query):
         if isinstance(node, exp.AggFunc | exp.Window | exp.Any):
             return True
-        if isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES:
+        if isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES:
             return True
     return False
 
