@@ -97,25 +97,29 @@ class _Derivation:
     def queries(self, keys: list[str]) -> list[KeysQuery]:
         from sqlglot import exp
 
-        found = list[KeysQuery]()
+        found, followed = list[KeysQuery](), set[int]()
         wanted = [key.lower() for key in keys]
-        for place, table in self._places(self._root):
+        for place, part, table in self._places(self._root):
+            followed.add(id(part.node))
             affected = self._affected(self._root, place, wanted)
             columns = [exp.column(key, quoted=True) for key in wanted]
             counted = exp.select(*columns, exp.alias_(exp.Count(this=exp.Star()), "ratify_rows"))
             grouped = counted.from_(affected.subquery("ratify_affected")).group_by(*(key.copy() for key in columns))
             text = grouped.sql(dialect=self._dialect)
             found.append(KeysQuery(self._inputs[table], text))
+        for table in self._root.find_all(exp.Table):
+            if table.db and id(table) not in followed:
+                raise NotDerivable(f"it names {table.db}.{table.name} where changes of it are not followed")
         return found
 
-    def _places(self, query: Nodes) -> Iterator[tuple[_Place, int]]:
-        """The places where a query names tables, and the numbers of these among the inputs."""
+    def _places(self, query: Nodes) -> Iterator[tuple[_Place, _Source, int]]:
+        """The places where a query names tables, what it reads there, and the numbers of the tables among the inputs."""
         for number, part in enumerate(self._parts(query)):
             if part.table is not None:
-                yield (number,), part.table
+                yield (number,), part, part.table
             elif part.query is not None:
-                for place, table in self._places(part.query):
-                    yield (number, *place), table
+                for place, source, table in self._places(part.query):
+                    yield (number, *place), source, table
 
     def _parts(self, query: Nodes) -> list[_Source]:
         """The sources of a SELECT, or the branches of a set operation."""
@@ -139,8 +143,14 @@ class _Derivation:
     def _source(self, node: Nodes, nullable: bool, on: Sequence[Nodes]) -> _Source:
         from sqlglot import exp
 
-        name = node.alias_or_name
+        name, inner = node.alias_or_name, node
+        while isinstance(inner, exp.Subquery):
+            if inner.args.get("joins"):
+                raise NotDerivable("it has a join in brackets")
+            inner = inner.this
         if isinstance(node, exp.Subquery):
+            if not isinstance(inner, exp.Select | exp.SetOperation):
+                raise NotDerivable("it has a table in brackets")
             return _Source(name, node, node.this, None, nullable, on)
         if isinstance(node, exp.Table) and not node.db:
             if (cte := with_of(node)) is None:
@@ -148,8 +158,10 @@ class _Derivation:
             return _Source(name, node, cte.this, None, nullable, on)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             table = TableName(node.db, node.name, node.catalog)
-            number = next(n for n, each in enumerate(self._inputs) if str(each).lower() == str(table).lower())
-            return _Source(name, node, None, number, nullable, on)
+            numbers = [n for n, each in enumerate(self._inputs) if str(each).lower() == str(table).lower()]
+            if not numbers:
+                raise NotDerivable(f"it reads {table} in an unknown way")
+            return _Source(name, node, None, numbers[0], nullable, on)
         if isinstance(node, exp.Values):
             return _Source(name, node, None, None, nullable, on)
         raise NotDerivable(f"it reads {node.sql(dialect=self._dialect)!r}")

@@ -1,0 +1,55 @@
+"""Each place where a query names a table is one from which changes are followed, or the query is refused."""
+
+import pytest
+
+from resources.sql.affected_keys import KeysQuery, keys_queries
+from resources.sql.query_parts import NotDerivable
+from resources.sql.table_query import Dialect, TableQuery
+
+COLUMNS = {"a": ("id", "k", "v"), "b": ("k", "w", "d")}
+
+
+def queries(text: str, dialect: Dialect = "databricks") -> list[KeysQuery]:
+    query = TableQuery.parsed(text, dialect, "a query")
+    return keys_queries(query, ["key"], {name: COLUMNS[name.table] for name in query.inputs})
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        *(
+            "(bronze.a)",
+            "(bronze.a) AS a",
+            "bronze.a LEFT JOIN (bronze.b) ON a.k = b.k",
+            "(bronze.a JOIN bronze.b ON a.k = b.k)",
+        ),
+        *(
+            "bronze.a LEFT JOIN (bronze.b) AS x ON a.k = x.k",
+            "(bronze.a), (bronze.b)",
+            "bronze.a CROSS JOIN (bronze.b AS b)",
+        ),
+        *(
+            "bronze.a LEFT JOIN (z) ON a.k = z.k",
+            "((bronze.a)) AS a",
+            "((SELECT id, k FROM bronze.a) AS a JOIN bronze.b ON a.k = b.k)",
+        ),
+    ],
+)
+def test_a_table_in_brackets_is_refused(clause: str) -> None:
+    """It would be no place: the table would never be updated after changes of it."""
+    with pytest.raises(NotDerivable, match=r"in brackets|in an unknown way"):
+        queries(f"{'WITH z AS (SELECT k FROM bronze.b) ' if '(z)' in clause else ''}SELECT a.id AS key FROM {clause}")
+
+
+def test_a_query_in_more_brackets_is_followed() -> None:
+    found = queries("SELECT t.id AS key FROM ((SELECT id FROM bronze.a)) AS t")
+    assert [str(each.input) for each in found] == ["bronze.a"]
+
+
+def test_an_input_without_a_place_is_refused() -> None:
+    """One may be named where nobody looks for places."""
+    query = TableQuery.parsed(
+        "WITH unused AS (SELECT k FROM bronze.b) SELECT id AS key FROM bronze.a", "databricks", "a query"
+    )
+    with pytest.raises(NotDerivable, match=r"bronze\.b"):
+        keys_queries(query, ["key"], {name: COLUMNS[name.table] for name in query.inputs})
