@@ -152,6 +152,8 @@ class _Derivation:
             if not isinstance(inner, exp.Select | exp.SetOperation):
                 raise NotDerivable("it has a table in brackets")
             return _Source(name, node, node.this, None, nullable, on)
+        if isinstance(node, exp.Table) and node.alias_column_names:
+            raise NotDerivable(f"it gives the columns of {node.name} other names")
         if isinstance(node, exp.Table) and not node.db:
             if (cte := with_of(node)) is None:
                 raise NotDerivable(f"it reads {node.sql(dialect=self._dialect)!r}")

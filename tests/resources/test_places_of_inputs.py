@@ -53,3 +53,18 @@ def test_an_input_without_a_place_is_refused() -> None:
     )
     with pytest.raises(NotDerivable, match=r"bronze\.b"):
         keys_queries(query, ["key"], {name: COLUMNS[name.table] for name in query.inputs})
+
+
+@pytest.mark.parametrize("clause", ["bronze.b AS t(w, k, d)", "z AS t(w, k)"])
+def test_other_names_for_the_columns_of_a_table_are_refused(clause: str) -> None:
+    """What was read by such a name would be another column."""
+    with pytest.raises(NotDerivable):
+        queries(f"{'WITH z AS (SELECT k, w FROM bronze.b) ' if clause[0] == 'z' else ''}SELECT t.w AS key FROM {clause}")
+
+
+@pytest.mark.parametrize(
+    "clause", ["(SELECT id, k FROM bronze.a) AS s(x, y)", "(SELECT x, k FROM (SELECT id, k FROM bronze.a) AS r(x, k)) AS s"]
+)
+def test_other_names_for_the_columns_of_a_query_are_followed(clause: str) -> None:
+    [found] = queries(f"SELECT s.x AS key FROM {clause}")
+    assert "`id` AS `x`" in found.text
