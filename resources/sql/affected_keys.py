@@ -174,11 +174,13 @@ class _Derivation:
 
         query = query.this if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
-            branch = self._parts(query)[place[0]].query
-            renamed = [branch.named_selects[query.named_selects.index(name)] for name in wanted]
-            inner = self._affected(branch, place[1:], renamed)
-            columns = [exp.column(old, quoted=True).as_(new, quoted=True) for old, new in zip(renamed, wanted, strict=True)]
-            return exp.select(*columns).from_(inner.subquery(next(self._names)))
+            sides = list[Nodes]()
+            for number, part in enumerate(self._parts(query)):
+                changed = number == place[0]
+                side = self._side(query, part.query, wanted, place[1:] if changed else None)
+                # The rows of the whole have a type that the other side decides about too.
+                sides.append(side if changed else side.where(exp.false()))
+            return exp.union(sides[0], sides[1], distinct=False)
         partitions = partitions_of(query)
         if not partitions:
             return self._rows(query, wanted, place)
@@ -213,13 +215,17 @@ class _Derivation:
         query = query.this if isinstance(query, exp.Subquery) else query
         if not isinstance(query, exp.SetOperation):
             return self._rows(query, wanted, None)
-        sides = list[Nodes]()
-        for part in self._parts(query):
-            renamed = [part.query.named_selects[query.named_selects.index(name)] for name in wanted]
-            inner = self._every(part.query, renamed)
-            columns = [exp.column(old, quoted=True).as_(new, quoted=True) for old, new in zip(renamed, wanted, strict=True)]
-            sides.append(exp.select(*columns).from_(inner.subquery(next(self._names))))
-        return exp.union(sides[0], sides[1], distinct=False)
+        left, right = (self._side(query, part.query, wanted, None) for part in self._parts(query))
+        return exp.union(left, right, distinct=False)
+
+    def _side(self, query: Nodes, branch: Nodes, wanted: Sequence[str], place: _Place | None) -> Nodes:
+        """The query for these columns of a set operation in one of its branches: of all rows, or of those that may differ."""
+        from sqlglot import exp
+
+        names = [branch.named_selects[query.named_selects.index(name)] for name in wanted]
+        inner = self._every(branch, names) if place is None else self._affected(branch, place, names)
+        columns = [exp.column(old, quoted=True).as_(new, quoted=True) for old, new in zip(names, wanted, strict=True)]
+        return exp.select(*columns).from_(inner.subquery(next(self._names)))
 
     def _rows(
         self, select: Nodes, wanted: Sequence[str], place: _Place | None, more: Mapping[str, Nodes] | None = None

@@ -135,6 +135,7 @@ def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> 
     except SqlglotError as error:
         raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
     _restore_case(found)
+    _name_apart(found)
     return found
 
 
@@ -152,6 +153,20 @@ def _restore_case(root: Nodes) -> None:
     for dot in root.find_all(exp.Dot):
         if isinstance(dot.expression, exp.Identifier) and (written := dot.expression.meta.get("written")):
             dot.expression.set("this", written)
+
+
+def _name_apart(root: Nodes) -> None:
+    """Give columns of the same name, such as two that are 0, names of their own where the first branch has the names."""
+    from sqlglot import exp
+
+    for operation in root.find_all(exp.SetOperation):
+        branch = operation.right.unnest()
+        while isinstance(branch, exp.SetOperation):
+            branch = branch.left.unnest()
+        names = branch.named_selects
+        for number, each in enumerate(branch.selects):
+            if names.count(names[number]) > 1:
+                each.replace(exp.alias_(each.unalias().copy(), f"ratify_column_{number}", quoted=True))
 
 
 _UNSUPPORTED = {

@@ -1,5 +1,6 @@
 """Each place where a query names a table is one from which changes are followed, or the query is refused."""
 
+import duckdb
 import pytest
 
 from resources.sql.affected_keys import KeysQuery, keys_queries
@@ -68,3 +69,33 @@ def test_other_names_for_the_columns_of_a_table_are_refused(clause: str) -> None
 def test_other_names_for_the_columns_of_a_query_are_followed(clause: str) -> None:
     [found] = queries(f"SELECT s.x AS key FROM {clause}")
     assert "`id` AS `x`" in found.text
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "key"),
+    [
+        (("INT", "DOUBLE"), "1", "CAST(key AS TEXT)"),
+        (("DATE", "TIMESTAMP"), "'2024-01-01'", "md5(CAST(key AS TEXT))"),
+        (("DECIMAL(10, 2)", "DECIMAL(12, 4)"), "1.10", "CAST(key AS TEXT)"),
+    ],
+)
+@pytest.mark.parametrize(
+    "union",
+    [
+        "SELECT id AS key, v FROM bronze.a UNION ALL SELECT d, w FROM bronze.b",
+        "SELECT d AS key, w AS v FROM bronze.b UNION ALL (SELECT id, v FROM bronze.a EXCEPT SELECT 2, 2 FROM bronze.b)",
+        "SELECT id AS key, v FROM bronze.a UNION SELECT NULL, NULL UNION ALL SELECT d, w FROM bronze.b",
+    ],
+)
+def test_a_changed_row_of_one_branch_has_the_types_of_the_whole(
+    union: str, types: tuple[str, str], value: str, key: str
+) -> None:
+    """Its key as a text, or a hash of it, would be another one."""
+    con = duckdb.connect()
+    con.execute(f"CREATE SCHEMA bronze; CREATE TABLE bronze.a (id {types[0]}, k INT, v INT)")
+    con.execute(f"CREATE TABLE bronze.b (k INT, w INT, d {types[1]}); INSERT INTO bronze.a VALUES ({value}, 1, 1)")
+    query = TableQuery.parsed(f"SELECT {key} AS key, v FROM ({union}) AS u", "duckdb", "a query")
+    for number, name in enumerate(query.inputs):
+        con.execute(f"CREATE VIEW ratify_changed_{number} AS FROM {name}; CREATE VIEW ratify_every_{number} AS FROM {name}")
+    affected = {row[0] for each in queries(query.text, "duckdb") for row in con.execute(each.text).fetchall()}
+    assert {row[0] for row in con.execute(query.text).fetchall()} - {None} <= affected
