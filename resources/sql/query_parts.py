@@ -186,6 +186,10 @@ _UNSUPPORTED = {
 }
 
 
+# Aggregates are known as such but by their full name, as in system.builtin.sum(v).
+_OF_SEVERAL_ROWS = AGGREGATES | {"session_window"}
+
+
 def refuse_unsupported(root: Nodes) -> None:
     from sqlglot import exp
 
@@ -193,8 +197,8 @@ def refuse_unsupported(root: Nodes) -> None:
     for node in root.walk():
         if (what := _UNSUPPORTED.get(type(node).__name__)) is not None:
             raise NotDerivable(f"it has {what}")
-        if isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES:
-            raise NotDerivable(f"it has {node.name} by its full name")
+        if isinstance(node, exp.Anonymous) and (name := node.name.lower()) in _OF_SEVERAL_ROWS:
+            raise NotDerivable(f"it has {name}")
         if isinstance(node, exp.With) and node.recursive:
             raise NotDerivable("it has WITH RECURSIVE")
         if isinstance(node, exp.Distinct) and node.args.get("on"):

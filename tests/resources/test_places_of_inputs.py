@@ -99,3 +99,21 @@ def test_a_changed_row_of_one_branch_has_the_types_of_the_whole(
         con.execute(f"CREATE VIEW ratify_changed_{number} AS FROM {name}; CREATE VIEW ratify_every_{number} AS FROM {name}")
     affected = {row[0] for each in queries(query.text, "duckdb") for row in con.execute(each.text).fetchall()}
     assert {row[0] for row in con.execute(query.text).fetchall()} - {None} <= affected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT session_window(k, '5 minutes').start AS key, count(*) AS n FROM bronze.a GROUP BY 1",
+        "SELECT id AS key, count(*) AS n FROM bronze.a GROUP BY id, session_window(k, '5 minutes')",
+        "SELECT key, n FROM (SELECT id AS key, session_window(k, '5 m') AS s, count(*) AS n FROM bronze.a GROUP BY id, 2)",
+    ],
+)
+def test_a_window_of_a_session_is_of_several_rows(text: str) -> None:
+    with pytest.raises(NotDerivable, match="session_window"):
+        queries(text)
+
+
+def test_a_window_of_a_time_is_of_one_row() -> None:
+    [found] = queries("SELECT window(v, '5 minutes').start AS key, count(*) AS n FROM bronze.a GROUP BY 1")
+    assert "WINDOW(`a`.`v`, '5 minutes').`start`" in found.text
