@@ -143,17 +143,9 @@ class _Derivation:
     def _source(self, node: Nodes, nullable: bool, on: Sequence[Nodes]) -> _Source:
         from sqlglot import exp
 
-        name, inner = node.alias_or_name, node
-        while isinstance(inner, exp.Subquery):
-            if inner.args.get("joins"):
-                raise NotDerivable("it has a join in brackets")
-            inner = inner.this
+        name = node.alias_or_name
         if isinstance(node, exp.Subquery):
-            if not isinstance(inner, exp.Select | exp.SetOperation):
-                raise NotDerivable("it has a table in brackets")
             return _Source(name, node, node.this, None, nullable, on)
-        if isinstance(node, exp.Table) and node.alias_column_names:
-            raise NotDerivable(f"it gives the columns of {node.name} other names")
         if isinstance(node, exp.Table) and not node.db:
             if (cte := with_of(node)) is None:
                 raise NotDerivable(f"it reads {node.sql(dialect=self._dialect)!r}")
@@ -219,7 +211,7 @@ class _Derivation:
         return exp.union(left, right, distinct=False)
 
     def _side(self, query: Nodes, branch: Nodes, wanted: Sequence[str], place: _Place | None) -> Nodes:
-        """The query for these columns of a set operation in one of its branches: of all rows, or of those that may differ."""
+        """The query for these columns of a set operation in a branch of it: of all rows, or of those that may differ."""
         from sqlglot import exp
 
         names = [branch.named_selects[query.named_selects.index(name)] for name in wanted]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resources.sql.table_query import TableName, TableQuery
+from resources.sql.time_words import is_of_the_time
 from resources.sql.verbatim_dialect import AGGREGATES, verbatim, written_otherwise
 
 Nodes = Any
@@ -32,9 +33,13 @@ _NONDETERMINISTIC = frozenset(
         "Uuid",
     }
 )
-_NONDETERMINISTIC_BY_NAME = frozenset(
-    {"aes_encrypt", "input_file_name", "java_method", "monotonically_increasing_id", "reflect", "spark_partition_id", "user"}
-)
+# Those that sqlglot takes for any function, if only by their full names.
+_BY_NAME = """
+    aes_encrypt curdate current_date current_time current_timestamp current_user getdate input_file_block_length
+    input_file_block_start input_file_name java_method localtimestamp monotonically_increasing_id now rand randn random
+    randstr reflect session_user shuffle spark_partition_id try_reflect uniform user uuid
+"""
+_NONDETERMINISTIC_BY_NAME = frozenset(_BY_NAME.split())
 _OF_AN_ORDER = frozenset(
     {"AnyValue", "ApproxQuantile", "ArrayAgg", "ArrayUniqueAgg", "First", "FirstValue", "Last", "LastValue"}
 )
@@ -49,24 +54,24 @@ def nondeterministic(query: TableQuery) -> list[str]:
     from sqlglot import exp
 
     root, found = sqlglot.parse_one(query.text, dialect=query.dialect), list[str]()
-    for node in root.find_all(exp.Func, exp.Limit, exp.TableSample):
-        if isinstance(node, exp.Func):
-            if _of_chance(node) or (_of_an_order(node) and not _ordered(node)):
-                found.append(node.sql(dialect=query.dialect))
-        elif isinstance(node, exp.TableSample):
+    for node in root.find_all(exp.Func, exp.Limit, exp.TableSample, exp.Literal, exp.Column):
+        if isinstance(node, exp.TableSample):
             found.append("TABLESAMPLE")
-        elif not (node.parent and node.parent.args.get("order")):
-            found.append("LIMIT without ORDER BY")
+        elif isinstance(node, exp.Limit):
+            if not (node.parent and node.parent.args.get("order")):
+                found.append("LIMIT without ORDER BY")
+        elif _of_chance(node) or is_of_the_time(node) or (_of_an_order(node) and not _ordered(node)):
+            found.append(node.sql(dialect=query.dialect))
     return found
 
 
 def nondeterministic_predicate(predicate: str, dialect: str) -> list[str]:
-    """Return the functions of a predicate whose values are not those of the row alone."""
+    """Return the functions of a predicate, and words for the time, whose values are not those of the row alone."""
     import sqlglot
     from sqlglot import exp
 
-    calls = sqlglot.parse_one(predicate, dialect=dialect).find_all(exp.Func)
-    return [call.sql(dialect=dialect) for call in calls if _of_chance(call)]
+    parts = sqlglot.parse_one(predicate, dialect=dialect).find_all(exp.Func, exp.Literal, exp.Column)
+    return [part.sql(dialect=dialect) for part in parts if _of_chance(part) or is_of_the_time(part)]
 
 
 def of_other_rows(predicate: str, dialect: str, *, windows: bool) -> list[str]:
@@ -160,7 +165,7 @@ def _name_apart(root: Nodes) -> None:
     from sqlglot import exp
 
     for operation in root.find_all(exp.SetOperation):
-        branch = operation.right.unnest()
+        branch: Nodes = operation.right.unnest()
         while isinstance(branch, exp.SetOperation):
             branch = branch.left.unnest()
         names = branch.named_selects
@@ -191,20 +196,36 @@ _OF_SEVERAL_ROWS = AGGREGATES | {"session_window"}
 
 
 def refuse_unsupported(root: Nodes) -> None:
+    """Refuse what changes cannot be followed through.
+
+    Raises:
+        NotDerivable: the query has something of that kind.
+    """
     from sqlglot import exp
 
     places = (exp.CTE, exp.Subquery, exp.SetOperation, exp.From, exp.Join, type(None))
     for node in root.walk():
-        if (what := _UNSUPPORTED.get(type(node).__name__)) is not None:
+        if (what := _UNSUPPORTED.get(type(node).__name__) or _unsupported_here(node)) is not None:
             raise NotDerivable(f"it has {what}")
-        if isinstance(node, exp.Anonymous) and (name := node.name.lower()) in _OF_SEVERAL_ROWS:
-            raise NotDerivable(f"it has {name}")
-        if isinstance(node, exp.With) and node.recursive:
-            raise NotDerivable("it has WITH RECURSIVE")
-        if isinstance(node, exp.Distinct) and node.args.get("on"):
-            raise NotDerivable("it has DISTINCT ON")
         if isinstance(node, exp.Query) and not isinstance(node.parent, places):
             raise NotDerivable("it has a query in an expression")
+
+
+def _unsupported_here(node: Nodes) -> str | None:
+    """What of a part of a query is not supported, if the part as such is."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.With) and node.recursive:
+        return "WITH RECURSIVE"
+    if isinstance(node, exp.Distinct) and node.args.get("on"):
+        return "DISTINCT ON"
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _OF_SEVERAL_ROWS:
+        return node.name.lower()
+    if isinstance(node, exp.Subquery) and (node.args.get("joins") or not isinstance(node.this, exp.Query)):
+        return "a table or a join in brackets"
+    if isinstance(node, exp.Table) and node.alias_column_names:
+        return f"other names for the columns of {node.name}"
+    return None
 
 
 def conjuncts(condition: Nodes) -> list[Nodes]:

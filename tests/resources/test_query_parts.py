@@ -3,7 +3,7 @@
 import pytest
 
 from resources.sql.affected_keys import keys_queries
-from resources.sql.query_parts import NotDerivable, nondeterministic
+from resources.sql.query_parts import NotDerivable, nondeterministic, nondeterministic_predicate
 from resources.sql.table_query import TableQuery
 
 
@@ -39,6 +39,58 @@ def test_rows_that_are_any() -> None:
     assert nondeterministic(parsed("SELECT k FROM bronze.a LIMIT 3")) == ["LIMIT without ORDER BY"]
     assert nondeterministic(parsed("SELECT k FROM bronze.a TABLESAMPLE (10 PERCENT)")) == ["TABLESAMPLE"]
     assert nondeterministic(parsed("SELECT k FROM bronze.a ORDER BY k LIMIT 3")) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "DATE 'today'",
+            "CAST('now' AS TIMESTAMP)",
+            "timestamp'Yesterday UTC'",
+            "' tomorrow '::date",
+            "TRY_CAST('now' AS DATE)",
+        ),
+        *("to_date('now')", "to_timestamp('now')", "date('today')", "datediff('today', ts)", "date_add('tomorrow', 1)"),
+        *(
+            "ts > 'today'",
+            "ts BETWEEN ('yesterday') AND s",
+            "localtimestamp",
+            "input_file_block_start()",
+            "try_reflect('a', 'b')",
+        ),
+        *("input_file_block_length()", "current_user", "system.builtin.rand()", "system.builtin.now()"),
+    ],
+)
+def test_it_depends_on_the_time_or_the_run(part: str) -> None:
+    assert len(nondeterministic(parsed(f"SELECT k, {part} AS x FROM bronze.a"))) == 1
+    assert len(nondeterministic_predicate(f"coalesce({part}, v) IS NULL", "databricks")) == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "period = 'today'",
+            "period IN ('today', 'tomorrow')",
+            "DATE '2024-01-01'",
+            "CASE WHEN v > 1 THEN 'now' END",
+            "user",
+        ),
+        *("concat('today', v)", "CAST('now' AS STRING)", "ts > 'now or never so'", "t.localtimestamp", "DATE 'epoch'"),
+    ],
+)
+def test_a_word_for_the_time_may_be_a_text(part: str) -> None:
+    assert nondeterministic(parsed(f"SELECT k, {part} AS x FROM bronze.a AS t")) == []
+
+
+@pytest.mark.parametrize("word", ["user", "current_time", "session_user"])
+def test_a_word_that_is_no_column_is_not_followed(word: str) -> None:
+    """It is the user who runs the query, or the time."""
+    query = parsed(f"SELECT k AS id FROM bronze.a WHERE v = {word}")
+    if not nondeterministic(query):
+        with pytest.raises(NotDerivable, match=word):
+            keys_queries(query, ["id"], {name: ["k", "v"] for name in query.inputs})
 
 
 @pytest.mark.parametrize("aggregate", ["mean(v)", "std(v)", "try_sum(v)", "max(v)"])
