@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableName, TableQuery
 from resources.sql.time_words import is_of_the_time
 from resources.sql.verbatim_dialect import AGGREGATES, verbatim, written_otherwise
@@ -49,13 +50,19 @@ _IN_ANY_ORDER = frozenset({"ArrayMax", "ArrayMin", "ArraySize", "ArraySort", "So
 
 
 def nondeterministic(query: TableQuery) -> list[str]:
-    """Return what a query computes of more than the rows of its inputs: of the time, of chance, of the order of rows."""
+    """Return what a query computes of more than the rows of its inputs: of the time, of chance, of the order of rows.
+
+    Raises:
+        UnsafeDeclaration: it says itself at which version it reads an input.
+    """
     import sqlglot
     from sqlglot import exp
 
     root, found = sqlglot.parse_one(query.text, dialect=query.dialect), list[str]()
-    for node in root.find_all(exp.Func, exp.Limit, exp.TableSample, exp.Literal, exp.Column):
-        if isinstance(node, exp.TableSample):
+    for node in root.find_all(exp.Func, exp.Limit, exp.TableSample, exp.Literal, exp.Column, exp.Table):
+        if isinstance(node, exp.Table):
+            _check_no_version(node, query)
+        elif isinstance(node, exp.TableSample):
             found.append("TABLESAMPLE")
         elif isinstance(node, exp.Limit):
             if not (node.parent and node.parent.args.get("order")):
@@ -63,6 +70,22 @@ def nondeterministic(query: TableQuery) -> list[str]:
         elif _of_chance(node) or is_of_the_time(node) or (_of_an_order(node) and not _ordered(node)):
             found.append(node.sql(dialect=query.dialect))
     return found
+
+
+def _check_no_version(table: Nodes, query: TableQuery) -> None:
+    from sqlglot import exp
+
+    version, alias = table.args.get("version"), table.args.get("alias")
+    at = f" {version.sql(dialect=query.dialect)}" if version else ""
+    if alias and isinstance(alias.this, exp.Parameter):
+        at = f"@{alias.this.name}"
+    if at:
+        name = TableName(table.db, table.name, table.catalog)
+        raise UnsafeDeclaration(
+            f"the query reads {name}{at}, in line {query.line_of(name)} of it: changes are followed from one version of an "
+            f"input to the next, so that the query cannot say which it reads. Take it out, or use the strategy full.",
+            "strategy",
+        )
 
 
 def nondeterministic_predicate(predicate: str, dialect: str) -> list[str]:
@@ -140,7 +163,7 @@ def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> 
     except SqlglotError as error:
         raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
     _restore_case(found)
-    _name_apart(found)
+    _name_each(found)
     return found
 
 
@@ -160,7 +183,7 @@ def _restore_case(root: Nodes) -> None:
             dot.expression.set("this", written)
 
 
-def _name_apart(root: Nodes) -> None:
+def _name_each(root: Nodes) -> None:
     """Give columns of the same name, such as two that are 0, names of their own where the first branch has the names."""
     from sqlglot import exp
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from resources.errors import UnsafeDeclaration
 from resources.sql.affected_keys import keys_queries
 from resources.sql.query_parts import NotDerivable, nondeterministic, nondeterministic_predicate
 from resources.sql.table_query import TableQuery
@@ -91,6 +92,19 @@ def test_a_word_that_is_no_column_is_not_followed(word: str) -> None:
     if not nondeterministic(query):
         with pytest.raises(NotDerivable, match=word):
             keys_queries(query, ["id"], {name: ["k", "v"] for name in query.inputs})
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        *(("VERSION AS OF 3", " VERSION AS OF 3"), ("FOR VERSION AS OF 3 AS x", " VERSION AS OF 3"), ("@v3", "@v3")),
+        ("TIMESTAMP AS OF '2024-01-01'", " TIMESTAMP AS OF '2024-01-01'"),
+    ],
+)
+def test_a_version_of_an_input_is_refused(table: str, named: str) -> None:
+    query = parsed(f"SELECT k\nFROM bronze.a{'' if table[0] == '@' else ' '}{table}")
+    with pytest.raises(UnsafeDeclaration, match=f"reads bronze.a{named}, in line 2 of it: .*use the strategy full"):
+        nondeterministic(query)
 
 
 @pytest.mark.parametrize("aggregate", ["mean(v)", "std(v)", "try_sum(v)", "max(v)"])
