@@ -1,8 +1,9 @@
 """The audit trail of a table: who changed which row, when, and what the row was before and after.
 
 Each pass appends the changes of the versions since the last one, in one commit that records up to which version it has read
-(`computed_inputs`). The record is the only state: a pass that is killed appends nothing, and of two passes at once one is
-refused by Delta's `txn` and starts again.
+(`last_position`). The record is the only state: a pass that is killed appends nothing, and of two passes at once one is
+refused by Delta's `txn` and starts again. What others commit to the trail does not move the position, but for a RESTORE. A
+change that the trail has is not appended again.
 """
 
 import time
@@ -21,7 +22,7 @@ from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import EVERY_COMMIT
-from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, last_computed
+from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
@@ -62,7 +63,7 @@ def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Materi
     Raises:
         ChangesNotRecorded: the feed lacks versions that the trail does not have yet.
         QueryMismatch: the table has no such key.
-        UnsafeTable: others wrote to the trail.
+        UnsafeTable: it is not known which versions the trail has, and the feed does not go back far enough to find out.
         CommitConflict: other passes won every attempt.
     """
     retrying = Retrying(
@@ -93,13 +94,14 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
     log = opened_log(spark, full_name)
     table_id = spark.catalog.table(full_name).table_id or ""
     created = spark.ensure_table(trail)
-    after = spark.catalog.version(spark.full_name(trail))
-    first = _next_version(spark, audited, log, table_id, after)
+    position = _position(spark, audited, log)
+    first = _next_version(audited, log, full_name, table_id, position)
     if first > log.version:
         rows = spark.table(trail)
         return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
     rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
-    record = ComputedInputs(repr(audited.keys), after, {full_name: InputVersion(table_id, log.version)}, uuid4().hex)
+    inputs = {full_name: InputVersion(table_id, log.version)}
+    record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex)
     wrote = spark.write_result(trail, None) if rows.isEmpty() else _merge(spark, trail, rows, record)
     more = {"versions read": f"{first} to {log.version}", "rows appended": rows.count()}
     return materialize_by(spark, trail, created, began, wrote, rows, **more)
@@ -111,24 +113,31 @@ def _merge(spark: Spark, trail: TableDeclaration, rows: "DataFrame", record: Com
     )
 
 
-def _next_version(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, after: int) -> int:
-    """The first version of the table that the trail does not have."""
-    full_name = f"{spark.catalog.connection.name}.{audited.table}"
-    last = _last_read(spark, audited, full_name, table_id) if after else None
-    return next_version(log, full_name, audited.trail.table_name, last, audited.from_version)
-
-
-def _last_read(spark: Spark, audited: AuditedTable, full_name: str, table_id: str) -> int | None:
-    """The version up to which the trail has the table's changes; None if it has another table of that name."""
+def _position(spark: Spark, audited: AuditedTable, log: TableLog) -> TablePosition:
+    """Up to where the trail has the changes of its table."""
+    full_name = spark.full_name(audited.trail)
+    latest = spark.catalog.version(full_name)
     try:
-        last = last_computed(spark.recent_commits(spark.full_name(audited.trail), EVERY_COMMIT))
+        return last_position(spark.recent_commits(full_name, EVERY_COMMIT))
     except FullRecompute as reason:
-        raise UnsafeTable(
-            f"It is not known up to which version {audited.trail.table_name} has the changes of {full_name}: {reason}. "
-            "RESTORE it to the last version that its asset wrote."
-        ) from None
-    found = last.inputs.get(full_name)
-    return found.version if found and found.table_id == table_id else None
+        since = log.feed_since()
+        if since is not None and since > audited.from_version:
+            raise UnsafeTable(
+                f"It is not known up to which version {audited.trail.table_name} has the changes of {audited.table}: "
+                f"{reason}. RESTORE it to a version that its asset wrote, or set `from_version: {since}` in its defs.yaml: "
+                "the feed begins there. What it has already is not appended again, and earlier changes stay as they are."
+            ) from None
+        return TablePosition(None, latest)
+
+
+def _next_version(audited: AuditedTable, log: TableLog, full_name: str, table_id: str, position: TablePosition) -> int:
+    """The first version of the table that the trail does not have."""
+    found = position.record.inputs.get(full_name) if position.record else None
+    same = found is not None and found.table_id == table_id
+    last = found.version if found and same else None
+    # That it names a version of a table that was dropped, says nothing of this one.
+    from_version = audited.from_version if same or found is None else 0
+    return next_version(log, full_name, audited.trail.table_name, last, from_version)
 
 
 def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, first: int, runs: Runs) -> "DataFrame":

@@ -110,10 +110,69 @@ def test_what_a_killed_pass_leaves_and_what_is_refused(lake: Lakehouse, table: T
     append(lake.duckdb, table, "SELECT 20, 'y'", "load 4")
     append_changes(lake.spark, replace(trail, from_version=4), no_runs)
     assert [version for (version,) in recorded(lake, trail, "version")] == [1, 1, 1, 5]
-    lake.run(f"INSERT INTO {lake.full(trail.trail)} SELECT * FROM {lake.full(trail.trail)}")
-    append(lake.duckdb, table, "SELECT 21, 'y'", "load 5")
-    with pytest.raises(UnsafeTable, match=r"It is not known up to which version .* RESTORE it"):
+
+
+def versions(lake: Lakehouse, trail: AuditedTable) -> list[int]:
+    return [version for (version,) in recorded(lake, trail, "version")]
+
+
+def restore_to_a_time(lake: Lakehouse, trail: AuditedTable) -> None:
+    """Rows come and go, and the history does not say by version where they went."""
+    name = lake.full(trail.trail)
+    before = lake.spark.history(name)[0].timestamp.isoformat()
+    lake.run(f"INSERT INTO {name} SELECT * FROM {name}")
+    lake.run(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{before}'")
+
+
+def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
+    trail = audited(table, tmp_path)
+    name = lake.full(trail.trail)
+    append_changes(lake.spark, trail, no_runs)
+    lake.run(f"INSERT INTO {name} SELECT * FROM {name} WHERE key LIKE '%1%'")
+    append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1, 1, 1, 1, 2]
+    # As an erasure does it.
+    lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    lake.run(f"DELETE FROM {name} WHERE key LIKE '%1%'")
+    lake.run(f"ALTER TABLE {name} ADD CONSTRAINT later CHECK (version > 0)")
+    append(lake.duckdb, table, "SELECT 21, 'x'", "load 3")
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1, 1, 2, 3]
+    # What a RESTORE takes back is appended again.
+    lake.run(f"RESTORE TABLE {name} TO VERSION AS OF 1")
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1, 1, 1, 2, 3]
+    restore_to_a_time(lake, trail)
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1, 1, 1, 2, 3]
+
+
+def test_a_trail_that_has_nothing_yet_may_be_altered(lake: Lakehouse, tmp_path: Path) -> None:
+    table = pairs(properties={FEED: "true"})
+    lake.spark.ensure_table(table)
+    trail = audited(table, tmp_path)
+    append_changes(lake.spark, trail, no_runs)
+    lake.run(f"ALTER TABLE {lake.full(trail.trail)} SET TBLPROPERTIES ('a' = 'b')")
+    append(lake.duckdb, table, "SELECT 1, 'x'", "load 1")
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1]
+
+
+def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path
+) -> None:
+    trail = audited(table, tmp_path)
+    append_changes(lake.spark, trail, no_runs)
+    properties = f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{{}}')"
+    lake.run(properties.format("false"))
+    lake.run(properties.format("true"))
+    append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
+    restore_to_a_time(lake, trail)
+    with pytest.raises(UnsafeTable, match=r"is a RESTORE to a time.* RESTORE it to a version .* `from_version: 3`"):
         append_changes(lake.spark, trail, no_runs)
+    append_changes(lake.spark, replace(trail, from_version=3), no_runs)
+    assert versions(lake, trail) == [1, 1, 1, 4]
 
 
 def replayed(lake: Lakehouse, trail: AuditedTable) -> Counter[str]:
