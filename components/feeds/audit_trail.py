@@ -17,7 +17,7 @@ from uuid import uuid4
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from components.feeds.paired_changes import next_version, opened_log, paired_changes
+from components.feeds.paired_changes import next_version, opened_log, paired_changes, readable
 from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
@@ -48,7 +48,7 @@ class AuditedTable:
         trail: The audit trail.
         table: The table that is audited, as schema.table.
         keys: Columns that identify its rows.
-        from_version: The version that the trail begins with, or goes on from where the feed of earlier ones is lost.
+        from_version: The version that the trail begins with, or goes on from without those before.
     """
 
     trail: TableDeclaration
@@ -61,8 +61,8 @@ def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Materi
     """Append to the trail what has changed since its last version, and return its materialization.
 
     Raises:
-        ChangesNotRecorded: the feed lacks versions that the trail does not have yet.
-        QueryMismatch: the table has no such key.
+        ChangesNotRecorded: the feed lacks versions that the trail does not have yet, or they cannot be read.
+        QueryMismatch: the table has, or had, no such key.
         UnsafeTable: it is not known which versions the trail has, and the feed does not go back far enough to find out.
         CommitConflict: other passes won every attempt.
     """
@@ -99,7 +99,8 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
     if first > log.version:
         rows = spark.table(trail)
         return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
-    rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
+    with readable(log, first, trail.table_name):
+        rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
     inputs = {full_name: InputVersion(table_id, log.version)}
     record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex)
     wrote = spark.write_result(trail, None) if rows.isEmpty() else _merge(spark, trail, rows, record)
@@ -142,8 +143,7 @@ def _next_version(audited: AuditedTable, log: TableLog, full_name: str, table_id
 
 def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, first: int, runs: Runs) -> "DataFrame":
     """The rows for the trail, of the versions from `first` on."""
-    full_name = f"{spark.catalog.connection.name}.{audited.table}"
-    paired = paired_changes(spark, full_name, audited.keys, first, log.version, audited.trail.table_name)
+    paired = paired_changes(spark, log, audited.keys, first, audited.trail.table_name)
     text = Template(_ROWS.read_text()).substitute(table_id=literal(table_id))
     return spark.sql(text, paired=paired, commits=_commits(spark, log, first, runs))
 

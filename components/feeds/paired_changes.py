@@ -1,15 +1,18 @@
 """What a follower of a change data feed reads next: the changed rows, each with its images before and after the change."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from resources.delta.feed_parts import feed_parts
+from resources.delta.snapshot import committed_at
 from resources.delta.table_log import TableLog
-from resources.errors import ChangesNotRecorded, QueryMismatch
+from resources.errors import ChangesNotRecorded, LogUnreadable, QueryMismatch
 from resources.spark.change_feed import read_changes
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import identifier
+from resources.sql.spark_sql import at_version, identifier, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,8 +20,15 @@ if TYPE_CHECKING:
 JSON_OPTIONS = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
 """Options of Spark's to_json."""
 
-_PAIRED = Path(__file__).with_name("paired_changes.sql")
+MOST_COMPARED = 100
+"""So many versions of a range may be compared, each of which reads the table twice."""
+
+_PAIRED, _OF_FEED, _COMPARED = (
+    Path(__file__).with_name(f"{name}.sql").read_text() for name in ("paired_changes", "feed_images", "compared_images")
+)
 _DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
+# What Delta says of a schema that it cannot read all of a range with, and Spark of a file that is gone.
+_UNREADABLE = ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "FAILED_READ_FILE", "FILE_NOT_FOUND", "FILE_NOT_EXIST")
 
 
 def opened_log(spark: Spark, full_name: str) -> TableLog:
@@ -42,7 +52,7 @@ def next_version(log: TableLog, full_name: str, follower: str, last: int | None,
         full_name: The table.
         follower: What follows it, for messages.
         last: The version up to which the follower has its changes; None if it has none.
-        from_version: The version to begin with, or to go on from where the feed of earlier ones is lost.
+        from_version: The version to begin with, or to go on from: those between are left out.
 
     Raises:
         ChangesNotRecorded: the feed lacks versions that the follower does not have.
@@ -56,27 +66,100 @@ def next_version(log: TableLog, full_name: str, follower: str, last: int | None,
     if last + 1 < since and from_version < since:
         raise ChangesNotRecorded(
             f"{follower} has the changes of {full_name} up to version {last}, and the feed has them since "
-            f"version {since} only. To go on without those between, set `from_version: {since}` in its defs.yaml."
+            f"version {since} only. {_left_out(since)}"
         )
-    return max(last + 1, since)
+    return max(last + 1, since, from_version)
 
 
-def paired_changes(spark: Spark, full_name: str, keys: Sequence[str], first: int, last: int, follower: str) -> "DataFrame":
-    """Return the changed rows of a range of versions; the images of an update are paired by the keys.
+def paired_changes(spark: Spark, log: TableLog, keys: Sequence[str], first: int, follower: str) -> "DataFrame":
+    """Return the changed rows of the versions from `first` on; the images of an update are paired by the keys.
+
+    An image has the columns that the table had then.
 
     Returns:
         The columns `version` (bigint), `number` (int: which of the changes of that version to rows with these keys),
         `committed_at` (timestamp), `change` (insert, update or delete), and `key`, `before` and `after` (JSON).
 
     Raises:
-        QueryMismatch: the table has no such key.
+        QueryMismatch: the table has, or had, no such key.
         ChangesNotRecorded, TableMissing.
     """
-    changes = read_changes(spark, full_name, first, last)
-    columns = [name for name in changes.columns if name not in _DELTA]
-    if missing := [key for key in keys if key not in columns]:
-        raise QueryMismatch(f"{full_name} has no column {missing[0]}, which is a key of it by {follower}.")
-    text = Template(_PAIRED.read_text()).substitute(
-        keys=", ".join(map(identifier, keys)), columns=", ".join(map(identifier, columns)), options=JSON_OPTIONS
+    try:
+        parts = feed_parts(log, first, log.version)
+    except LogUnreadable as error:
+        raise ChangesNotRecorded(f"{error} {_left_out(log.version + 1)}") from error
+    if len(parts.compared) > MOST_COMPARED:
+        raise ChangesNotRecorded(
+            f"The schema of {log.full_name} was changed in version {parts.compared[-1]} or later so that the feed of the "
+            f"versions before cannot be read, and {len(parts.compared)} of them changed rows since version {first}: more "
+            f"than the {MOST_COMPARED} that {follower} compares. {_left_out(parts.compared[-1])}"
+        )
+    # The newest first: an error says how to go on, which is after the last that cannot be read.
+    pieces = [*((begin, end, False) for begin, end in parts.ranges), *((each, each, True) for each in parts.compared)]
+    images = [
+        _compared_images(spark, log, keys, end, follower)
+        if compared
+        else _feed_images(spark, log, keys, begin, end, follower)
+        for begin, end, compared in sorted(pieces, reverse=True)
+    ]
+    frames = {f"part{number}": frame for number, frame in enumerate(images)}
+    every = " UNION ALL ".join(f"SELECT * FROM {{{name}}}" for name in frames)
+    return spark.query(_PAIRED, images=spark.query(every, **frames))
+
+
+@contextmanager
+def readable(log: TableLog, first: int, follower: str) -> Generator[None]:
+    """Raise ChangesNotRecorded for what Spark says in the block of changes since a version that it cannot read."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        if not any(sign in text for sign in _UNREADABLE):
+            raise
+        raise ChangesNotRecorded(
+            f"The changes of {log.full_name} in its versions {first} to {log.version}, which {follower} does not have yet, "
+            f"cannot be read: {text.strip().splitlines()[0][:300]} {_left_out(log.version + 1)}"
+        ) from error
+
+
+def _left_out(version: int) -> str:
+    return (
+        f"To go on without the changes in between, which are left out for good, set `from_version: {version}` in its "
+        "defs.yaml."
     )
-    return spark.query(text, changes=changes)
+
+
+def _feed_images(spark: Spark, log: TableLog, keys: Sequence[str], first: int, last: int, follower: str) -> "DataFrame":
+    """The images of the rows that the feed has in a range of versions."""
+    rows = read_changes(spark, log.full_name, first, last)
+    names = _image_columns(log, rows, keys, last, last + 1, follower)
+    return spark.query(Template(_OF_FEED).substitute(names), rows=rows)
+
+
+def _compared_images(spark: Spark, log: TableLog, keys: Sequence[str], version: int, follower: str) -> "DataFrame":
+    """The images of the rows by which a version differs from the one before."""
+
+    def at(number: int) -> "DataFrame":
+        rows = spark.query(f"SELECT * FROM {at_version(table_name(log.full_name), number)}")
+        names = _image_columns(log, rows, keys, number, version + 1, follower)
+        images = "SELECT to_json(struct($keys), $options) AS key, to_json(struct($columns), $options) AS row FROM {rows}"
+        return spark.query(Template(images).substitute(names), rows=rows)
+
+    after = at(version)
+    before = at(version - 1) if version else spark.query("SELECT * FROM {after} WHERE false", after=after)
+    text = Template(_COMPARED).substitute(version=version, committed_ms=int(committed_at(log.actions(version))))
+    return spark.query(text, before=before, after=after)
+
+
+def _image_columns(
+    log: TableLog, rows: "DataFrame", keys: Sequence[str], version: int, next_version: int, follower: str
+) -> Mapping[str, str]:
+    """The columns of images, for the text of a query, of the rows as they are in a version."""
+    columns = [name for name in rows.columns if name not in _DELTA]
+    if missing := [key for key in keys if key not in columns]:
+        when, way_on = ("", "") if version == log.version else (f" in version {version}", f" {_left_out(next_version)}")
+        raise QueryMismatch(f"{log.full_name} has no column {missing[0]}{when}, which is a key of it by {follower}.{way_on}")
+    listed = {"keys": keys, "columns": columns}
+    return {**{name: ", ".join(map(identifier, each)) for name, each in listed.items()}, "options": JSON_OPTIONS}

@@ -1,15 +1,6 @@
-WITH changed AS (
-  SELECT
-    _commit_version AS version,
-    _commit_timestamp AS committed_at,
-    _change_type IN ('insert', 'update_postimage') AS is_after,
-    to_json(struct($keys), $options) AS key,
-    to_json(struct($columns), $options) AS row
-  FROM {changes}
-),
 -- The images of an update say nothing of each other but the keys, which several rows may have.
-numbered AS (
-  SELECT *, row_number() OVER (PARTITION BY version, key, is_after ORDER BY row) AS number FROM changed
+WITH numbered AS (
+  SELECT *, row_number() OVER (PARTITION BY version, key, is_after ORDER BY row) AS number FROM {images}
 ),
 paired AS (
   SELECT

@@ -17,7 +17,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from components.feeds.paired_changes import JSON_OPTIONS, next_version, opened_log, paired_changes
+from components.feeds.paired_changes import JSON_OPTIONS, next_version, opened_log, paired_changes, readable
+from resources.delta.table_log import TableLog
 from resources.errors import BrokerRejected, PositionUnsafe
 from resources.kafka.kafka_client import Kafka
 from resources.kafka.kafka_transactions import TransactionalProducer, last_committed, transactional_producer
@@ -40,7 +41,7 @@ class PublishedTopic:
         keys: Columns that identify its rows.
         topic: The topic.
         partitions: Of the topic, if it is created.
-        from_version: The version to begin with, or to go on from where the feed of earlier ones is lost.
+        from_version: The version to begin with, or to go on from without those before.
         most_messages: A transaction with more of them has one version alone, and this process holds no more at once.
         most_bytes: The same for the bytes of keys and values.
     """
@@ -101,8 +102,8 @@ def publish_changes(kafka: Kafka, spark: Spark, published: PublishedTopic) -> Pu
     `op` (c, u or d) and `source` (connector, db, schema, table, table_id, version, commit_timestamp, ts_ms).
 
     Raises:
-        ChangesNotRecorded: the feed lacks versions that the topic does not have yet.
-        QueryMismatch: the table has no such key.
+        ChangesNotRecorded: the feed lacks versions that the topic does not have yet, or they cannot be read.
+        QueryMismatch: the table has, or had, no such key.
         PositionUnsafe: the topic of the position is not compacted.
         StreamBusy: another pass has begun meanwhile, or a transaction took too long.
         BrokerRejected: a topic cannot be created, or a message is too large.
@@ -122,7 +123,8 @@ def publish_changes(kafka: Kafka, spark: Spark, published: PublishedTopic) -> Pu
         first = next_version(log, full_name, f"Topic {published.topic}", last, from_version)
         if first > log.version:
             return Published(first, position)
-        rows = spark.computed(_messages(spark, published, full_name, table_id, first, log.version))
+        with readable(log, first, f"topic {published.topic}"):
+            rows = spark.computed(_messages(spark, published, log, table_id, first))
         chunks = _chunks(spark, published, rows, first, log.version)
         for chunk in chunks:
             with producer.transaction():
@@ -163,9 +165,9 @@ def _ensure_topics(kafka: Kafka, published: PublishedTopic) -> None:
         )
 
 
-def _messages(spark: Spark, published: PublishedTopic, full_name: str, table_id: str, first: int, last: int) -> "DataFrame":
-    """The messages of a range of versions: `version`, `number`, `key` and `value`."""
-    catalog, schema, table = full_name.rsplit(".", 2)
+def _messages(spark: Spark, published: PublishedTopic, log: TableLog, table_id: str, first: int) -> "DataFrame":
+    """The messages of the versions from `first` on: `version`, `number`, `key` and `value`."""
+    catalog, schema, table = log.full_name.rsplit(".", 2)
     text = Template(_MESSAGES.read_text()).substitute(
         catalog=literal(catalog),
         schema=literal(schema),
@@ -173,9 +175,7 @@ def _messages(spark: Spark, published: PublishedTopic, full_name: str, table_id:
         table_id=literal(table_id),
         options=JSON_OPTIONS,
     )
-    return spark.query(
-        text, paired=paired_changes(spark, full_name, published.keys, first, last, f"topic {published.topic}")
-    )
+    return spark.query(text, paired=paired_changes(spark, log, published.keys, first, f"topic {published.topic}"))
 
 
 def _chunks(spark: Spark, published: PublishedTopic, rows: "DataFrame", first: int, last: int) -> list[_Chunk]:

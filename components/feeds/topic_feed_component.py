@@ -60,7 +60,7 @@ class TopicFeed(FeedComponent):
     from_version: int = Field(
         default=0,
         ge=0,
-        description="Version of the table to begin with, or to go on from where the feed of earlier ones is lost",
+        description="Version of the table to begin with, or to go on from: earlier changes that it lacks are left out",
     )
 
     @cached_property

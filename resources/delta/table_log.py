@@ -4,7 +4,7 @@ Not every table's log can be read here: its storage may be one that only Spark r
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -72,6 +72,25 @@ class TableLog:
     def version(self) -> int:
         """The version."""
         return self._snapshot.version
+
+    @property
+    def full_name(self) -> str:
+        """The table."""
+        return self._snapshot.full_name
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of the table."""
+        return self._snapshot.properties
+
+    def actions(self, version: int) -> list[Json]:
+        """Return the actions of a version.
+
+        Raises:
+            FileNotFoundError: the log no longer has it.
+            StorageUnavailable.
+        """
+        return self._log.actions(version)
 
     def txn_version(self, app_id: str) -> int | None:
         """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""

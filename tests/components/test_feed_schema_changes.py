@@ -1,0 +1,157 @@
+"""A follower of a change data feed goes on across every change of its table's schema, with the images as they were."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.feeds import paired_changes
+from components.feeds.audit_trail import AuditedTable, append_changes
+from components.feeds.audit_trail_component import AuditTrail
+from resources.errors import ChangesNotRecorded, QueryMismatch
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+MAPPED, PLAIN = (
+    f"TBLPROPERTIES ('delta.columnMapping.mode'='{mode}', 'delta.enableChangeDataFeed'='true')" for mode in ("name", "none")
+)
+NONE: dict[int, str] = {}
+
+
+class ReshapedTable:
+    """A table that others have made, and its audit trail."""
+
+    def __init__(
+        self,
+        lake: Lakehouse,
+        tmp_path: Path,
+        properties: str,
+        columns: str = "id BIGINT, v STRING",
+        rows: str = "(1, 'a'), (2, 'b')",
+    ) -> None:
+        # Of its own: DuckDB cannot read a schema with a column of some types.
+        self.schema, name = f"s_{uuid4().hex[:10]}", f"t_{uuid4().hex[:10]}"
+        lake.catalog.ensure_schemas((self.schema,))
+        self.lake, self.table, self.tmp_path = lake, f"ratify.{self.schema}.{name}", tmp_path
+        self.run(f"CREATE TABLE {{}} ({columns}) USING DELTA {properties}", f"INSERT INTO {{}} VALUES {rows}")
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.lake.run(statement.format(self.table))
+
+    def trail(self, *keys: str, from_version: int = 0) -> AuditedTable:
+        name = self.table.rpartition(".")[2]
+        component = AuditTrail(
+            description="D",
+            table=f"{self.schema}.{name}",
+            keys=list(keys or ["id"]),
+            external=True,
+            from_version=from_version,
+        )
+        component.place(self.tmp_path / "audit" / f"{name}_trail")
+        return component.audited
+
+    def append(self, *keys: str, from_version: int = 0) -> None:
+        append_changes(self.lake.spark, self.trail(*keys, from_version=from_version), lambda: NONE)
+
+    def recorded(self) -> list[tuple[Any, ...]]:
+        """Version, change and images, those of versions after the first rows."""
+        sql = f"SELECT version, change, before, after FROM {self.lake.full(self.trail().trail)} WHERE version > 1 "
+        return [
+            (row["version"], row["change"], *(image and json.loads(image) for image in (row["before"], row["after"])))
+            for row in self.lake.run(f"{sql} ORDER BY version, key, number")
+        ]
+
+
+def test_columns_that_are_renamed_and_dropped(lake: Lakehouse, tmp_path: Path) -> None:
+    followed = ReshapedTable(lake, tmp_path, MAPPED)
+    followed.append()
+    followed.run(
+        "UPDATE {} SET v = 'A' WHERE id = 1",
+        "ALTER TABLE {} RENAME COLUMN v TO w",
+        "DELETE FROM {} WHERE id = 1",
+        "ALTER TABLE {} ADD COLUMN x INT",
+        "INSERT INTO {} VALUES (3, 'c', 7)",
+        "ALTER TABLE {} DROP COLUMN w",
+        "DELETE FROM {} WHERE id = 3",
+    )
+    followed.append()
+    assert followed.recorded() == [
+        (2, "update", {"id": 1, "v": "a"}, {"id": 1, "v": "A"}),
+        # The range's last schema is the one that its images have.
+        (4, "delete", {"id": 1, "w": "A", "x": None}, None),
+        (6, "insert", None, {"id": 3, "w": "c", "x": 7}),
+        (8, "delete", {"id": 3, "x": 7}, None),
+    ]
+
+
+def test_a_replaced_table(lake: Lakehouse, tmp_path: Path) -> None:
+    """One without column mapping: of another one Delta refuses it."""
+    followed = ReshapedTable(lake, tmp_path, PLAIN)
+    followed.append()
+    followed.run(
+        "UPDATE {} SET v = 'A' WHERE id = 1",
+        "INSERT INTO {} VALUES (3, NULL), (3, NULL)",
+        f"CREATE OR REPLACE TABLE {{}} USING DELTA {PLAIN} AS SELECT '1' AS id, 5 AS y",
+        "INSERT INTO {} VALUES ('k', 6)",
+    )
+    followed.append()
+    rows: list[tuple[int, str | None]] = [(1, "A"), (2, "b"), (3, None), (3, None)]
+    assert followed.recorded() == [
+        (2, "update", {"id": 1, "v": "a"}, {"id": 1, "v": "A"}),
+        *[(3, "insert", None, {"id": 3, "v": None})] * 2,
+        (4, "insert", None, {"id": "1", "y": 5}),
+        *((4, "delete", {"id": id_, "v": v}, None) for id_, v in rows),
+        (5, "insert", None, {"id": "k", "y": 6}),
+    ]
+    followed.run("DELETE FROM {} WHERE id = 'k'")
+    followed.append()
+    assert followed.recorded()[-1] == (6, "delete", {"id": "k", "y": 6}, None)
+
+
+def test_a_wider_type(lake: Lakehouse, tmp_path: Path) -> None:
+    followed = ReshapedTable(lake, tmp_path, PLAIN)
+    followed.run("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "ALTER TABLE {} ADD COLUMN i INT")
+    followed.append()
+    followed.run(
+        "INSERT INTO {} VALUES (3, 'c', 4)",
+        "ALTER TABLE {} ALTER COLUMN i TYPE BIGINT",
+        "INSERT INTO {} VALUES (5, 'd', 6)",
+    )
+    followed.append()
+    assert followed.recorded() == [
+        (4, "insert", None, {"id": 3, "v": "c", "i": 4}),
+        (6, "insert", None, {"id": 5, "v": "d", "i": 6}),
+    ]
+
+
+def test_changes_that_cannot_be_read_may_be_left_out(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = ReshapedTable(lake, tmp_path, PLAIN)
+    followed.append()
+    followed.run("INSERT INTO {} VALUES (3, 'c')", "INSERT INTO {} VALUES (4, 'd')")
+    folder = lake.folder(followed.table)
+    (added,) = (action["add"]["path"] for action in _actions(folder, 3) if "add" in action)
+    (folder / added).unlink()
+    with pytest.raises(
+        ChangesNotRecorded, match=r"versions 2 to 3, .* cannot be read: .* are left out .* `from_version: 4`"
+    ):
+        followed.append()
+    followed.append(from_version=4)
+    followed.run("INSERT INTO {} VALUES (5, 'e')")
+    followed.append(from_version=4)
+    assert followed.recorded() == [(4, "insert", None, {"id": 5, "v": "e"})]
+    followed.run("INSERT INTO {} VALUES (6, 'f')", f"CREATE OR REPLACE TABLE {{}} (k BIGINT) USING DELTA {PLAIN}")
+    with pytest.raises(QueryMismatch, match=r"no column k in version 5, which is a key of it by .* `from_version: 7`"):
+        followed.append("k")
+    monkeypatch.setattr(paired_changes, "MOST_COMPARED", 1)
+    with pytest.raises(ChangesNotRecorded, match=r"2 of them changed rows since version 5.* `from_version: 6`"):
+        followed.append("id")
+
+
+def _actions(folder: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "_delta_log" / f"{version:020d}.json").read_text().splitlines()]
