@@ -10,18 +10,18 @@ refused.
 A transaction has whole versions: many small ones, or one alone, which is read part by part if it is large.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
 from components.feeds.paired_changes import JSON_OPTIONS, next_version, opened_log, paired_changes, readable
+from components.feeds.topic_position import FeedPosition, FoundTopic, check_position, position_key, read_position
 from resources.delta.table_log import TableLog
 from resources.errors import BrokerRejected, PositionUnsafe
 from resources.kafka.kafka_client import Kafka
-from resources.kafka.kafka_transactions import TransactionalProducer, last_committed, transactional_producer
+from resources.kafka.kafka_transactions import TransactionalProducer, has_committed, transactional_producer
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 
@@ -61,14 +61,6 @@ class PublishedTopic:
 
 
 @dataclass(frozen=True)
-class FeedPosition:
-    """The version of a table up to which a topic has its changes. A table that is created again has another id."""
-
-    table_id: str
-    version: int
-
-
-@dataclass(frozen=True)
 class Published:
     """What a pass has published.
 
@@ -95,16 +87,24 @@ class _Chunk:
     parts: int
 
 
-def publish_changes(kafka: Kafka, spark: Spark, published: PublishedTopic) -> Published:
+def publish_changes(
+    kafka: Kafka, spark: Spark, published: PublishedTopic, reported: FeedPosition | None = None
+) -> Published:
     """Publish what has changed in a table since the position of its topic.
 
     A message has the keys as JSON, and as its value an object with Debezium's fields: `before` and `after` (a row, or null),
     `op` (c, u or d) and `source` (connector, db, schema, table, table_id, version, commit_timestamp, ts_ms).
 
+    Args:
+        kafka: The brokers.
+        spark: The session.
+        published: The topic and its table.
+        reported: The position that the last materialization reported.
+
     Raises:
         ChangesNotRecorded: the feed lacks versions that the topic does not have yet, or they cannot be read.
         QueryMismatch: the table has, or had, no such key.
-        PositionUnsafe: the topic of the position is not compacted.
+        PositionUnsafe: the topic of the position is not compacted, or the position is not the topic's last one.
         StreamBusy: another pass has begun meanwhile, or a transaction took too long.
         BrokerRejected: a topic cannot be created, or a message is too large.
         BrokerUnavailable, BrokerDenied, NotConfigured, TableMissing.
@@ -114,39 +114,38 @@ def publish_changes(kafka: Kafka, spark: Spark, published: PublishedTopic) -> Pu
     with transactional_producer(kafka, f"ratify:{full_name}:{published.topic}") as producer:
         # Not before: now no other pass can move it.
         position = read_position(kafka, full_name, published.offsets_topic)
+        topic_id = kafka.topic_id(published.topic)
         table_id = spark.catalog.table(full_name).table_id or ""
         log = opened_log(spark, full_name)
-        same = position is not None and position.table_id == table_id
-        last = position.version if position and same else None
-        # That it names a version of a table that was dropped, says nothing of this one.
-        from_version = published.from_version if same or position is None else 0
-        first = next_version(log, full_name, f"Topic {published.topic}", last, from_version)
-        if first > log.version:
+        found = FoundTopic(published.topic, topic_id, lambda: has_committed(kafka, published.topic), position, reported)
+        check_position(found, table_id, published.from_version)
+        first = _next_version(published, log, table_id, position)
+        if first <= log.version:
+            with readable(log, first, f"topic {published.topic}"):
+                rows = spark.computed(_messages(spark, published, log, table_id, first))
+            chunks = _chunks(spark, published, rows, first, log.version)
+        elif position and position.version >= log.version and position.topic_id in ("", topic_id):
             return Published(first, position)
-        with readable(log, first, f"topic {published.topic}"):
-            rows = spark.computed(_messages(spark, published, log, table_id, first))
-        chunks = _chunks(spark, published, rows, first, log.version)
+        else:
+            # The user has said that the topic begins later, or goes on from here.
+            rows, chunks = None, [_Chunk(first, log.version, 0, 0)]
         for chunk in chunks:
             with producer.transaction():
-                _send(spark, producer, published, rows, chunk)
-                position = FeedPosition(table_id, chunk.last)
-                producer.send(published.offsets_topic, _position_key(full_name), json.dumps(asdict(position)).encode(), 0)
+                if rows is not None:
+                    _send(spark, producer, published, rows, chunk)
+                position = FeedPosition(table_id, chunk.last, topic_id)
+                producer.send(published.offsets_topic, position_key(full_name), position.to_json(), 0)
     messages = sum(chunk.messages for chunk in chunks)
-    return Published(first, FeedPosition(table_id, log.version), messages, len(chunks))
+    return Published(first, position, messages, len(chunks))
 
 
-def read_position(kafka: Kafka, full_name: str, offsets_topic: str) -> FeedPosition | None:
-    """Return the position of a table in a topic; None if nothing was published.
-
-    Raises:
-        TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
-    """
-    found = last_committed(kafka, offsets_topic, _position_key(full_name))
-    return FeedPosition(**json.loads(found)) if found else None
-
-
-def _position_key(full_name: str) -> bytes:
-    return json.dumps({"table": full_name}).encode()
+def _next_version(published: PublishedTopic, log: TableLog, table_id: str, position: FeedPosition | None) -> int:
+    """The first version of the table that the topic does not have."""
+    same = position is not None and position.table_id == table_id
+    last = position.version if position and same else None
+    # That it names a version of a table that was dropped, says nothing of this one.
+    from_version = published.from_version if same or position is None else 0
+    return next_version(log, log.full_name, f"Topic {published.topic}", last, from_version)
 
 
 def _ensure_topics(kafka: Kafka, published: PublishedTopic) -> None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,8 @@ from pydantic import Field
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
 from components.feeds.feed_component import FeedComponent, FeedParameters
-from components.feeds.topic_feed import FeedPosition, PublishedTopic, publish_changes, read_position
+from components.feeds.topic_feed import PublishedTopic, publish_changes
+from components.feeds.topic_position import FeedPosition, read_position
 from components.stream.record_table import topic_key, topic_spec
 from components.table_asset import SIDE_BY_SIDE
 from components.table_policies import with_policies
@@ -96,26 +98,37 @@ class TopicFeed(FeedComponent):
         )
         def topic(context: dg.AssetExecutionContext, kafka: Kafka, spark: Spark) -> Iterator[dg.MaterializeResult[Any]]:
             try:
-                yield _publish(kafka, spark, published)
+                yield _publish(kafka, spark, published, _reported(context.instance, published))
             except SourceNotConfigured as error:
                 context.log.warning("%s is skipped. %s", published.topic, error)
 
         return dg.Definitions(assets=[topic], asset_checks=[_position_check(published)])
 
 
-def _publish(kafka: Kafka, spark: Spark, published: PublishedTopic) -> dg.MaterializeResult[Any]:
+def _reported(instance: dg.DagsterInstance, published: PublishedTopic) -> FeedPosition | None:
+    """The position that the last materialization of the topic reported."""
+    event = instance.get_latest_materialization_event(topic_key(published.topic))
+    metadata: Mapping[str, Any] = event.asset_materialization.metadata if event and event.asset_materialization else {}
+    return FeedPosition(**metadata[_POSITION].value) if _POSITION in metadata else None
+
+
+def _publish(
+    kafka: Kafka, spark: Spark, published: PublishedTopic, reported: FeedPosition | None
+) -> dg.MaterializeResult[Any]:
     began = time.monotonic()
-    done = publish_changes(kafka, spark, published)
+    done = publish_changes(kafka, spark, published, reported)
     position = asdict(done.position) if done.position else {}
+    last = done.position.version if done.position else -1
+    read = f"{done.first} to {last}" if done.first <= last else "none"
     return dg.MaterializeResult(
         metadata={
             "messages": done.messages,
-            "versions read": f"{done.first} to {position['version']}" if done.transactions else "none",
+            "versions read": read,
             "transactions": done.transactions,
             "seconds": round(time.monotonic() - began, 3),
             **({_POSITION: dg.MetadataValue.json(position)} if position else {}),
         },
-        data_version=dg.DataVersion(".".join(map(str, position.values()))),
+        data_version=dg.DataVersion(f"{done.position.table_id}.{done.position.version}" if done.position else ""),
     )
 
 
@@ -129,28 +142,38 @@ def _position_check(published: PublishedTopic) -> dg.AssetChecksDefinition:
         specs=[check_spec(name, asset=key, description=description)],
     )
     def check(context: dg.AssetCheckExecutionContext, kafka: Kafka) -> Iterator[dg.AssetCheckResult]:
-        event = context.instance.get_latest_materialization_event(key)
-        metadata: Mapping[str, Any] = event.asset_materialization.metadata if event and event.asset_materialization else {}
-        reported = FeedPosition(**metadata[_POSITION].value) if _POSITION in metadata else None
-        try:
+        reported = _reported(context.instance, published)
+        found, topic_id = None, None
+        with suppress(TopicMissing):
             found = read_position(kafka, f"{catalog_name()}.{published.table}", published.offsets_topic)
-        except TopicMissing:
-            found = None
-        yield check_result(key, name, position_as_reported(reported, found))
+        with suppress(TopicMissing):
+            topic_id = kafka.topic_id(published.topic)
+        yield check_result(key, name, position_as_reported(reported, found, topic_id))
 
     return check
 
 
-def position_as_reported(reported: FeedPosition | None, found: FeedPosition | None) -> Finding:
-    """Check that the position of a topic is not before the one that the last materialization reported."""
+def position_as_reported(reported: FeedPosition | None, found: FeedPosition | None, topic_id: str | None) -> Finding:
+    """Check that the position of a topic is not before the one that the last materialization reported, and is this topic's.
+
+    Args:
+        reported: What the materialization reported.
+        found: The position.
+        topic_id: Of the topic; None if there is none.
+    """
     numbers = {"version reported": reported.version if reported else -1, "version found": found.version if found else -1}
-    if reported is None:
-        return Finding(True, "Nothing was reported yet.", numbers)
+    wrong = _wrong(reported, found, topic_id) if reported else ""
+    right = "The topic has the changes up to the version that was reported." if reported else "Nothing was reported yet."
+    return Finding(not wrong, f"{wrong} The next run says how to go on." if wrong else right, numbers)
+
+
+def _wrong(reported: FeedPosition, found: FeedPosition | None, topic_id: str | None) -> str:
+    if topic_id is None:
+        return "The topic is gone, and its changes with it."
     if found is None:
-        text = "The position is gone, so that the next run would publish all changes again: restore the topic of it."
-        return Finding(False, text, numbers)
+        return "The position is gone."
+    if found.topic_id not in ("", topic_id):
+        return "The topic was created again, and lacks the changes up to its position."
     if found.table_id != reported.table_id:
-        return Finding(False, "The position is of another table of that name.", numbers)
-    if found.version < reported.version:
-        return Finding(False, "The position is before the one that was reported: what follows is published again.", numbers)
-    return Finding(True, "The topic has the changes up to the version that was reported.", numbers)
+        return "The position is of another table of that name."
+    return "The position is before the one that was reported." if found.version < reported.version else ""

@@ -143,6 +143,15 @@ class Kafka(dg.ConfigurableResource[Any]):
                 return True
         return False
 
+    def topic_id(self, topic: str) -> str:
+        """Return Kafka's id of a topic: another one after it was deleted and created again.
+
+        Raises:
+            TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
+        """
+        with self._admin() as (admin, ask):
+            return str(self._described(admin, ask, [topic])[topic].topic_id)
+
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return the configuration of a topic, by name.
 
@@ -264,14 +273,20 @@ class Kafka(dg.ConfigurableResource[Any]):
         )
 
     def _partitions(self, admin: Any, ask: Ask, topics: Iterable[str]) -> list[Any]:
-        from confluent_kafka import TopicCollection, TopicPartition
+        from confluent_kafka import TopicPartition
+
+        described = self._described(admin, ask, topics)
+        return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
+
+    def _described(self, admin: Any, ask: Ask, topics: Iterable[str]) -> dict[str, Any]:
+        from confluent_kafka import TopicCollection
 
         described = dict[str, Any]()
         for topic in topics:
             with self.translating([], topic):
                 one = TopicCollection([topic])
                 described |= ask(partial(admin.describe_topics, one, request_timeout=self.timeout_seconds))
-        return [TopicPartition(topic, at.id) for topic, about in described.items() for at in about.partitions]
+        return described
 
     def client_settings(self, failed: list[Any]) -> dict[str, Any]:
         """Return the settings of a client of librdkafka; errors of its own thread are added to `failed`."""

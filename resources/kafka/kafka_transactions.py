@@ -5,7 +5,7 @@ aborts what that one left behind before `init_transactions` returns.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -161,9 +161,29 @@ def last_committed(kafka: Kafka, topic: str, key: bytes) -> bytes | None:
     Raises:
         TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
     """
+    found = None
+    for record in _committed(kafka, topic, [0]):
+        if record.key() == key:
+            found = record.value()
+    return found
+
+
+def has_committed(kafka: Kafka, topic: str) -> bool:
+    """Return whether a topic has a record that is no part of a transaction that was aborted.
+
+    Raises:
+        TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
+    """
+    held = kafka.offset_range([topic])
+    filled = [at for at, end in held.latest[topic].items() if end > held.earliest[topic][at]]
+    return bool(filled) and next(_committed(kafka, topic, filled), None) is not None
+
+
+def _committed(kafka: Kafka, topic: str, partitions: Sequence[int]) -> Iterator[Any]:
+    """Yield the committed records of partitions."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-    failed, found = list[Any](), None
+    failed, unread = list[Any](), set(partitions)
     settings: dict[str, Any] = {
         **kafka.client_settings(failed),
         "group.id": "ratify",
@@ -175,19 +195,21 @@ def last_committed(kafka: Kafka, topic: str, key: bytes) -> bytes | None:
     with kafka.translating(failed, topic):
         consumer = Consumer(settings)
         try:
-            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             waits_until = time.monotonic() + kafka.timeout_seconds * 3
             while time.monotonic() < waits_until:
                 record = consumer.poll(0.5)
                 if record is None:
                     continue
                 if error := record.error():
-                    if error.name() == END_OF_PARTITION:
-                        return found
-                    raise KafkaException(error)
+                    if error.name() != END_OF_PARTITION:
+                        raise KafkaException(error)
+                    unread.discard(record.partition())
+                    if not unread:
+                        return
+                    continue
                 waits_until = time.monotonic() + kafka.timeout_seconds * 3
-                if record.key() == key:
-                    found = record.value()
+                yield record
         finally:
             consumer.close()
     raise BrokerUnavailable(f"Kafka at {kafka.connection.bootstrap} did not answer. {CHECK_BROKER}")

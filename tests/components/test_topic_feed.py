@@ -8,10 +8,9 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from components.checks.history_findings import Finding
 from components.feeds import topic_feed
-from components.feeds.topic_feed import FeedPosition, Published, PublishedTopic, publish_changes, read_position
-from components.feeds.topic_feed_component import position_as_reported
+from components.feeds.topic_feed import Published, PublishedTopic, publish_changes
+from components.feeds.topic_position import FeedPosition, read_position
 from resources.errors import (
     BrokerRejected,
     BrokerUnavailable,
@@ -69,7 +68,8 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
         (made,) = [event.step_materialization_data.materialization for event in done.get_asset_materialization_events()]
         shown = {name: value.value for name, value in made.metadata.items()}
         assert (made.asset_key, shown["messages"], shown["versions read"]) == (key, 4, "0 to 3")
-        assert shown["position"] == {"table_id": table_id, "version": 3}
+        topic_id = kafka.topic_id(fresh_topic)
+        assert shown["position"] == {"table_id": table_id, "version": 3, "topic_id": topic_id}
         assert [check.passed for check in done.get_asset_check_evaluations()] == [True]
         claimed = {"position": dg.MetadataValue.json({"table_id": table_id, "version": 4})}
         instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=claimed))
@@ -211,20 +211,6 @@ def test_transactions_have_whole_versions(
     published = PublishedTopic("s.t", ("id",), "t", most_messages=4, most_bytes=100)
     found = list(topic_feed._divided(published, sizes, 3, 9))
     assert [(chunk.first, chunk.last, chunk.messages, chunk.parts) for chunk in found] == chunks
-
-
-def test_a_position_before_the_reported_one_fails_the_check() -> None:
-    def passed(reported: FeedPosition | None, found: FeedPosition | None) -> Finding:
-        return position_as_reported(reported, found)
-
-    reported = FeedPosition("id", 5)
-    assert passed(None, None).passed
-    assert passed(reported, reported).passed
-    assert passed(reported, FeedPosition("id", 6)).passed
-    assert "gone" in passed(reported, None).description
-    assert "before the one that was reported" in passed(reported, FeedPosition("id", 4)).description
-    assert "another table" in passed(reported, FeedPosition("other", 6)).description
-    assert not any(passed(reported, found).passed for found in (None, FeedPosition("id", 4), FeedPosition("other", 6)))
 
 
 class KilledPasses:

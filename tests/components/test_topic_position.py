@@ -1,0 +1,81 @@
+"""A topic feed goes on from its position alone: where that is lost or another topic's, it says so and publishes nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from components.checks.history_findings import Finding
+from components.feeds.topic_feed import publish_changes
+from components.feeds.topic_feed_component import position_as_reported
+from components.feeds.topic_position import FeedPosition
+from resources.errors import PositionUnsafe
+from resources.kafka.kafka_client import Kafka
+from tests.components.followed_table import FollowedTable, changes_in
+from tests.components.test_topic_feed import followed, stack, topic_of
+
+__all__ = ["followed"]
+
+
+def delete_topics(kafka: Kafka, *topics: str) -> None:
+    with kafka._admin() as (admin, ask):
+        ask(lambda: admin.delete_topics(list(topics)))
+
+
+@stack
+def test_a_lost_position_repeats_nothing(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
+    spark, published = followed.lake.spark, topic_of(followed, fresh_topic)
+    followed.insert({1: "a", 2: "b"})
+    reported = publish_changes(kafka, spark, published).position
+    followed.update([1], "c")
+    again = publish_changes(kafka, spark, published, reported)
+    assert again.position
+    delete_topics(kafka, published.offsets_topic)
+    for known, why in (
+        (again.position, r"is gone, and its last materialization reported version 2: .* `from_version: 3`.* or delete"),
+        (None, "has records, and .* no position of it"),
+        (replace(again.position, topic_id=""), "has records, and .* no position of it"),
+    ):
+        with pytest.raises(PositionUnsafe, match=why):
+            publish_changes(kafka, spark, published, known)
+    # Nothing is new, and still the position is one again.
+    publish_changes(kafka, spark, replace(published, from_version=3), again.position)
+    assert publish_changes(kafka, spark, published, again.position).transactions == 0
+    with pytest.raises(PositionUnsafe, match=r"is set back to version 2, .* reported version 3: .* `from_version: 4`"):
+        publish_changes(kafka, spark, published, replace(again.position, version=3))
+    followed.delete([2])
+    publish_changes(kafka, spark, published, again.position)
+    assert changes_in(kafka, fresh_topic) == followed.until(3)
+
+
+@stack
+def test_a_topic_that_is_created_again_lacks_nothing(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
+    spark, published = followed.lake.spark, topic_of(followed, fresh_topic)
+    followed.insert({1: "a"})
+    reported = publish_changes(kafka, spark, published).position
+    delete_topics(kafka, fresh_topic)
+    with pytest.raises(PositionUnsafe, match=r"was created again: it lacks the changes up to version 1.* `from_version: 2`"):
+        publish_changes(kafka, spark, published, reported)
+    delete_topics(kafka, published.offsets_topic)
+    publish_changes(kafka, spark, published, reported)
+    assert changes_in(kafka, fresh_topic) == followed.until(1)
+    delete_topics(kafka, fresh_topic)
+    followed.insert({2: "b"})
+    publish_changes(kafka, spark, replace(published, from_version=2), reported)
+    assert changes_in(kafka, fresh_topic) == {2: followed.expected[2]}
+
+
+def test_a_position_before_the_reported_one_fails_the_check() -> None:
+    def passed(reported: FeedPosition | None, found: FeedPosition | None, topic_id: str | None = "t") -> Finding:
+        return position_as_reported(reported, found, topic_id)
+
+    reported = FeedPosition("id", 5)
+    assert passed(None, None).passed
+    assert passed(reported, reported).passed
+    assert passed(reported, FeedPosition("id", 6)).passed
+    assert passed(reported, FeedPosition("id", 5, "t")).passed
+    assert "created again" in passed(reported, FeedPosition("id", 5, "other")).description
+    assert "topic is gone" in passed(reported, reported, None).description
+    assert "position is gone" in passed(reported, None).description
+    assert "before the one that was reported" in passed(reported, FeedPosition("id", 4)).description
+    assert "another table" in passed(reported, FeedPosition("other", 6)).description
+    assert not any(passed(reported, found).passed for found in (None, FeedPosition("id", 4), FeedPosition("other", 6)))
