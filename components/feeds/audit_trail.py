@@ -6,9 +6,12 @@ refused by Delta's `txn` and starts again. What others commit to the trail does 
 change that the trail has is not appended again.
 """
 
+import datetime as dt
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -34,10 +37,11 @@ if TYPE_CHECKING:
 
 _ROWS = Path(__file__).with_name("audit_trail.sql")
 _COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
-_MATERIALIZATIONS = 200
+PAGE = 1000
+"""So many materializations are read at once."""
 
-Runs = Callable[[], Mapping[int, str]]
-"""Returns the Dagster runs that reported versions of the table."""
+Runs = Callable[[Mapping[int, dt.datetime]], Mapping[int, str]]
+"""Returns the Dagster runs that reported versions of the table, of those with the times at which they were committed."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +79,34 @@ def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Materi
     return retrying(_append_once, spark, audited, runs)
 
 
-def reported_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> Mapping[int, str]:
-    """Return the Dagster runs that have reported versions of a table, by version, from its latest materializations."""
-    found = instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key), limit=_MATERIALIZATIONS)
-    runs = dict[int, str]()
-    for record in found.records:
-        materialization = record.asset_materialization
-        commits: Any = (
-            materialization.metadata[COMMITS].value if materialization and COMMITS in materialization.metadata else {}
-        )
-        runs |= dict.fromkeys(commits.get("versions", ()), record.run_id)
-    return runs
+def reported_runs(instance: dg.DagsterInstance, key: dg.AssetKey, committed: Mapping[int, dt.datetime]) -> Mapping[int, str]:
+    """Return the Dagster runs that have reported versions of a table, by version; several of one are separated by commas.
+
+    Args:
+        instance: Has the materializations.
+        key: Of the table's asset.
+        committed: The versions, and when each was committed. What was reported before was of a table that was dropped since.
+    """
+    if not committed:
+        return {}
+    runs, cursor = defaultdict[int, set[str]](set), None
+    since = dg.AssetRecordsFilter(asset_key=key, after_timestamp=min(committed.values()).timestamp())
+    while True:
+        found = instance.fetch_materializations(since, limit=PAGE, cursor=cursor)
+        for record in found.records:
+            for version in _reported(record.asset_materialization):
+                if version in committed and record.timestamp >= committed[version].timestamp():
+                    runs[version].add(record.run_id)
+        if not found.has_more:
+            return {version: ",".join(sorted(ids)) for version, ids in runs.items()}
+        cursor = found.cursor
+
+
+def _reported(materialization: dg.AssetMaterialization | None) -> Sequence[int]:
+    if materialization is None or COMMITS not in materialization.metadata:
+        return ()
+    commits: Any = materialization.metadata[COMMITS].value
+    return commits.get("versions", ())
 
 
 def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.MaterializeResult[Any]:
@@ -150,12 +171,12 @@ def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, 
 
 def _commits(spark: Spark, log: TableLog, first: int, runs: Runs) -> "DataFrame":
     """The commits of the versions from `first` on, each with what is known of who made it."""
-    reported = runs()
+    commits = list(takewhile(lambda commit: commit.version >= first, log.commits()))
+    authors = {commit.version: author_of(commit.record) for commit in commits}
+    reported = runs({commit.version: commit.timestamp for commit in commits if not authors[commit.version][1]})
     rows = list[tuple[Any, ...]]()
-    for commit in log.commits():
-        if commit.version < first:
-            break
-        principal, run_id = author_of(commit.record)
+    for commit in commits:
+        principal, run_id = authors[commit.version]
         run_id = run_id or reported.get(commit.version)
         rows.append((commit.version, commit.operation, commit.engine.value, commit.engine_info or None, principal, run_id))
     return spark.session.createDataFrame(rows, _COMMIT_COLUMNS)  # pyright: ignore[reportUnknownMemberType]

@@ -1,7 +1,7 @@
 """The component `AuditTrail`: who changed which row of a table, declared in YAML."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import dagster as dg
@@ -92,6 +92,6 @@ class AuditTrail(FeedComponent, TableComponent):
             name=step_name(audited.trail), op_tags={SIDE_BY_SIDE: "spark"}, specs=[table_spec(audited.trail, [followed])]
         )
         def trail(context: dg.AssetExecutionContext, spark: Spark) -> dg.MaterializeResult[Any]:
-            return append_changes(spark, audited, lambda: reported_runs(context.instance, followed))
+            return append_changes(spark, audited, partial(reported_runs, context.instance, followed))
 
         return table_definitions([trail], [], with_policies, self.written)

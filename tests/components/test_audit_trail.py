@@ -1,5 +1,6 @@
 """An audit trail has each change of its table once, with who made it; undone from the end, it gives every row back."""
 
+import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.feeds.audit_trail import AuditedTable, append_changes
+from components.feeds import audit_trail
+from components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
 from components.feeds.audit_trail_component import AuditTrail
+from components.table_asset import COMMITS
 from resources.declarations import TableDeclaration
 from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
 from tests.components.test_yaml_tables import Project, causes, metadata, project
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.stack
 __all__ = ["project"]
 
 
-def no_runs() -> Mapping[int, str]:
+def no_runs(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:
     return {}
 
 
@@ -52,13 +55,13 @@ def image(id_: int, v: str | None) -> str:
 
 def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
     trail = audited(table, tmp_path)
-    append_changes(lake.spark, trail, lambda: {1: "run of the load"})
+    append_changes(lake.spark, trail, lambda _: {1: "run of the load"})
     lake.spark.commit(lake.full(table), lambda: lake.run(f"UPDATE {lake.full(table)} SET v = 'B' WHERE id = 2"))
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
     began = lake.version(trail.trail)
 
     # Another pass that reads the same versions commits first: this one starts again, and has nothing to add.
-    def overtaken() -> Mapping[int, str]:
+    def overtaken(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:
         if lake.version(trail.trail) == began:
             append_changes(lake.spark, trail, no_runs)
         return {}
@@ -90,7 +93,7 @@ def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclarat
 def test_what_a_killed_pass_leaves_and_what_is_refused(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
     trail = audited(table, tmp_path)
 
-    def killed() -> Mapping[int, str]:
+    def killed(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -208,6 +211,30 @@ def test_replayed_it_gives_the_table(lake: Lakehouse, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(100, 115))
 def test_replayed_it_gives_the_table_after_many_changes(lake: Lakehouse, tmp_path: Path, seed: int) -> None:
     check_replayed(lake, tmp_path, seed, passes=6, steps=3)
+
+
+def test_a_run_has_reported_a_version_of_this_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of a table that was dropped; of the runs whose rows share a version each one; however many came since."""
+    monkeypatch.setattr(audit_trail, "PAGE", 2)
+    key = dg.AssetKey(["ratify", "bronze", "t"])
+
+    def reporting(*versions: int) -> str:
+        @dg.asset(key=key)
+        def table() -> dg.MaterializeResult[Any]:
+            return dg.MaterializeResult(metadata={COMMITS: dg.MetadataValue.json({"versions": list(versions)})})
+
+        return dg.materialize([table], instance=instance).run_id
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        reporting(0, 1)
+        dropped = reporting(2, 3)
+        created = dt.datetime.now(dt.UTC)
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+        runs = [reporting(0, 1), reporting(1), reporting(2), reporting(5), reporting()]
+        found = reported_runs(instance, key, dict.fromkeys(range(5), created))
+        assert found == {0: runs[0], 1: ",".join(sorted(runs[:2])), 2: runs[2]}
+        assert dropped not in found.values()
+        assert reported_runs(instance, key, {}) == {}
 
 
 class Followers:

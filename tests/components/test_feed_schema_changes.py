@@ -55,7 +55,7 @@ class ReshapedTable:
         return component.audited
 
     def append(self, *keys: str, from_version: int = 0) -> None:
-        append_changes(self.lake.spark, self.trail(*keys, from_version=from_version), lambda: NONE)
+        append_changes(self.lake.spark, self.trail(*keys, from_version=from_version), lambda _: NONE)
 
     def recorded(self) -> list[tuple[Any, ...]]:
         """Version, change and images, those of versions after the first rows."""
