@@ -17,7 +17,10 @@ from resources.sql.spark_sql import at_version, identifier, table_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-JSON_OPTIONS = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
+JSON_OPTIONS = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'timeZone', 'UTC')"
+)
 """Options of Spark's to_json."""
 
 MOST_COMPARED = 100

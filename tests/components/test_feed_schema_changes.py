@@ -128,6 +128,15 @@ def test_a_wider_type(lake: Lakehouse, tmp_path: Path) -> None:
     ]
 
 
+def test_times_have_all_their_digits(lake: Lakehouse, tmp_path: Path) -> None:
+    rows = "(TIMESTAMP_NTZ '2026-01-02 03:04:05.123456', TIMESTAMP '2026-01-02 03:04:05.123456Z')"
+    followed = ReshapedTable(lake, tmp_path, PLAIN, "id TIMESTAMP_NTZ, v TIMESTAMP", rows)
+    followed.append()
+    (row,) = lake.run(f"SELECT key, after FROM {lake.full(followed.trail().trail)}")
+    id_ = {"id": "2026-01-02T03:04:05.123456"}
+    assert (json.loads(row["key"]), json.loads(row["after"])) == (id_, {**id_, "v": "2026-01-02T03:04:05.123456Z"})
+
+
 def test_changes_that_cannot_be_read_may_be_left_out(
     lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
