@@ -21,11 +21,13 @@ import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from components.feeds.paired_changes import next_version, opened_log, paired_changes, readable
+from components.strategies.pass_scope import VERSIONS_READ_AGAIN
 from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
+from resources.delta.snapshot import committed_at
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 _ROWS = Path(__file__).with_name("audit_trail.sql")
 _COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
+READ_AGAIN_SECONDS = 86400
+"""So long a version without changed rows is read in each pass, if they are few. Then a commit without rows records it."""
+
 PAGE = 1000
 """So many materializations are read at once."""
 
@@ -124,9 +129,16 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
         rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
     inputs = {full_name: InputVersion(table_id, log.version)}
     record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex)
-    wrote = spark.write_result(trail, None) if rows.isEmpty() else _merge(spark, trail, rows, record)
+    needed = not rows.isEmpty() or _far_behind(log, first)
+    wrote = _merge(spark, trail, rows, record) if needed else spark.write_result(trail, None)
     more = {"versions read": f"{first} to {log.version}", "rows appended": rows.count()}
     return materialize_by(spark, trail, created, began, wrote, rows, **more)
+
+
+def _far_behind(log: TableLog, first: int) -> bool:
+    """Whether it is time to record that versions without changed rows were read: the log loses its oldest ones."""
+    read_again = log.version - first + 1 >= VERSIONS_READ_AGAIN
+    return read_again or committed_at(log.actions(first)) < (time.time() - READ_AGAIN_SECONDS) * 1000
 
 
 def _merge(spark: Spark, trail: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:

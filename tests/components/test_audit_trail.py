@@ -162,6 +162,25 @@ def test_a_trail_that_has_nothing_yet_may_be_altered(lake: Lakehouse, tmp_path: 
     assert versions(lake, trail) == [1]
 
 
+@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
+def test_versions_without_changed_rows_are_read_once(
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """Not again when the log no longer has them."""
+    trail = audited(table, tmp_path)
+    append_changes(lake.spark, trail, no_runs)
+    for number in range(2):
+        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('test.step' = '{number}')")
+    before = lake.version(trail.trail)
+    append_changes(lake.spark, trail, no_runs)
+    assert lake.version(trail.trail) == before
+    monkeypatch.setattr(audit_trail, limit, value)
+    for _ in range(2):
+        append_changes(lake.spark, trail, no_runs)
+        assert lake.version(trail.trail) == before + 1
+    assert versions(lake, trail) == [1, 1, 1]
+
+
 def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path
 ) -> None:
