@@ -118,16 +118,15 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
     began = time.monotonic()
     trail, full_name = audited.trail, f"{spark.catalog.connection.name}.{audited.table}"
     log = opened_log(spark, full_name)
-    table_id = spark.catalog.table(full_name).table_id or ""
     created = spark.ensure_table(trail)
     position = _position(spark, audited, log)
-    first = _next_version(audited, log, full_name, table_id, position)
+    first = _next_version(audited, log, full_name, position)
     if first > log.version:
         rows = spark.table(trail)
         return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
     with readable(log, first, trail.table_name):
-        rows = spark.computed(_changes(spark, audited, log, table_id, first, runs))
-    inputs = {full_name: InputVersion(table_id, log.version)}
+        rows = spark.computed(_changes(spark, audited, log, first, runs))
+    inputs = {full_name: InputVersion(log.table_id, log.version)}
     record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex)
     needed = not rows.isEmpty() or _far_behind(log, first)
     wrote = _merge(spark, trail, rows, record) if needed else spark.write_result(trail, None)
@@ -164,20 +163,20 @@ def _position(spark: Spark, audited: AuditedTable, log: TableLog) -> TablePositi
         return TablePosition(None, latest)
 
 
-def _next_version(audited: AuditedTable, log: TableLog, full_name: str, table_id: str, position: TablePosition) -> int:
+def _next_version(audited: AuditedTable, log: TableLog, full_name: str, position: TablePosition) -> int:
     """The first version of the table that the trail does not have."""
     found = position.record.inputs.get(full_name) if position.record else None
-    same = found is not None and found.table_id == table_id
+    same = found is not None and found.table_id == log.table_id
     last = found.version if found and same else None
     # That it names a version of a table that was dropped, says nothing of this one.
     from_version = audited.from_version if same or found is None else 0
     return next_version(log, full_name, audited.trail.table_name, last, from_version)
 
 
-def _changes(spark: Spark, audited: AuditedTable, log: TableLog, table_id: str, first: int, runs: Runs) -> "DataFrame":
+def _changes(spark: Spark, audited: AuditedTable, log: TableLog, first: int, runs: Runs) -> "DataFrame":
     """The rows for the trail, of the versions from `first` on."""
     paired = paired_changes(spark, log, audited.keys, first, audited.trail.table_name)
-    text = Template(_ROWS.read_text()).substitute(table_id=literal(table_id))
+    text = Template(_ROWS.read_text()).substitute(table_id=literal(log.table_id))
     return spark.sql(text, paired=paired, commits=_commits(spark, log, first, runs))
 
 

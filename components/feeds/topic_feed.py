@@ -115,14 +115,13 @@ def publish_changes(
         # Not before: now no other pass can move it.
         position = read_position(kafka, full_name, published.offsets_topic)
         topic_id = kafka.topic_id(published.topic)
-        table_id = spark.catalog.table(full_name).table_id or ""
         log = opened_log(spark, full_name)
         found = FoundTopic(published.topic, topic_id, lambda: has_committed(kafka, published.topic), position, reported)
-        check_position(found, table_id, published.from_version)
-        first = _next_version(published, log, table_id, position)
+        check_position(found, log.table_id, published.from_version)
+        first = _next_version(published, log, position)
         if first <= log.version:
             with readable(log, first, f"topic {published.topic}"):
-                rows = spark.computed(_messages(spark, published, log, table_id, first))
+                rows = spark.computed(_messages(spark, published, log, first))
             chunks = _chunks(spark, published, rows, first, log.version)
         elif position and position.version >= log.version and position.topic_id in ("", topic_id):
             return Published(first, position)
@@ -133,15 +132,15 @@ def publish_changes(
             with producer.transaction():
                 if rows is not None:
                     _send(spark, producer, published, rows, chunk)
-                position = FeedPosition(table_id, chunk.last, topic_id)
+                position = FeedPosition(log.table_id, chunk.last, topic_id)
                 producer.send(published.offsets_topic, position_key(full_name), position.to_json(), 0)
     messages = sum(chunk.messages for chunk in chunks)
     return Published(first, position, messages, len(chunks))
 
 
-def _next_version(published: PublishedTopic, log: TableLog, table_id: str, position: FeedPosition | None) -> int:
+def _next_version(published: PublishedTopic, log: TableLog, position: FeedPosition | None) -> int:
     """The first version of the table that the topic does not have."""
-    same = position is not None and position.table_id == table_id
+    same = position is not None and position.table_id == log.table_id
     last = position.version if position and same else None
     # That it names a version of a table that was dropped, says nothing of this one.
     from_version = published.from_version if same or position is None else 0
@@ -164,14 +163,14 @@ def _ensure_topics(kafka: Kafka, published: PublishedTopic) -> None:
         )
 
 
-def _messages(spark: Spark, published: PublishedTopic, log: TableLog, table_id: str, first: int) -> "DataFrame":
+def _messages(spark: Spark, published: PublishedTopic, log: TableLog, first: int) -> "DataFrame":
     """The messages of the versions from `first` on: `version`, `number`, `key` and `value`."""
     catalog, schema, table = log.full_name.rsplit(".", 2)
     text = Template(_MESSAGES.read_text()).substitute(
         catalog=literal(catalog),
         schema=literal(schema),
         table=literal(table),
-        table_id=literal(table_id),
+        table_id=literal(log.table_id),
         options=JSON_OPTIONS,
     )
     return spark.query(text, paired=paired_changes(spark, log, published.keys, first, f"topic {published.topic}"))

@@ -79,6 +79,11 @@ class TableLog:
         return self._snapshot.full_name
 
     @property
+    def table_id(self) -> str:
+        """Id of the table in the catalog; another one after it was dropped and created again."""
+        return self._snapshot.uuid
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The properties of the table."""
         return self._snapshot.properties

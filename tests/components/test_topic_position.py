@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from components.checks.history_findings import Finding
+from components.feeds import topic_feed
 from components.feeds.topic_feed import publish_changes
 from components.feeds.topic_feed_component import position_as_reported
 from components.feeds.topic_position import FeedPosition
+from resources.delta.table_log import TableLog
 from resources.errors import PositionUnsafe
 from resources.kafka.kafka_client import Kafka
+from resources.spark.spark_engine import Spark
 from tests.components.followed_table import FollowedTable, changes_in
 from tests.components.test_topic_feed import followed, stack, topic_of
 
@@ -79,3 +82,21 @@ def test_a_position_before_the_reported_one_fails_the_check() -> None:
     assert "before the one that was reported" in passed(reported, FeedPosition("id", 4)).description
     assert "another table" in passed(reported, FeedPosition("other", 6)).description
     assert not any(passed(reported, found).passed for found in (None, FeedPosition("id", 4), FeedPosition("other", 6)))
+
+
+@stack
+def test_the_position_is_that_of_the_table_that_was_read(
+    followed: FollowedTable, kafka: Kafka, fresh_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, published, real = followed.lake, topic_of(followed, fresh_topic), topic_feed.opened_log
+
+    def created_again(spark: Spark, full_name: str) -> TableLog:
+        lake.run(f"DROP TABLE {full_name}")
+        lake.spark.ensure_table(followed.table)
+        followed.insert({1: "a"})
+        return real(spark, full_name)
+
+    monkeypatch.setattr(topic_feed, "opened_log", created_again)
+    done = publish_changes(kafka, lake.spark, published)
+    assert done.position == FeedPosition(lake.catalog.table(followed.name).table_id or "", 1)
+    assert changes_in(kafka, fresh_topic) == followed.until(1)
