@@ -73,6 +73,13 @@ def stale_partitions(spark: Spark, table: ValidatedQuery, partitions: TableParti
     return one.stale(one.record(declaration), declaration)[0]
 
 
+def _unknown(last: ComputedInputs | None) -> str:
+    """Why it is not known which partitions are stale, though the table has a record; empty if it is."""
+    if last is None or last.rest_known:
+        return ""
+    return "a run computed chosen partitions alone when it was not known from which versions of the inputs the others are"
+
+
 class PartitionedRows(ChangedRows):
     """One pass over a table with partitions."""
 
@@ -83,6 +90,7 @@ class PartitionedRows(ChangedRows):
         self._partitions, self._chosen = partitions, chosen
         self._computed: Sequence[str] = ()
         self._changed = frozenset[str]()
+        self._forgotten = False
         self._outside: Mapping[str, Any] = {}
 
     def declared_beside(self) -> list[Any]:
@@ -97,21 +105,24 @@ class PartitionedRows(ChangedRows):
         record = replace(record, last_partition=keys[-1] if keys else "")
         if self._chosen is None:
             stale, last = self.stale(record, declaration)
-            self._changed = frozenset(stale.changed)
-            self._computed = keys if stale.why_all else sorted({*stale.changed, *stale.uncomputed})
+            self._changed, self._forgotten = frozenset(stale.changed), bool(stale.forgotten)
+            self._computed = keys if stale.why_all else sorted({*stale.changed, *stale.uncomputed, *stale.forgotten})
             return self._scope_of(declaration, record, last, stale.why_all)
         self._computed = [key for key in keys if key in set(self._chosen)]
         last, reason = self._last_or_none(record, declaration)
-        if reason and record.after >= 0:
+        unknown = reason or _unknown(last)
+        new = record.after < 0
+        if reason and not new:
             # A query that is another than before may have other columns; a table gets them before its version is read.
             self._spark.ensure_table(declaration)
             record = replace(record, after=self.catalog.version(self._spark.full_name(declaration)))
-        return self._scope_of(declaration, self._of_chosen(record, last), last, "")
+        every = len(self._computed) == len(keys)
+        return self._scope_of(declaration, self._of_chosen(record, last, new=new), last, unknown if every else "")
 
     def stale(self, now: ComputedInputs, declaration: TableDeclaration) -> tuple[StalePartitions, ComputedInputs | None]:
         """Return the stale partitions, and the record that the table has; None where it is not known to be as one says."""
         last, reason = self._last_or_none(now, declaration)
-        if last is None:
+        if last is None or (reason := _unknown(last)):
             return StalePartitions(why_all=reason), None
         try:
             return self._stale(last), last
@@ -129,10 +140,10 @@ class PartitionedRows(ChangedRows):
 
     def _stale(self, last: ComputedInputs) -> StalePartitions:
         column, queries = self._partitions.column, self._keys_queries(self._table.declaration)
-        found, uncomputed = dict[str, dict[str, tuple[int, int]]](), list[str]()
+        found, uncomputed = dict[str, dict[str, tuple[int, int]]](), set[str]()
         for inputs, keys in self._by_inputs(last):
             if not inputs:
-                uncomputed += keys
+                uncomputed |= keys
                 continue
             changed = self._inputs.create_views(replace(last, inputs=inputs))
             texts = [
@@ -148,7 +159,8 @@ class PartitionedRows(ChangedRows):
                 for row in self._spark.rows(self._spark.sql(total)):
                     if row["key"] in keys:
                         found.setdefault(row["key"], {})[row["input"]] = (row["n"], row["since"])
-        return StalePartitions(found, uncomputed)
+        forgotten = {key for group in last.partitions if not group.inputs for key in group.partitions}
+        return StalePartitions(found, sorted(uncomputed - forgotten), sorted(uncomputed & forgotten))
 
     def _by_inputs(self, last: ComputedInputs) -> Iterator[tuple[Mapping[str, InputVersion], set[str]]]:
         """The partitions that there are now, by the versions of the inputs that they were computed from."""
@@ -160,8 +172,8 @@ class PartitionedRows(ChangedRows):
         yield {}, new
         yield last.inputs, rest - new
 
-    def _of_chosen(self, record: ComputedInputs, last: ComputedInputs | None) -> ComputedInputs:
-        """The record of a pass that computes the chosen partitions alone."""
+    def _of_chosen(self, record: ComputedInputs, last: ComputedInputs | None, *, new: bool) -> ComputedInputs:
+        """The record of a pass that computes the chosen partitions alone, of a table that is new or not."""
         if len(self._computed) == len(self._partitions.keys):
             return record
         groups = dict[str, PartitionInputs]()
@@ -179,6 +191,7 @@ class PartitionedRows(ChangedRows):
             inputs=last.inputs if last else {},
             partitions=tuple(recorded),
             last_partition=last.last_partition if last else record.last_partition,
+            rest_known=last.rest_known if last else new,
         )
 
     def _scope_of(
@@ -192,7 +205,8 @@ class PartitionedRows(ChangedRows):
             "rows in no partition": self._outside["rows"],
         }
         moved = last.moved(self._inputs.versions) >= VERSIONS_READ_AGAIN if last else record.after >= 0
-        recorded = moved and self._chosen is None
+        # Whether rows differ or not, those of which no record tells are known from now on.
+        recorded = (moved or self._forgotten) and self._chosen is None
         if not self._computed:
             return Scope((column,), "", record, last, recorded, shown=shown)
         types = {column: declaration.column_types[column]}

@@ -18,11 +18,13 @@ class StalePartitions:
         changed: Of each partition, by input: how many changed rows, as they were and as they are, may affect it, and since
             which version of the input.
         uncomputed: Those that were never computed.
+        forgotten: Those of which no record says from which versions of the inputs they were computed.
         why_all: Why it is not known which ones are stale; empty if it is.
     """
 
     changed: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict[str, dict[str, tuple[int, int]]])
     uncomputed: Sequence[str] = ()
+    forgotten: Sequence[str] = ()
     why_all: str = ""
 
     def finding(self) -> Finding:
@@ -31,11 +33,12 @@ class StalePartitions:
             "stale partitions": len(self.changed),
             "changed rows": sum(rows for inputs in self.changed.values() for rows, _ in inputs.values()),
             "partitions not computed": len(self.uncomputed),
+            "partitions not known to be up to date": len(self.forgotten),
         }
         if self.why_all:
             text = f"The next run without chosen partitions computes all of them: {self.why_all}."
             return Finding(False, text, numbers)
-        return Finding(not self.changed, self._described(), numbers)
+        return Finding(not self.changed and not self.forgotten, self._described(), numbers)
 
     def _described(self) -> str:
         texts = list[str]()
@@ -45,6 +48,10 @@ class StalePartitions:
             texts.append(f"{key} is stale: {', '.join(late)}")
         if more := len(self.changed) - len(texts):
             texts.append(f"{more:,} more are stale")
+        if self.forgotten:
+            texts.append(
+                f"not known to be up to date, and computed by the next run without chosen ones: {named(self.forgotten)}"
+            )
         if self.uncomputed:
             texts.append(f"never computed: {named(self.uncomputed)}")
         return "; ".join(texts) + "." if texts else "Every partition is computed from the inputs as they are."

@@ -1,6 +1,7 @@
 """The partitions of a table: days or listed values of one of its columns, as Dagster knows them and as SQL selects them."""
 
 import datetime as dt
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from resources.errors import PartitionMissing, QueryMismatch
 from resources.sql.spark_sql import identifier, literal
 
 _SHOWN = 5
+# Rows are told by the text that Spark makes of a number.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _LISTED = frozenset({"string", "tinyint", "smallint", "int", "bigint"})
 
 
@@ -21,7 +24,7 @@ class TablePartitions:
     Attributes:
         column: The column whose values they are.
         start: The first day; None where values are listed.
-        end: The day after the last one; None: today (UTC) is the last.
+        end: The day after the last one. Until then, or where it is None, today (UTC) is the last.
         values: The listed values.
     """
 
@@ -37,9 +40,7 @@ class TablePartitions:
             return dg.StaticPartitionsDefinition(list(self.values))
         # A day is a partition of Dagster when it has ended; here as soon as it has rows.
         return dg.DailyPartitionsDefinition(
-            self.start.isoformat(),
-            end_date=self.end.isoformat() if self.end else None,
-            end_offset=0 if self.end else 1,
+            self.start.isoformat(), end_date=self.end.isoformat() if self.end else None, end_offset=1
         )
 
     @property
@@ -72,6 +73,12 @@ class TablePartitions:
             raise QueryMismatch(
                 f"{declaration.table_name}: its partitions are listed values of {self.column}, which is a {found}: "
                 f"write CAST({self.column} AS STRING) AS {self.column} in the query."
+            )
+        odd = [value for value in self.values if not _INTEGER.fullmatch(value)] if found != "string" else []
+        if odd:
+            raise QueryMismatch(
+                f"{declaration.table_name}: {odd[0]!r}, listed as a partition of {self.column}, is not how a number is "
+                f"written: write it without zeros before it, or CAST({self.column} AS STRING) AS {self.column} in the query."
             )
         if self.start and found != "date":
             raise QueryMismatch(

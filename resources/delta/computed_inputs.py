@@ -85,6 +85,7 @@ class ComputedInputs:
         quarantine: If the table has one.
         partitions: For a table with partitions: those that were computed from other versions than `inputs`.
         last_partition: For a table with partitions: the last one that there was; newer ones are not computed.
+        rest_known: For a table with partitions: whether `inputs` tells of what is in no group of `partitions`.
     """
 
     query: str
@@ -94,6 +95,7 @@ class ComputedInputs:
     quarantine: QuarantineVersion | None = None
     partitions: tuple[PartitionInputs, ...] = ()
     last_partition: str = ""
+    rest_known: bool = True
 
     def moved(self, now: Mapping[str, InputVersion]) -> int:
         """Return how many versions the inputs have had since."""
@@ -119,6 +121,7 @@ class ComputedInputs:
                 quarantine,
                 partitions,
                 content.get("last_partition", ""),
+                content.get("rest_known", True),
             )
         except (KeyError, TypeError, AttributeError):
             return None

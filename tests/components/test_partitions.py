@@ -1,6 +1,7 @@
 """Tables with partitions: a run computes the chosen ones alone, or the stale ones; then they equal their query."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +11,15 @@ import pytest
 
 from components import sql_table_component
 from components.sql_table import ValidatedQuery, resolve
+from components.strategies import partitioned_rows
 from components.strategies.changed_rows import ChangedRows
 from components.strategies.partition_checks import UP_TO_DATE
 from components.strategies.partitioned_rows import IN_A_PARTITION
 from components.strategies.pass_scope import DaysAgain
 from components.strategies.table_partitions import TablePartitions
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import last_computed
-from resources.errors import PartitionMissing
+from resources.errors import PartitionMissing, QueryMismatch
 from resources.spark.spark_engine import Spark, WriteResult
 from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported
 from tests.components.test_yaml_tables import Project, causes, project
@@ -107,6 +110,40 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
 
 
 @pytest.mark.stack
+def test_chosen_partitions_leave_it_unknown_how_the_others_are(
+    partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has written to the table: until all of it is computed, no run makes the check pass."""
+    partitioned.only("days")
+    assert partitioned.run().success
+    partitioned.lake.run(partitioned.sql("DELETE FROM gold.days WHERE day = '2013-01-02'"))
+    for number in (10, 11):
+        partitioned.insert(f"({number}, DATE '{DAYS[0]}', 1, 'EWR', 1)")
+        checked = evaluated(partitioned.run(DAYS[0], checks=True))[UP_TO_DATE]
+        assert not checked.passed
+        assert "The next run without chosen partitions computes all of them: a run computed" in str(checked.description)
+    assert evaluated(partitioned.run(checks=True))[UP_TO_DATE].passed
+    assert partitioned.stored("days") == partitioned.expected("days")
+    # So does a run of all partitions: rows that belong to none go, too.
+    partitioned.lake.run(partitioned.sql("INSERT INTO gold.days VALUES (DATE '2012-12-31', 1, 1, 1, 1)"))
+    assert evaluated(partitioned.run(DAYS[0], DAYS[-1], checks=True))[UP_TO_DATE].passed
+    assert partitioned.rows("SELECT day FROM gold.days WHERE day < '2013-01-01'") == []
+    # What a record has no room for, is computed again.
+    monkeypatch.setattr(partitioned_rows, "_MOST_RECORDED", 2)
+    for number, day in enumerate(DAYS[:2]):
+        partitioned.insert(f"({20 + number}, DATE '{day}', 1, 'EWR', 1)")
+        assert partitioned.run(day).success
+    partitioned.insert(f"(22, DATE '{DAYS[2]}', 1, 'EWR', 1)")
+    checked = evaluated(partitioned.run(DAYS[2], checks=True))[UP_TO_DATE]
+    assert not checked.passed
+    assert "not known to be up to date, and computed by the next run without chosen ones: 2013-01-01" in str(
+        checked.description
+    )
+    assert evaluated(partitioned.run(checks=True))[UP_TO_DATE].passed
+    assert partitioned.stored("days") == partitioned.expected("days")
+
+
+@pytest.mark.stack
 @pytest.mark.long
 def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned: Partitioned) -> None:
     partitioned.only("days")
@@ -116,7 +153,8 @@ def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned:
     assert done.success, causes(done)
     assert partitioned.rows("SELECT least FROM gold.days ORDER BY day") == ["(1,)", "(None,)", "(None,)"]
     done = partitioned.run()
-    assert reported(done, "days") == DAYS[1:2]
+    # Those chosen, too: from which query and inputs the others were, was not known.
+    assert reported(done, "days") == DAYS[:2]
     assert partitioned.rows("SELECT least FROM gold.days") == ["(1,)", "(2,)", "(3,)"]
 
 
@@ -217,5 +255,28 @@ def test_a_partition_that_does_not_exist_is_an_error() -> None:
         TablePartitions("place", values=("EWR", "JFK")).check(["LGA"], "gold.places")
 
 
-def test_today_is_a_partition_where_no_end_is_declared() -> None:
-    assert TablePartitions("day", dt.date(2026, 1, 1)).keys[-1] == dt.datetime.now(dt.UTC).date().isoformat()
+def test_today_is_a_partition_until_the_end_that_is_declared() -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    assert TablePartitions("day", dt.date(2026, 1, 1)).keys[-1] == today.isoformat()
+    for days, last in ((-1, -2), (0, -1), (1, 0), (2, 0), (30, 0)):
+        end = today + dt.timedelta(days)
+        assert TablePartitions("day", dt.date(2026, 1, 1), end).keys[-1] == (today + dt.timedelta(last)).isoformat()
+
+
+def test_a_listed_number_is_written_as_spark_does() -> None:
+    """Otherwise changed rows of its partition would not be known as its own."""
+    table = TableDeclaration(
+        layer="gold",
+        name="months",
+        columns=(Column("month", "int"),),
+        comment="Of a test",
+        writer=Engine.SPARK,
+        operations=frozenset({"MERGE"}),
+        keys=("month",),
+    )
+    TablePartitions("month", values=("0", "-1", "10")).check_type(table)
+    for value in ("08", " 5", "+5", "EWR"):
+        with pytest.raises(
+            QueryMismatch, match=f"gold.months: {re.escape(repr(value))}, listed as a partition of month, is"
+        ):
+            TablePartitions("month", values=("7", value)).check_type(table)
