@@ -66,8 +66,8 @@ def added_range(
 def _reason(full_name: str, commit: Commit) -> str:
     if commit.operation in COLUMNS_MOVED:
         return (
-            f"{commit.operation}, version {commit.version} of {full_name}, renamed or dropped columns, so that rows "
-            "that were taken already cannot be told from those that were not."
+            f"{commit.operation}, version {commit.version} of {full_name}, renamed or dropped columns, so that it is not "
+            "known which of its rows were taken already."
         )
     text = (
         f"{commit.operation}, version {commit.version} of {full_name}, did not only add rows, and rows of earlier versions "

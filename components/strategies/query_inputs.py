@@ -13,7 +13,7 @@ from components.landing_order import LANDING, landed_rows
 from components.strategies.added_rows import AddedRange, added_range, compared_sql, feed_sql
 from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
-from resources.declarations import CHANGE_DATA_FEED
+from resources.declarations import records_changes
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.table_log import TableLog
@@ -246,7 +246,7 @@ class QueryInputs:
         from pyspark.errors import PySparkException
 
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        by_feed = [in_feed] if properties.get(CHANGE_DATA_FEED) == "true" else []
+        by_feed = [in_feed] if records_changes(properties) else []
         reason = ""
         for query in (*by_feed, compared):
             try:

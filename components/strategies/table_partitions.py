@@ -12,7 +12,7 @@ from resources.errors import PartitionMissing, QueryMismatch
 from resources.sql.spark_sql import identifier, literal
 
 _SHOWN = 5
-# Rows are told by the text that Spark makes of a number.
+# The partition of a row is the text that Spark makes of its number.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _LISTED = frozenset({"string", "tinyint", "smallint", "int", "bigint"})
 
@@ -74,10 +74,10 @@ class TablePartitions:
                 f"{declaration.table_name}: its partitions are listed values of {self.column}, which is a {found}: "
                 f"write CAST({self.column} AS STRING) AS {self.column} in the query."
             )
-        odd = [value for value in self.values if not _INTEGER.fullmatch(value)] if found != "string" else []
-        if odd:
+        other = [value for value in self.values if not _INTEGER.fullmatch(value)] if found != "string" else []
+        if other:
             raise QueryMismatch(
-                f"{declaration.table_name}: {odd[0]!r}, listed as a partition of {self.column}, is not how a number is "
+                f"{declaration.table_name}: {other[0]!r}, listed as a partition of {self.column}, is not how a number is "
                 f"written: write it without zeros before it, or CAST({self.column} AS STRING) AS {self.column} in the query."
             )
         if self.start and found != "date":

@@ -8,7 +8,7 @@ from components.syncs.dead_letters import accumulate, dead_letters
 from components.syncs.source_rows import SourceRows, read_changed, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_position import SyncPosition, insert_app_id
-from resources.declarations import CHANGE_DATA_FEED
+from resources.declarations import records_changes
 from resources.delta.computed_inputs import FullRecompute, InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import HistoryNotContinued
@@ -63,4 +63,4 @@ def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SourceRo
 def _has_feed(spark: Spark, table: TableName) -> bool:
     """Whether a table says which of its rows have changed: to find that out takes longer than to read all of them."""
     found = spark.catalog.table(table.full_name(spark.catalog.connection.name))
-    return (found.properties or {}).get(CHANGE_DATA_FEED) == "true"
+    return records_changes(found.properties or {})

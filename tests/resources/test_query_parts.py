@@ -4,7 +4,7 @@ import pytest
 
 from resources.errors import UnsafeDeclaration
 from resources.sql.affected_keys import keys_queries
-from resources.sql.query_parts import NotDerivable, nondeterministic, nondeterministic_predicate
+from resources.sql.query_parts import NotDerivable, nondeterministic, nondeterministic_predicate, of_other_rows
 from resources.sql.table_query import TableQuery
 
 
@@ -113,3 +113,17 @@ def test_a_condition_on_an_aggregate_is_not_known_of_changed_rows(aggregate: str
     query = parsed(f"SELECT a.id FROM bronze.a AS a JOIN (SELECT {aggregate} AS m FROM bronze.a) AS t ON a.v > t.m")
     with pytest.raises(NotDerivable):
         keys_queries(query, ["id"], {name: ["id", "v"] for name in query.inputs})
+
+
+@pytest.mark.parametrize(
+    ("predicate", "windows", "without_windows"),
+    [
+        ("v > 1 AND size(filter(list, x -> x > 1)) = 0", 0, 0),
+        ("count(*) OVER (PARTITION BY k) = 1", 1, 0),
+        ("k IN (SELECT k FROM bronze.b)", 1, 1),
+        ("EXISTS (SELECT 1 FROM bronze.b AS b WHERE b.k = k)", 1, 1),
+    ],
+)
+def test_what_of_a_predicate_looks_at_other_rows(predicate: str, windows: int, without_windows: int) -> None:
+    found = [bool(of_other_rows(predicate, "databricks", windows=each)) for each in (True, False)]
+    assert found == [bool(windows), bool(without_windows)]
