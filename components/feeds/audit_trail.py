@@ -120,7 +120,8 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
     log = opened_log(spark, full_name)
     created = spark.ensure_table(trail)
     position = _position(spark, audited, log)
-    first = _next_version(audited, log, full_name, position)
+    last = position.record.inputs.get(full_name) if position.record else None
+    first = next_version(log, trail.table_name, last, audited.from_version)
     if first > log.version:
         rows = spark.table(trail)
         return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
@@ -161,16 +162,6 @@ def _position(spark: Spark, audited: AuditedTable, log: TableLog) -> TablePositi
                 "the feed begins there. What it has already is not appended again, and earlier changes stay as they are."
             ) from None
         return TablePosition(None, latest)
-
-
-def _next_version(audited: AuditedTable, log: TableLog, full_name: str, position: TablePosition) -> int:
-    """The first version of the table that the trail does not have."""
-    found = position.record.inputs.get(full_name) if position.record else None
-    same = found is not None and found.table_id == log.table_id
-    last = found.version if found and same else None
-    # That it names a version of a table that was dropped, says nothing of this one.
-    from_version = audited.from_version if same or found is None else 0
-    return next_version(log, full_name, audited.trail.table_name, last, from_version)
 
 
 def _changes(spark: Spark, audited: AuditedTable, log: TableLog, first: int, runs: Runs) -> "DataFrame":

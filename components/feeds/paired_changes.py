@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from resources.delta.feed_parts import feed_parts
 from resources.delta.snapshot import committed_at
@@ -12,6 +12,7 @@ from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded, LogUnreadable, QueryMismatch
 from resources.spark.change_feed import read_changes
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import first_line
 from resources.sql.spark_sql import at_version, identifier, table_name
 
 if TYPE_CHECKING:
@@ -47,14 +48,22 @@ def opened_log(spark: Spark, full_name: str) -> TableLog:
     return log
 
 
-def next_version(log: TableLog, full_name: str, follower: str, last: int | None, from_version: int) -> int:
+class FollowedVersion(Protocol):
+    """A version of a table, and the id that the table had then: another one after it was dropped and created again."""
+
+    @property
+    def table_id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+
+
+def next_version(log: TableLog, follower: str, last: FollowedVersion | None, from_version: int) -> int:
     """Return the first version of a table that its follower does not have; it may be one that does not exist yet.
 
     Args:
         log: The table's.
-        full_name: The table.
         follower: What follows it, for messages.
-        last: The version up to which the follower has its changes; None if it has none.
+        last: The version up to which the follower has its changes, or those of a table of that name before; None if neither.
         from_version: The version to begin with, or to go on from: those between are left out.
 
     Raises:
@@ -66,12 +75,15 @@ def next_version(log: TableLog, full_name: str, follower: str, last: int | None,
         return log.recorded_range(None, None)[0]
     if last is None:
         return max(since, from_version)
-    if last + 1 < since and from_version < since:
+    if last.table_id != log.table_id:
+        # What the user says of a version of a table that was dropped, says nothing of this one.
+        return since
+    if last.version + 1 < since and from_version < since:
         raise ChangesNotRecorded(
-            f"{follower} has the changes of {full_name} up to version {last}, and the feed has them since "
+            f"{follower} has the changes of {log.full_name} up to version {last.version}, and the feed has them since "
             f"version {since} only. {_left_out(since)}"
         )
-    return max(last + 1, since, from_version)
+    return max(last.version + 1, since, from_version)
 
 
 def paired_changes(spark: Spark, log: TableLog, keys: Sequence[str], first: int, follower: str) -> "DataFrame":
@@ -123,7 +135,7 @@ def readable(log: TableLog, first: int, follower: str) -> Generator[None]:
             raise
         raise ChangesNotRecorded(
             f"The changes of {log.full_name} in its versions {first} to {log.version}, which {follower} does not have yet, "
-            f"cannot be read: {text.strip().splitlines()[0][:300]} {_left_out(log.version + 1)}"
+            f"cannot be read: {first_line(text)} {_left_out(log.version + 1)}"
         ) from error
 
 

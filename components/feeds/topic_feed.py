@@ -118,7 +118,7 @@ def publish_changes(
         log = opened_log(spark, full_name)
         found = FoundTopic(published.topic, topic_id, lambda: has_committed(kafka, published.topic), position, reported)
         check_position(found, log.table_id, published.from_version)
-        first = _next_version(published, log, position)
+        first = next_version(log, f"Topic {published.topic}", position, published.from_version)
         if first <= log.version:
             with readable(log, first, f"topic {published.topic}"):
                 rows = spark.computed(_messages(spark, published, log, first))
@@ -136,15 +136,6 @@ def publish_changes(
                 producer.send(published.offsets_topic, position_key(full_name), position.to_json(), 0)
     messages = sum(chunk.messages for chunk in chunks)
     return Published(first, position, messages, len(chunks))
-
-
-def _next_version(published: PublishedTopic, log: TableLog, position: FeedPosition | None) -> int:
-    """The first version of the table that the topic does not have."""
-    same = position is not None and position.table_id == log.table_id
-    last = position.version if position and same else None
-    # That it names a version of a table that was dropped, says nothing of this one.
-    from_version = published.from_version if same or position is None else 0
-    return next_version(log, log.full_name, f"Topic {published.topic}", last, from_version)
 
 
 def _ensure_topics(kafka: Kafka, published: PublishedTopic) -> None:

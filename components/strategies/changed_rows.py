@@ -41,6 +41,7 @@ from resources.errors import CommitConflict, ExpectationFailed, TableMissing
 from resources.spark.interpreted_queries import FEW_ROWS, FEW_ROWS_SEARCHED
 from resources.spark.key_ranges import KeyRanges
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import first_line
 from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
 from resources.sql.spark_sql import identifier
@@ -302,5 +303,4 @@ def _not_computed(what: str, error: Exception) -> FullRecompute:
 
     To find them, Spark may evaluate expressions for rows that the query itself leaves out before.
     """
-    reason = str(error).strip().splitlines()[0][:200]
-    return FullRecompute(f"the {what} that changes affect cannot be computed: {reason}")
+    return FullRecompute(f"the {what} that changes affect cannot be computed: {first_line(str(error))}")

@@ -14,7 +14,7 @@ from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import differing, no_changes, quarantined_of_keys, stored_failures, stored_of_keys
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
-from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, computed_in, quarantine_record
+from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import fill_sql
 from resources.spark.spark_engine import Spark, WriteResult
@@ -113,9 +113,7 @@ class ComputedRows:
         """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""
         full_name = self.spark.full_name(declaration)
         stored = self.spark.write_result(declaration, None)
-        newer = stored.version - max(record.after, 0)
-        if newer and computed_in(self.spark.recent_commits(full_name, newer)):
-            raise CommitConflict(f"Another writer of {full_name} committed after its version {record.after} first.")
+        self.spark.check_not_overtaken(full_name, record.after)
         record = replace(record, after=stored.version)
         if not stored.rows and not rows.isEmpty():
             # In files that each have a range of keys: later passes read those that may have the affected ones.

@@ -19,6 +19,7 @@ from resources.delta.computed_inputs import ComputedInputs, FullRecompute, Input
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, HistoryNotContinued, LogUnreadable
 from resources.spark.spark_engine import Spark
+from resources.spark.spark_errors import first_line
 from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
 
@@ -253,7 +254,7 @@ class QueryInputs:
                 return self.spark.computed(self.spark.query(query()))
             except PySparkException as error:
                 # The feed may be younger than the changes, and a version may be cleaned up.
-                reason = str(error).strip().splitlines()[0][:200]
+                reason = first_line(str(error))
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
 
     def _feed(self, name: TableName, since: int) -> str:

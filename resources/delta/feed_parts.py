@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from resources.delta.row_changes import adds_rows, removes_rows
 from resources.delta.table_log import TableLog
 from resources.errors import LogUnreadable
 
@@ -61,13 +62,9 @@ class _Version:
 
     @classmethod
     def of(cls, log: TableLog, version: int) -> "_Version":
-        try:
-            actions = log.actions(version)
-        except FileNotFoundError:
-            raise LogUnreadable(f"The log of {log.full_name} no longer has version {version}.") from None
+        actions = log.actions(version)
         schemas = [json.loads(action["metaData"]["schemaString"]) for action in actions if "metaData" in action]
-        files = [cast("Mapping[str, Any]", action.get("add") or action.get("remove") or {}) for action in actions]
-        return cls(schemas[-1] if schemas else None, any(file.get("dataChange") for file in files))
+        return cls(schemas[-1] if schemas else None, any(adds_rows(each) or removes_rows(each) for each in actions))
 
 
 def _breaks(log: TableLog, found: Mapping[int, _Version]) -> Iterator[int]:
@@ -88,7 +85,7 @@ def _schema_before(log: TableLog, version: int) -> Mapping[str, Any] | None:
     for earlier in range(version - 1, -1, -1):
         try:
             actions = log.actions(earlier)
-        except FileNotFoundError:
+        except LogUnreadable:
             return None
         for action in actions:
             if "metaData" in action:

@@ -92,10 +92,13 @@ class TableLog:
         """Return the actions of a version.
 
         Raises:
-            FileNotFoundError: the log no longer has it.
+            LogUnreadable: the log no longer has it.
             StorageUnavailable.
         """
-        return self._log.actions(version)
+        try:
+            return self._log.actions(version)
+        except FileNotFoundError:
+            raise LogUnreadable(f"The log of {self.full_name} no longer has version {version}.") from None
 
     def txn_version(self, app_id: str) -> int | None:
         """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
@@ -216,10 +219,7 @@ class TableLog:
             LogUnreadable: the log no longer has one of the versions.
         """
         for version in range(since + 1, until + 1):
-            try:
-                actions = self._log.actions(version)
-            except FileNotFoundError:
-                raise LogUnreadable(f"The log of {self._snapshot.full_name} no longer has version {version}.") from None
+            actions = self.actions(version)
             commit = commit_from_actions(version, actions)
             # A RESTORE that only takes back a removal brings rows that the table had before.
             other = commit is not None and commit.operation in {"RESTORE", *COLUMNS_MOVED}

@@ -246,14 +246,19 @@ class Spark(dg.ConfigurableResource[Any]):
         `purpose`: see `FULL_REFRESH`. `app_id`: of the `txn`, with the version `after` + 1; those of one exclude each other.
         """
         full_name, txn = self.full_name(declaration), (app_id, after + 1)
-        newer = self.catalog.version(full_name) - after if app_id == COMPUTED else 0
-        if newer > 0 and computed_in(self.recent_commits(full_name, newer)):
-            raise CommitConflict(f"Another writer of {full_name} committed after version {after} first.")
+        if app_id == COMPUTED:
+            self.check_not_overtaken(full_name, after)
         with self._translating():
             commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, txn)
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed as {app_id} after {after} first.")
         return self.write_result(declaration, commit)
+
+    def check_not_overtaken(self, full_name: str, after: int) -> None:
+        """Raise CommitConflict if a table was computed, or restored, after a version of it."""
+        newer = self.catalog.version(full_name) - after
+        if newer > 0 and computed_in(self.recent_commits(full_name, newer)):
+            raise CommitConflict(f"Another writer of {full_name} committed after version {after} first.")
 
     def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
         """Return what the table is after a write that made this commit, or none."""
@@ -312,8 +317,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
         `txn`: Delta skips the write if one of this app id with this version, or a later one, was committed.
         """
-        author = authored_by(self.catalog.principal(), current_run_id(), record)
-        mark = f"{purpose}:{uuid.uuid4()} {author}"
+        mark = f"{purpose}:{uuid.uuid4()} {authored_by(self.catalog.principal(), current_run_id(), record)}"
         before = self.catalog.version(full_name)
         with commit_conf(self.session, mark, txn):
             write()

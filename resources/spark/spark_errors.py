@@ -91,16 +91,16 @@ def translated(error: Exception, remote: str) -> Exception:
     """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
     text = str(error)
     if isinstance(error, _delta_conflicts()) or any(name in text for name in CONFLICTS):
-        return CommitConflict(f"Another writer committed first: {_first_line(text)}")
+        return CommitConflict(f"Another writer committed first: {first_line(text)}")
     unreached = "failed to connect" in text.lower() and NO_WORKER not in text
     if unreached or any(sign in text for sign in _UNREACHED):
         return SparkUnavailable(
-            f"Spark at {remote} did not answer: {_first_line(text)}. Check that it runs (`ratify status`) and that "
+            f"Spark at {remote} did not answer: {first_line(text)}. Check that it runs (`ratify status`) and that "
             "SPARK_REMOTE is right."
         )
     if any(sign in text for sign in ("HTTP 401", "HTTP 403", "NotAuthorized", "PermissionDenied", "PERMISSION_DENIED")):
         return CatalogDenied(
-            f"Unity Catalog refused Spark: {_first_line(text)}. Check the token that the Spark server was started with."
+            f"Unity Catalog refused Spark: {first_line(text)}. Check the token that the Spark server was started with."
         )
     if no_token := _NO_TOKEN.search(text):
         return CatalogDenied(
@@ -109,10 +109,11 @@ def translated(error: Exception, remote: str) -> Exception:
         )
     if "java.net.ConnectException" in text or "Connection refused" in text or _NO_ANSWER.search(text):
         return CatalogUnavailable(
-            f"Spark could not reach Unity Catalog: {_first_line(text)}. Check that the catalog runs (`ratify status`)."
+            f"Spark could not reach Unity Catalog: {first_line(text)}. Check that the catalog runs (`ratify status`)."
         )
     return error
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return what of an error's text, which may have a whole stack trace, a message of ours repeats."""
     return text.strip().splitlines()[0][:300]
