@@ -109,7 +109,8 @@ class DeclaredTables:
         """
         catalog = catalog_name()
         external_assets = [asset.key for asset in self.definitions.assets or () if isinstance(asset, dg.AssetSpec)]
-        known = {".".join(key.path).casefold(): ".".join(key.path[1:]) for key in (*external_assets, *self.keys)}
+        tables = [key.path for key in (*external_assets, *self.keys) if len(key.path) == 3]
+        known = {".".join(path).casefold(): ".".join(path[path[0] == catalog :]) for path in tables}
         records = {table.declaration.table_name.casefold(): table.declaration.table_name for table in self.record_tables}
         for table in self._all(StreamTable):
             for name in table.query.inputs:
@@ -122,7 +123,7 @@ class DeclaredTables:
             external = {name.casefold() for name in table.external}
             for name in table.query.inputs:
                 declared = known.get(name.full_name(catalog).casefold())
-                if declared and name.full_name(catalog) != f"{catalog}.{declared}":
+                if declared and name.full_name(catalog) not in (declared, f"{catalog}.{declared}"):
                     # The key of the asset, by which Dagster knows that this table is made of it, has that case.
                     raise InvalidDeclaration(f"{_place(table, name)}: the table {name} is {declared}: write it so.")
                 of_project = declared or str(name).casefold() in external

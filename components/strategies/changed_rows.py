@@ -257,7 +257,7 @@ class ChangedRows(SparkQueries):
         try:
             return self._rows_of(text)
         except PySparkException as error:
-            raise _not_computed("keys", error) from error
+            raise not_computed("keys", error) from error
 
     def _asked_for(self, declaration: TableDeclaration, text: str) -> list[str]:
         """The queries for the keys of the rows of the days that are to be computed again, whatever has changed."""
@@ -286,7 +286,7 @@ class ChangedRows(SparkQueries):
         except PySparkException as error:
             if scope.why_full:
                 raise
-            raise _not_computed("rows", error) from error
+            raise not_computed("rows", error) from error
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -298,8 +298,8 @@ class ChangedRows(SparkQueries):
             yield ComputedRows(self._spark, rows, self._scope, self._inputs)
 
 
-def _not_computed(what: str, error: Exception) -> FullRecompute:
-    """Why all rows are computed where those of the keys that changes affect cannot be.
+def not_computed(what: str, error: Exception) -> FullRecompute:
+    """Return why all rows are computed where those of the keys that changes affect cannot be.
 
     To find them, Spark may evaluate expressions for rows that the query itself leaves out before.
     """

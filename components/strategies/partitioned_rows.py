@@ -13,7 +13,8 @@ import dagster as dg
 
 from components.landing_order import LANDING
 from components.sql_table import ValidatedQuery, resolve
-from components.strategies.changed_rows import ChangedRows, materialize_passes
+from components.strategies.changed_rows import ChangedRows, materialize_passes, not_computed
+from components.strategies.pass_plan import PassPlan
 from components.strategies.pass_scope import VERSIONS_READ_AGAIN, Scope
 from components.strategies.rows_of_keys import AFFECTED
 from components.strategies.stale_partitions import StalePartitions
@@ -90,7 +91,7 @@ class PartitionedRows(ChangedRows):
         self._partitions, self._chosen = partitions, chosen
         self._computed: Sequence[str] = ()
         self._changed = frozenset[str]()
-        self._forgotten = False
+        self._found_out = False
         self._outside: Mapping[str, Any] = {}
 
     def declared_beside(self) -> list[Any]:
@@ -105,7 +106,9 @@ class PartitionedRows(ChangedRows):
         record = replace(record, last_partition=keys[-1] if keys else "")
         if self._chosen is None:
             stale, last = self.stale(record, declaration)
-            self._changed, self._forgotten = frozenset(stale.changed), bool(stale.forgotten)
+            # Whether rows differ or not, those of which no record tells are known from now on.
+            self._found_out = bool(stale.forgotten or (stale.why_all and not stale.lasting))
+            self._changed = frozenset(stale.changed)
             self._computed = keys if stale.why_all else sorted({*stale.changed, *stale.uncomputed, *stale.forgotten})
             return self._scope_of(declaration, record, last, stale.why_all)
         self._computed = [key for key in keys if key in set(self._chosen)]
@@ -127,7 +130,17 @@ class PartitionedRows(ChangedRows):
         try:
             return self._stale(last), last
         except (FullRecompute, NotDerivable) as why:
-            return StalePartitions(why_all=str(why)), last
+            return StalePartitions(why_all=str(why), lasting=not isinstance(why, FullRecompute) or why.lasting), last
+
+    def plan(self, declaration: TableDeclaration) -> PassPlan:
+        """See `ChangedRows`."""
+        record = self.record(declaration)
+        last, reason = self._last_or_none(record, declaration)
+        if reason := reason or _unknown(last):
+            return PassPlan.of(record, None, reason)
+        if last and not last.inputs:
+            return replace(PassPlan.of(record, last), why="no run has computed all partitions yet")
+        return super().plan(declaration)
 
     def _keys_queries(self, declaration: TableDeclaration) -> Sequence[KeysQuery]:
         return keys_queries(self._table.query, [self._partitions.column], self._inputs.columns, unknown=[LANDING])
@@ -156,11 +169,19 @@ class PartitionedRows(ChangedRows):
                 every = self._inputs.with_every(changed)
                 union = " UNION ALL ".join(texts)
                 total = f"{every} SELECT key, input, since, sum(ratify_rows) AS n FROM ({union}) GROUP BY ALL"
-                for row in self._spark.rows(self._spark.sql(total)):
+                for row in self._changes_of_partitions(total):
                     if row["key"] in keys:
                         found.setdefault(row["key"], {})[row["input"]] = (row["n"], row["since"])
         forgotten = {key for group in last.partitions if not group.inputs for key in group.partitions}
         return StalePartitions(found, sorted(uncomputed - forgotten), sorted(uncomputed & forgotten))
+
+    def _changes_of_partitions(self, text: str) -> Sequence[Mapping[str, Any]]:
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._spark.rows(self._spark.sql(text))
+        except PySparkException as error:
+            raise not_computed("keys", error) from error
 
     def _by_inputs(self, last: ComputedInputs) -> Iterator[tuple[Mapping[str, InputVersion], set[str]]]:
         """The partitions that there are now, by the versions of the inputs that they were computed from."""
@@ -205,8 +226,7 @@ class PartitionedRows(ChangedRows):
             "rows in no partition": self._outside["rows"],
         }
         moved = last.moved(self._inputs.versions) >= VERSIONS_READ_AGAIN if last else record.after >= 0
-        # Whether rows differ or not, those of which no record tells are known from now on.
-        recorded = (moved or self._forgotten) and self._chosen is None
+        recorded = (moved or self._found_out) and self._chosen is None
         if not self._computed:
             return Scope((column,), "", record, last, recorded, shown=shown)
         types = {column: declaration.column_types[column]}

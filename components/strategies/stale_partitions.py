@@ -20,12 +20,14 @@ class StalePartitions:
         uncomputed: Those that were never computed.
         forgotten: Those of which no record says from which versions of the inputs they were computed.
         why_all: Why it is not known which ones are stale; empty if it is.
+        lasting: Whether every pass will have that reason.
     """
 
     changed: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict[str, dict[str, tuple[int, int]]])
     uncomputed: Sequence[str] = ()
     forgotten: Sequence[str] = ()
     why_all: str = ""
+    lasting: bool = False
 
     def finding(self) -> Finding:
         """Return whether no partition with changed rows is stale, and for people what is stale."""

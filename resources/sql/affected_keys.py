@@ -13,14 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from resources.sql.qualified_query import qualified
 from resources.sql.query_parts import (
     Nodes,
     NotDerivable,
     conjuncts,
     expression_of,
+    names_fields,
     of_groups,
     partitions_of,
-    qualified,
     refuse_unsupported,
     with_of,
 )
@@ -134,8 +135,8 @@ class _Derivation:
             parts.append(self._source(origin.this, False, ()))
         for join in query.args.get("joins") or ():
             side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
-            if side in ("RIGHT", "FULL") or join.args.get("method") or join.args.get("using"):
-                raise NotDerivable(f"it has a {join.args.get('method') or side or 'USING'} JOIN")
+            if side in ("RIGHT", "FULL"):
+                raise NotDerivable(f"it has a {side} JOIN")
             nullable = side == "LEFT" or kind in ("SEMI", "ANTI")
             parts.append(self._source(join.this, nullable, conjuncts(join.args.get("on"))))
         return parts
@@ -280,7 +281,8 @@ class _Derivation:
         """Whether an expression's value is known of each row of these sources."""
         from sqlglot import exp
 
-        if expression.find(exp.AggFunc, exp.Window):
+        # A `*` stands for other columns where fewer tables are joined, or fewer columns read.
+        if expression.find(exp.AggFunc, exp.Window, exp.Star) or names_fields(expression):
             return False
         for column in expression.find_all(exp.Column):
             source = sources.get(column.table)

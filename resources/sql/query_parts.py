@@ -1,12 +1,12 @@
 """A parsed query, taken apart: its sources, conditions, groups and windows, as sqlglot has them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableName, TableQuery
 from resources.sql.time_words import is_of_the_time
-from resources.sql.verbatim_dialect import AGGREGATES, verbatim, written_otherwise
+from resources.sql.verbatim_dialect import AGGREGATES
 
 Nodes = Any
 """sqlglot's expressions, whose attributes have no types."""
@@ -70,6 +70,15 @@ def nondeterministic(query: TableQuery) -> list[str]:
         elif _of_chance(node) or is_of_the_time(node) or (_of_an_order(node) and not _ordered(node)):
             found.append(node.sql(dialect=query.dialect))
     return found
+
+
+def reads_all_columns(query: TableQuery) -> bool:
+    """Return whether a query has a `*` that stands for columns."""
+    import sqlglot
+    from sqlglot import exp
+
+    stars = sqlglot.parse_one(query.text, dialect=query.dialect).find_all(exp.Star)
+    return any(not isinstance(star.parent, exp.Count) for star in stars)
 
 
 def _check_no_version(table: Nodes, query: TableQuery) -> None:
@@ -137,64 +146,6 @@ def _ordered(call: Nodes) -> bool:
             return True
     ordered_within = isinstance(call.this, exp.Order) or call.find(exp.WithinGroup) is not None
     return ordered_within or type(node.parent).__name__ in _IN_ANY_ORDER
-
-
-def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> Nodes:
-    """The parsed query, in which each column has its source's name; `verbatim` writes it.
-
-    Raises:
-        NotDerivable: it cannot be parsed, or sqlglot would not write it as its author did.
-    """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-    from sqlglot.optimizer.qualify import qualify
-
-    schema: dict[str, Any] = {}
-    for name, names in columns.items():
-        tables = schema.setdefault(name.catalog, {}) if any(each.catalog for each in columns) else schema
-        tables.setdefault(name.schema, {})[name.table] = dict.fromkeys(names, "string")
-    dialect = verbatim(query.dialect)
-    try:
-        root = sqlglot.parse_one(query.text, dialect=dialect)
-        if (word := written_otherwise(query.text, root, query.dialect)) is not None:
-            raise NotDerivable(f"sqlglot would write {word!r} of it in another way")
-        _keep_case(root)
-        found = qualify(root, dialect=dialect, schema=schema, validate_qualify_columns=True)
-    except SqlglotError as error:
-        raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
-    _restore_case(found)
-    _name_each(found)
-    return found
-
-
-def _keep_case(root: Nodes) -> None:
-    from sqlglot import exp
-
-    for name in root.find_all(exp.Identifier):
-        name.meta["written"] = name.name
-
-
-def _restore_case(root: Nodes) -> None:
-    """Give what follows a column, such as the key of a map, the case in which it was written: a map tells it apart."""
-    from sqlglot import exp
-
-    for dot in root.find_all(exp.Dot):
-        if isinstance(dot.expression, exp.Identifier) and (written := dot.expression.meta.get("written")):
-            dot.expression.set("this", written)
-
-
-def _name_each(root: Nodes) -> None:
-    """Give columns of the same name, such as two that are 0, names of their own where the first branch has the names."""
-    from sqlglot import exp
-
-    for operation in root.find_all(exp.SetOperation):
-        branch: Nodes = operation.right.unnest()
-        while isinstance(branch, exp.SetOperation):
-            branch = branch.left.unnest()
-        names = branch.named_selects
-        for number, each in enumerate(branch.selects):
-            if names.count(names[number]) > 1:
-                each.replace(exp.alias_(each.unalias().copy(), f"ratify_column_{number}", quoted=True))
 
 
 _UNSUPPORTED = {
@@ -282,6 +233,13 @@ def expression_of(select: Nodes, name: str) -> Nodes:
     if len(found) != 1:
         raise NotDerivable(f"it has {len(found)} columns {name}")
     return found[0].unalias()
+
+
+def names_fields(expression: Nodes) -> bool:
+    """Whether it names parts of its value after columns in a way that other names of these would change."""
+    from sqlglot import exp
+
+    return any(call.name.lower() == "arrays_zip" for call in expression.find_all(exp.Anonymous))
 
 
 def of_groups(select: Nodes, expression: Nodes) -> bool:

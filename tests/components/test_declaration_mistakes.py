@@ -340,8 +340,11 @@ def test_an_input_that_other_programs_make_is_named(mistakes: Mistakes) -> None:
     mistakes.write("gold/weeks", GOLD, "SELECT day, s\nFROM gold.DAYS")
     mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
     assert "gold/weeks/weeks.sql, line 2: the table gold.DAYS is gold.days: write it so." in mistakes.error()
-    mistakes.write("gold/weeks", GOLD, "SELECT day, s FROM gold.days")
-    mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
+    # A table of another catalog whose name is else that of one here.
+    (mistakes.root / "gold" / "others.py").write_text(
+        'import dagster as dg\n\nspec = dg.AssetSpec(["other", "gold", "days"])\n'
+    )
+    mistakes.write("gold/weeks", GOLD, "SELECT day, s FROM gold.days JOIN other.gold.days AS o USING (day)")
     tables = DeclaredTables(importlib.import_module(mistakes.root.name))
     load(tables)
     assert dg.AssetKey(["ratify", "gold", "days"]) in tables.keys

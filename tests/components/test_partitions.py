@@ -21,7 +21,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import last_computed
 from resources.errors import PartitionMissing, QueryMismatch
 from resources.spark.spark_engine import Spark, WriteResult
-from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported
+from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported, said
 from tests.components.test_yaml_tables import Project, causes, project
 from tests.resources.lakehouse import Lakehouse
 
@@ -156,6 +156,41 @@ def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned:
     # Those chosen, too: from which query and inputs the others were, was not known.
     assert reported(done, "days") == DAYS[:2]
     assert partitioned.rows("SELECT least FROM gold.days") == ["(1,)", "(2,)", "(3,)"]
+
+
+@pytest.mark.stack
+def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: Partitioned) -> None:
+    partitioned.only("days")
+    assert partitioned.run().success
+    name = f"{partitioned.bronze}.a"
+    partitioned.lake.run(f"CREATE TABLE {name}_again USING DELTA AS SELECT * FROM {name}")
+    partitioned.lake.run(f"DROP TABLE {name}")
+    partitioned.lake.run(f"CREATE TABLE {name} USING DELTA AS SELECT * FROM {name}_again")
+    found = said(partitioned.run())["days"]
+    assert found["computed in full because"] == f"{name} is another table than before"
+    assert partitioned.version("gold.days") == 2
+    done = partitioned.run(checks=True)
+    assert "computed in full because" not in said(done)["days"]
+    assert evaluated(done)[UP_TO_DATE].passed
+
+
+@pytest.mark.stack
+def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partitioned) -> None:
+    """The query leaves out a row whose value is no day; to find the stale partitions, Spark reads that value."""
+    partitioned.lake.run(partitioned.sql("DELETE FROM bronze.a"))
+    partitioned.insert("(1, NULL, 1, '2013-01-01', 1)")
+    numbered = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY v) AS number FROM bronze.a"
+    text = f"SELECT CAST(a.place AS DATE) AS day, a.id AS k, a.v FROM ({numbered}) AS a WHERE a.number = 1"
+    partitioned.declare("days", text)
+    partitioned.only("days")
+    assert partitioned.run().success
+    partitioned.insert("(1, NULL, 2, 'no day', 2)", "(3, NULL, 1, '2013-01-02', 3)")
+    found = said(partitioned.run())["days"]
+    assert found["computed in full because"].startswith(
+        "the keys that changes affect cannot be computed: [CAST_INVALID_INPUT]"
+    )
+    assert partitioned.rows("SELECT v FROM gold.days") == ["(1,)", "(3,)"]
+    assert "computed in full because" not in said(partitioned.run())["days"]
 
 
 @pytest.mark.stack

@@ -4,7 +4,13 @@ import pytest
 
 from resources.errors import UnsafeDeclaration
 from resources.sql.affected_keys import keys_queries
-from resources.sql.query_parts import NotDerivable, nondeterministic, nondeterministic_predicate, of_other_rows
+from resources.sql.query_parts import (
+    NotDerivable,
+    nondeterministic,
+    nondeterministic_predicate,
+    of_other_rows,
+    reads_all_columns,
+)
 from resources.sql.table_query import TableQuery
 
 
@@ -34,6 +40,14 @@ def test_it_depends_on_more_than_the_rows(selected: str) -> None:
 )
 def test_it_depends_on_the_rows_alone(selected: str) -> None:
     assert nondeterministic(parsed(f"SELECT k, {selected} AS x FROM bronze.a GROUP BY k")) == []
+
+
+@pytest.mark.parametrize(
+    ("selected", "every"),
+    [("k, count(*), v * 2", False), ("*", True), ("a.*", True), ("md5(concat_ws('|', *)) AS h", True)],
+)
+def test_whether_it_reads_columns_that_it_does_not_name(selected: str, every: bool) -> None:
+    assert reads_all_columns(parsed(f"SELECT {selected} FROM bronze.a AS a")) is every
 
 
 def test_rows_that_are_any() -> None:

@@ -82,6 +82,43 @@ def test_the_key_of_a_map_keeps_its_case(key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        ("to_json(struct(Day, n))", "STRUCT(`a`.`day` AS `Day`, `a`.`n`)"),
+        ("to_json(struct(S AS Text, St.Inner))", "STRUCT(`a`.`s` AS `Text`, `a`.`st`.`Inner` AS `Inner`)"),
+        ("to_json(CAST(st AS STRUCT<Id: INT>))", "AS STRUCT<`Id`: INT>"),
+        ("to_json(transform(arr, X -> struct(X)))", "`x` -> STRUCT(`x` AS `X`)"),
+        ("n + 1 AS Ref, to_json(struct(Ref))", "STRUCT(`a`.`n` + 1 AS `Ref`)"),
+    ],
+)
+def test_a_name_that_is_part_of_a_value_is_as_it_was_written(expression: str, written: str) -> None:
+    """JSON and hashes have the names of fields: keys would be missing."""
+    assert written in derived(f"SELECT {expression} AS key FROM bronze.a")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH src AS (SELECT n, m, s FROM bronze.a) SELECT md5(concat_ws('|', *)) AS key, * FROM src",
+        "SELECT md5(to_json(struct(*))) AS key, * FROM (SELECT n, m FROM bronze.a) AS src",
+        "SELECT n AS key, row_number() OVER (PARTITION BY hash(*) ORDER BY m) AS x FROM (SELECT n, m FROM bronze.a) AS src",
+        "SELECT to_json(arrays_zip(arr, st)) AS key FROM bronze.a",
+        "SELECT xxhash64(n) AS key FROM bronze.a JOIN bronze.b USING (n)",
+        "SELECT a.n AS key FROM bronze.a NATURAL JOIN bronze.b",
+    ],
+)
+def test_columns_that_are_not_named_one_by_one_are_refused(query: str) -> None:
+    """In the query for the keys they would be others, or have other types."""
+    with pytest.raises(NotDerivable, match=r"is not known of changed rows|USING JOIN|NATURAL JOIN"):
+        derived(query)
+
+
+def test_a_condition_on_all_columns_leaves_no_row_out() -> None:
+    found = derived("SELECT n AS key FROM (SELECT n, m FROM bronze.a) AS src WHERE coalesce(*) IS NOT NULL")
+    assert "WHERE" not in found
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         *("CAST(s AS CHAR(3))", "substring(s FROM 2 FOR 3)", "1.5BD", "trim(LEADING FROM s)", "s:`a b`.c", "'it' 's'"),
