@@ -37,7 +37,8 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
     They are the stored ones and the rows, each from its time on; equal ones that follow each other are one version. Of a row
     and a version, or the end of one, at the same time the row counts. A row that no column dates is of the time `at`, or of
     the moment after all that is stored of its keys. Where the row of some keys was not there, and is there again, its newest
-    version begins at `at`, however old it is.
+    version begins at `at`, however old it is; in later passes, too, the version that began so has the values of the newest
+    row, if that is older.
 
     Args:
         history: What it follows.
@@ -63,28 +64,34 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
     # A point in time that follows the end which is the last one of its keys.
     newest = f"max(CASE WHEN ratify_rank = 2 THEN ratify_at END) OVER ({by})"
     final = f"max(struct(ratify_at, ratify_rank)) OVER ({by})"
-    again = f"greatest({at}, ratify_final.ratify_at)"
+    again = f"CASE WHEN ratify_final.ratify_rank = 1 THEN greatest({at}, ratify_final.ratify_at) ELSE ratify_returned END"
+    returned = f"CASE WHEN ratify_next IS NULL AND {VALID_TO} IS NULL AND ratify_before < {VALID_FROM} THEN {VALID_FROM} END"
+    helpers = "ratify_newest, ratify_final, ratify_returned"
     shown = (
         f"{VALID_FROM} AS {read}" if name == history.changed_at else f"ratify_row.{identifier(name)} AS {identifier(name)}"
         for name in columns
         if name not in history.keys
     )
     return f"""WITH ratify_stored AS (
-  SELECT *, lead({VALID_FROM}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_next FROM {stored}
+  SELECT *, lead({VALID_FROM}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_next,
+    lag({VALID_TO}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_before FROM {stored}
 ), ratify_points AS (
-  SELECT {listed}, true AS ratify_there, 0 AS ratify_rank, {VALID_FROM} AS ratify_at FROM ratify_stored
-  UNION ALL SELECT {listed}, false, 1, {VALID_TO} FROM ratify_stored
+  SELECT {listed}, true AS ratify_there, 0 AS ratify_rank, {VALID_FROM} AS ratify_at, {returned} AS ratify_again
+    FROM ratify_stored
+  UNION ALL SELECT {listed}, false, 1, {VALID_TO}, NULL FROM ratify_stored
     WHERE {VALID_TO} IS NOT NULL AND coalesce({VALID_TO} < ratify_next, true)
-  UNION ALL SELECT {listed}, true, 2, {read or at} FROM {rows}
-  UNION ALL SELECT DISTINCT {without}, true, 3, NULL FROM {there or rows}
+  UNION ALL SELECT {listed}, true, 2, {read or at}, NULL FROM {rows}
+  UNION ALL SELECT DISTINCT {without}, true, 3, NULL, NULL FROM {there or rows}
 ), ratify_placed AS (
   SELECT * EXCEPT (ratify_at), {placed} AS ratify_at, {given} AS ratify_given FROM ratify_points
 ), ratify_known AS (
-  SELECT *, {newest} AS ratify_newest, {final} AS ratify_final FROM ratify_placed WHERE ratify_rank < 3
+  SELECT * EXCEPT (ratify_again), {newest} AS ratify_newest, {final} AS ratify_final,
+    max(ratify_again) OVER ({by}) AS ratify_returned FROM ratify_placed WHERE ratify_rank < 3
 ), ratify_with_returned AS (
-  SELECT * EXCEPT (ratify_newest, ratify_final) FROM ratify_known
-  UNION ALL SELECT * EXCEPT (ratify_at, ratify_given, ratify_newest, ratify_final), {again}, ratify_given FROM ratify_known
-    WHERE ratify_rank = 2 AND ratify_at = ratify_newest AND ratify_final.ratify_rank = 1
+  SELECT * EXCEPT ({helpers}) FROM ratify_known
+  UNION ALL SELECT * EXCEPT (ratify_at, ratify_given, {helpers}), {again}, ratify_given FROM ratify_known
+    WHERE ratify_rank = 2 AND ratify_at = ratify_newest
+      AND (ratify_final.ratify_rank = 1 OR ratify_newest < ratify_returned)
 ), ratify_counting AS (
   SELECT *, max(ratify_rank) OVER ({by}, ratify_at) AS ratify_most FROM ratify_with_returned
 ), ratify_compared AS (

@@ -67,10 +67,19 @@ def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) ->
     after = max((*begun, *ended), default=-1) + 1
     read = {max(at, after) if row.time is None else row.time: row for row in rows}
     made, is_open = _versions(begun, ended, read)
-    if read and not is_open:
-        # The row was not there, and is there again.
-        made, _ = _versions(begun, ended, {**read, max(at, *ended): read[max(read)]})
+    # The row was not there, and is there again: since now, or since the start of the current version.
+    again = _returned(stored) if is_open else max(at, *ended)
+    if read and again is not None and (not is_open or max(read) < again):
+        made, _ = _versions(begun, ended, {**read, again: read[max(read)]})
     return [replace(version, read=False) for version in made]
+
+
+def _returned(stored: Sequence[RowVersion]) -> int | None:
+    """Since when the current version is there, if the row was not there before."""
+    if len(stored) < 2 or stored[-1].until is not None:
+        return None
+    before, last = stored[-2:]
+    return last.since if before.until is not None and before.until < last.since else None
 
 
 def _versions(

@@ -113,6 +113,34 @@ def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSe
     assert found(spark, text, dated=False) == sorted(str((key, *rest)) for key, *rest in model.rows)
 
 
+@pytest.mark.parametrize(
+    ("changed", "value", "expected"),
+    [
+        (1, 1, [(1, 1, 10), (1, 20, None)]),
+        # Corrected, without another time.
+        (1, 3, [(3, 1, 10), (3, 20, None)]),
+        # Changed before it was read again, but for the extract that it was missing in.
+        (15, 2, [(1, 1, 10), (2, 15, None)]),
+        (8, 2, [(1, 1, 8), (2, 8, 10), (2, 20, None)]),
+        (25, 2, [(1, 1, 10), (1, 20, 25), (2, 25, None)]),
+    ],
+)
+def test_a_row_that_came_back_has_its_newest_values(
+    spark: SparkSession, changed: int, value: int, expected: list[tuple[int, int, int | None]]
+) -> None:
+    model = HistoryModel()
+    for rows, at in (([SourceRow((1, "x"), 1, 1, 1)], 5), ([SourceRow((2, "x"), 1, 1, 1)], 10)):
+        model.pass_over(rows, at)
+    history = RowHistory(("a", "b"), "changed")
+    columns = ("a", "b", "value", "note", "changed")
+    for row, at in ((SourceRow((1, "x"), 1, 1, 1), 20), *[(SourceRow((1, "x"), value, 1, changed), 30)] * 2):
+        stored, given = stored_sql(model, dated=True), rows_sql([row], dated=True)
+        versions = found(spark, wanted_history(history, columns, stored, given, f"timestamp_micros({at})"), dated=True)
+        model.pass_over([row], at)
+        assert versions == sorted(str((key, *rest)) for key, *rest in model.rows)
+    assert [(v.value, v.since, v.until) for v in model.versions[(1, "x")]] == expected
+
+
 @pytest.mark.parametrize(("changed", "value"), [(1, 1), (8, 2)])
 def test_a_row_that_is_there_again_is_current(spark: SparkSession, changed: int, value: int) -> None:
     """It was deleted at 10, and is there again at 20 as it was, or changed before that: its history has a gap."""
