@@ -111,8 +111,6 @@ def spark_conf(server: SparkServer) -> dict[str, str]:
         "spark.default.parallelism": cores,
         # Delta replays a table's log in that many tasks: with the default of 50 a ten-row write took 51 s, with 1 2-4 s.
         "spark.databricks.delta.snapshotPartitions": "1",
-        # Its columns stay the same when a table is partitioned otherwise (`ratify layout`): a stream need not begin again.
-        "spark.databricks.delta.streaming.unsafeReadOnPartitionColumnChanges.enabled": "true",
         # The executor is this very process. After the machine slept or stalled for two minutes, Spark would still declare
         # it lost, and end itself ten minutes later, in the middle of whatever runs then.
         "spark.storage.blockManagerHeartbeatTimeoutMs": "7d",

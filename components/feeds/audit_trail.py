@@ -20,14 +20,13 @@ from uuid import uuid4
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from components.feeds.paired_changes import next_version, opened_log, paired_changes, readable
-from components.strategies.pass_scope import VERSIONS_READ_AGAIN
+from components.feeds.paired_changes import given_version, next_version, opened_log, paired_changes, readable
+from components.strategies.pass_scope import is_far_behind
 from components.table_asset import COMMITS, materialize_by
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
-from resources.delta.snapshot import committed_at
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 _ROWS = Path(__file__).with_name("audit_trail.sql")
 _COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
-READ_AGAIN_SECONDS = 86400
-"""So long a version without changed rows is read in each pass, if they are few. Then a commit without rows records it."""
-
 PAGE = 1000
 """So many materializations are read at once."""
 
@@ -64,6 +60,20 @@ class AuditedTable:
     table: str
     keys: tuple[str, ...]
     from_version: int = 0
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """Up to where the trail has the changes of its table."""
+
+    table_id: str
+    version: int
+    from_version: int
+
+    @classmethod
+    def of(cls, record: ComputedInputs, full_name: str) -> "_Followed | None":
+        found = record.inputs.get(full_name)
+        return cls(found.table_id, found.version, record.from_version) if found else None
 
 
 def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.MaterializeResult[Any]:
@@ -120,25 +130,19 @@ def _append_once(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Material
     log = opened_log(spark, full_name)
     created = spark.ensure_table(trail)
     position = _position(spark, audited, log)
-    last = position.record.inputs.get(full_name) if position.record else None
-    first = next_version(log, trail.table_name, last, audited.from_version)
+    last = _Followed.of(position.record, full_name) if position.record else None
+    first = next_version(log, trail.table_name, last, given_version(last, audited.from_version))
     if first > log.version:
         rows = spark.table(trail)
         return materialize_by(spark, trail, created, began, spark.write_result(trail, None), rows, **{"rows appended": 0})
-    with readable(log, first, trail.table_name):
+    with readable(spark, log, first, trail.table_name):
         rows = spark.computed(_changes(spark, audited, log, first, runs))
     inputs = {full_name: InputVersion(log.table_id, log.version)}
-    record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex)
-    needed = not rows.isEmpty() or _far_behind(log, first)
+    record = ComputedInputs(repr(audited.keys), position.version, inputs, uuid4().hex, from_version=audited.from_version)
+    needed = not rows.isEmpty() or is_far_behind(log, first, log.version)
     wrote = _merge(spark, trail, rows, record) if needed else spark.write_result(trail, None)
     more = {"versions read": f"{first} to {log.version}", "rows appended": rows.count()}
     return materialize_by(spark, trail, created, began, wrote, rows, **more)
-
-
-def _far_behind(log: TableLog, first: int) -> bool:
-    """Whether it is time to record that versions without changed rows were read: the log loses its oldest ones."""
-    read_again = log.version - first + 1 >= VERSIONS_READ_AGAIN
-    return read_again or committed_at(log.actions(first)) < (time.time() - READ_AGAIN_SECONDS) * 1000
 
 
 def _merge(spark: Spark, trail: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:

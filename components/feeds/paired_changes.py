@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from resources.delta.feed_parts import feed_parts
 from resources.delta.snapshot import committed_at
 from resources.delta.table_log import TableLog
-from resources.errors import ChangesNotRecorded, LogUnreadable, QueryMismatch
+from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch
 from resources.spark.change_feed import read_changes
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import first_line
@@ -32,7 +32,8 @@ _PAIRED, _OF_FEED, _COMPARED = (
 )
 _DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
 # What Delta says of a schema that it cannot read all of a range with, and Spark of a file that is gone.
-_UNREADABLE = ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "FAILED_READ_FILE", "FILE_NOT_FOUND", "FILE_NOT_EXIST")
+_REFUSED = ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",)
+_GONE = ("FILE_NOT_FOUND", "FILE_NOT_EXIST")
 
 
 def opened_log(spark: Spark, full_name: str) -> TableLog:
@@ -49,12 +50,30 @@ def opened_log(spark: Spark, full_name: str) -> TableLog:
 
 
 class FollowedVersion(Protocol):
-    """A version of a table, and the id that the table had then: another one after it was dropped and created again."""
+    """Up to where a follower has the changes of a table."""
 
     @property
-    def table_id(self) -> str: ...
+    def table_id(self) -> str:
+        """The id that the table had then: it gets another one where it is dropped and created again."""
+        ...
+
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """The version."""
+        ...
+
+    @property
+    def from_version(self) -> int:
+        """What the declaration of the follower had as `from_version` then."""
+        ...
+
+
+def given_version(last: FollowedVersion | None, from_version: int) -> int:
+    """Return what `from_version` still asks for: nothing, once a position was written under it.
+
+    It is the version of one table, and the declaration may have it long after that table was dropped and created again.
+    """
+    return 0 if last and last.from_version == from_version else from_version
 
 
 def next_version(log: TableLog, follower: str, last: FollowedVersion | None, from_version: int) -> int:
@@ -64,20 +83,25 @@ def next_version(log: TableLog, follower: str, last: FollowedVersion | None, fro
         log: The table's.
         follower: What follows it, for messages.
         last: The version up to which the follower has its changes, or those of a table of that name before; None if neither.
-        from_version: The version to begin with, or to go on from: those between are left out.
+        from_version: The version to begin with, or to go on from: those between are left out. See `given_version`.
 
     Raises:
-        ChangesNotRecorded: the feed lacks versions that the follower does not have.
+        ChangesNotRecorded: the feed lacks versions that the follower does not have; or there is no such version yet.
     """
     since = log.feed_since()
     if since is None:
         # Its message says what to do.
         return log.recorded_range(None, None)[0]
-    if last is None:
-        return max(since, from_version)
-    if last.table_id != log.table_id:
+    if last and last.table_id != log.table_id:
         # What the user says of a version of a table that was dropped, says nothing of this one.
         return since
+    if from_version > log.version + 1:
+        raise ChangesNotRecorded(
+            f"{follower} is to go on from version {from_version} of {log.full_name}, whose latest version is {log.version}: "
+            f"leave out `from_version` in its defs.yaml, or set it to {log.version + 1} at most."
+        )
+    if last is None:
+        return max(since, from_version)
     if last.version + 1 < since and from_version < since:
         raise ChangesNotRecorded(
             f"{follower} has the changes of {log.full_name} up to version {last.version}, and the feed has them since "
@@ -97,12 +121,10 @@ def paired_changes(spark: Spark, log: TableLog, keys: Sequence[str], first: int,
 
     Raises:
         QueryMismatch: the table has, or had, no such key.
+        LogUnreadable: the log has lost one of the versions meanwhile.
         ChangesNotRecorded, TableMissing.
     """
-    try:
-        parts = feed_parts(log, first, log.version)
-    except LogUnreadable as error:
-        raise ChangesNotRecorded(f"{error} {_left_out(log.version + 1)}") from error
+    parts = feed_parts(log, first, log.version)
     if len(parts.compared) > MOST_COMPARED:
         raise ChangesNotRecorded(
             f"The schema of {log.full_name} was changed in version {parts.compared[-1]} or later so that the feed of the "
@@ -123,20 +145,44 @@ def paired_changes(spark: Spark, log: TableLog, keys: Sequence[str], first: int,
 
 
 @contextmanager
-def readable(log: TableLog, first: int, follower: str) -> Generator[None]:
-    """Raise ChangesNotRecorded for what Spark says in the block of changes since a version that it cannot read."""
+def readable(spark: Spark, log: TableLog, first: int, follower: str) -> Generator[None]:
+    """Check that the block has read the changes of the table whose log is given; translate what Spark says if it cannot.
+
+    Raises:
+        CommitConflict: the table was dropped and created again meanwhile; or they cannot be read, and it has a newer
+            version, in which it may have been given another schema.
+        ChangesNotRecorded: they cannot be read; the error says from which version on they can.
+    """
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
         text = str(error)
-        if not any(sign in text for sign in _UNREADABLE):
+        refused, gone = (any(sign in text for sign in signs) for signs in (_REFUSED, _GONE))
+        if not refused and not gone:
+            raise
+        if spark.catalog.version(log.full_name) != log.version:
+            raise CommitConflict(f"{log.full_name} was changed while {follower} read its changes.") from error
+        last = log.version if refused else _last_without_files(log, first)
+        if last is None:
             raise
         raise ChangesNotRecorded(
-            f"The changes of {log.full_name} in its versions {first} to {log.version}, which {follower} does not have yet, "
-            f"cannot be read: {first_line(text)} {_left_out(log.version + 1)}"
+            f"The changes of {log.full_name} in its versions {first} to {last}, which {follower} does not have yet, "
+            f"cannot be read: {first_line(text)} {_left_out(last + 1)}"
         ) from error
+    # Spark reads a table by its name.
+    if opened_log(spark, log.full_name).table_id != log.table_id:
+        raise CommitConflict(f"{log.full_name} was dropped and created again while {follower} read its changes.")
+
+
+def _last_without_files(log: TableLog, first: int) -> int | None:
+    """The newest version, of those from one on, whose changes are lost with its files; None if all of them are there."""
+    compared = feed_parts(log, first, log.version).compared
+    for version in range(log.version, first - 1, -1):
+        if version in compared or not log.has_files_of_changes(version):
+            return version
+    return None
 
 
 def _left_out(version: int) -> str:

@@ -16,7 +16,14 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from components.feeds.paired_changes import JSON_OPTIONS, next_version, opened_log, paired_changes, readable
+from components.feeds.paired_changes import (
+    JSON_OPTIONS,
+    given_version,
+    next_version,
+    opened_log,
+    paired_changes,
+    readable,
+)
 from components.feeds.topic_position import FeedPosition, FoundTopic, check_position, position_key, read_position
 from resources.delta.table_log import TableLog
 from resources.errors import BrokerRejected, PositionUnsafe
@@ -107,7 +114,8 @@ def publish_changes(
         PositionUnsafe: the topic of the position is not compacted, or the position is not the topic's last one.
         StreamBusy: another pass has begun meanwhile, or a transaction took too long.
         BrokerRejected: a topic cannot be created, or a message is too large.
-        BrokerUnavailable, BrokerDenied, NotConfigured, TableMissing.
+        CommitConflict: the table was changed while its changes were read.
+        BrokerUnavailable, BrokerDenied, NotConfigured, LogUnreadable, TableMissing.
     """
     full_name = f"{spark.catalog.connection.name}.{published.table}"
     _ensure_topics(kafka, published)
@@ -117,10 +125,11 @@ def publish_changes(
         topic_id = kafka.topic_id(published.topic)
         log = opened_log(spark, full_name)
         found = FoundTopic(published.topic, topic_id, lambda: has_committed(kafka, published.topic), position, reported)
-        check_position(found, log.table_id, published.from_version)
-        first = next_version(log, f"Topic {published.topic}", position, published.from_version)
+        given = given_version(position or reported, published.from_version)
+        check_position(found, log.table_id, given)
+        first = next_version(log, f"Topic {published.topic}", found.last(log.table_id), given)
         if first <= log.version:
-            with readable(log, first, f"topic {published.topic}"):
+            with readable(spark, log, first, f"topic {published.topic}"):
                 rows = spark.computed(_messages(spark, published, log, first))
             chunks = _chunks(spark, published, rows, first, log.version)
         elif position and position.version >= log.version and position.topic_id in ("", topic_id):
@@ -132,7 +141,7 @@ def publish_changes(
             with producer.transaction():
                 if rows is not None:
                     _send(spark, producer, published, rows, chunk)
-                position = FeedPosition(log.table_id, chunk.last, topic_id)
+                position = FeedPosition(log.table_id, chunk.last, topic_id, published.from_version)
                 producer.send(published.offsets_topic, position_key(full_name), position.to_json(), 0)
     messages = sum(chunk.messages for chunk in chunks)
     return Published(first, position, messages, len(chunks))

@@ -21,21 +21,21 @@ class FeedPosition:
         table_id: Of the table; another one after it was dropped and created again.
         version: Its version.
         topic_id: Kafka's id of the topic, likewise; empty where it was not recorded.
+        from_version: What the declaration had as `from_version`.
     """
 
     table_id: str
     version: int
     topic_id: str = field(default="", compare=False)
+    from_version: int = field(default=0, compare=False)
 
     def to_json(self) -> bytes:
         """Return the record of the position."""
         return json.dumps(asdict(self)).encode()
 
     def before(self, other: "FeedPosition", table_id: str) -> bool:
-        """Return whether another position is a later one, if the table has this id now."""
-        if self.table_id == other.table_id:
-            return self.version < other.version
-        return other.table_id == table_id
+        """Return whether another position is a later one of the table that has this id now."""
+        return other.table_id == table_id and (self.table_id != table_id or self.version < other.version)
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ class FoundTopic:
     has_records: Callable[[], bool]
     position: FeedPosition | None
     reported: FeedPosition | None
+
+    def last(self, table_id: str) -> FeedPosition | None:
+        """Return the position to go on from, given the id that the table has now: the later one, if both are known."""
+        position, reported = self.position, self.reported
+        return reported if position and reported and position.before(reported, table_id) else position
 
 
 def position_key(full_name: str) -> bytes:
@@ -78,18 +83,20 @@ def check_position(found: FoundTopic, table_id: str, from_version: int) -> None:
     Args:
         found: The topic.
         table_id: Of the table, now.
-        from_version: That the user gave: a version after what the topic is known to have says how to go on.
+        from_version: See `given_version`: a version after what the topic is known to have says how to go on.
 
     Raises:
         PositionUnsafe: it might; the error says what to do.
     """
     position, reported, topic = found.position, found.reported, found.name
     if position and position.topic_id and position.topic_id != found.id:
-        if position.table_id != table_id or from_version <= position.version:
+        # Where the table was created again, too, nothing of it can be missing, nor come again.
+        if position.table_id == table_id and from_version <= position.version:
             raise PositionUnsafe(
                 f"The topic {topic} was created again: it lacks the changes up to version {position.version}, which its "
-                f"position in {topic}.offsets names. Delete {topic}.offsets as well, so that all changes are published that "
-                f"the feed still has, or set `from_version: {position.version + 1}` in its defs.yaml to leave them out."
+                f"position in {topic}.offsets names. Delete {topic}.offsets as well, and leave out `from_version`, so that "
+                f"all changes are published that the feed still has; or set `from_version: {position.version + 1}` in its "
+                "defs.yaml to leave them out."
             )
     elif position and reported and position.before(reported, table_id):
         _check_given(topic, f"is set back to version {position.version}", reported, from_version)
@@ -99,8 +106,8 @@ def check_position(found: FoundTopic, table_id: str, from_version: int) -> None:
     elif position is None and from_version <= _known(reported, table_id) and found.has_records():
         raise PositionUnsafe(
             f"The topic {topic} has records, and {topic}.offsets no position of it: it is not known which changes it has. "
-            "Set `from_version` in its defs.yaml to the first version that it does not have, or delete both topics, so "
-            "that all changes are published that the feed still has."
+            "Set `from_version` in its defs.yaml to the first version that it does not have; or delete both topics, and "
+            "leave out `from_version`, so that all changes are published that the feed still has."
         )
 
 
@@ -113,6 +120,6 @@ def _check_given(topic: str, what: str, reported: FeedPosition, from_version: in
         raise PositionUnsafe(
             f"The position of {topic} in {topic}.offsets {what}, and its last materialization reported version "
             f"{reported.version}: what follows would be published again. Set `from_version: {reported.version + 1}` in its "
-            f"defs.yaml to go on from there, or delete {topic} and {topic}.offsets, so that all changes are published that "
-            "the feed still has."
+            f"defs.yaml to go on from there; or delete {topic} and {topic}.offsets, and leave out `from_version`, so that "
+            "all changes are published that the feed still has."
         )

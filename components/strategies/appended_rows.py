@@ -135,8 +135,14 @@ class AppendedRows(SparkQueries):
         every = self._refresh or self._position.record is None
         with self.few_rows(FEW_ROWS if every else FEW_ROWS_SEARCHED):
             frame = self._spark.computed(self._spark.sql(text))
-            keys = self._table.row_keys
-            yield _NewRows(self._spark, frame, self._position, self._record, keys, full_refresh=self._refresh)
+            keys, record, far = self._table.row_keys, self._record, not every and self._far_behind()
+            yield _NewRows(self._spark, frame, self._position, record, keys, far_behind=far, full_refresh=self._refresh)
+
+    def _far_behind(self) -> bool:
+        """Whether the driving input has versions that are to be recorded as read."""
+        last = self._position.record
+        since = last.inputs.get(self._inputs.full_name(self._driving)) if last else None
+        return since is not None and self._inputs.far_behind(self._driving, since.version)
 
 
 class _PlannedRows(AppendedRows):
@@ -163,6 +169,7 @@ class _NewRows(SparkRows):
     position: TablePosition
     record: ComputedInputs
     keys: Sequence[str]
+    far_behind: bool
     full_refresh: bool
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
@@ -181,7 +188,7 @@ class _NewRows(SparkRows):
         before = self.spark.write_result(declaration, None)
         if not self.full_refresh:
             self._check_new(declaration, sql)
-        if rows.isEmpty() and not self.full_refresh:
+        if rows.isEmpty() and not self.far_behind and not self.full_refresh:
             wrote = before
         else:
             statement = insert_sql(declaration, self.spark.full_name(declaration), "{rows}", overwrite=self.full_refresh)

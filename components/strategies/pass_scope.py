@@ -1,17 +1,36 @@
 """What a pass over an incremental table computes."""
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from components.strategies.rows_of_keys import AFFECTED
 from resources.delta.computed_inputs import ComputedInputs
+from resources.delta.snapshot import committed_at
+from resources.delta.table_log import TableLog
 from resources.sql.spark_sql import literal, same_keys
 
 VERSIONS_READ_AGAIN = 20
 """So many versions of the inputs are read in each pass until one changes a row of the table. Then a commit that changes none
 says up to which versions it was computed."""
+
+READ_AGAIN_SECONDS = 86400
+"""So long a version that gave no row is read again by what goes on from one version to the next."""
+
+
+def is_far_behind(log: TableLog | None, first: int, last: int) -> bool:
+    """Return whether it is time to record that versions were read which gave no row: a table loses its oldest ones.
+
+    Args:
+        log: The table's, if it can be read here.
+        first: The first of the versions.
+        last: The last one.
+    """
+    if last - first + 1 >= VERSIONS_READ_AGAIN:
+        return True
+    return log is not None and first <= last and committed_at(log.actions(first)) < (time.time() - READ_AGAIN_SECONDS) * 1000
 
 
 @dataclass(frozen=True)

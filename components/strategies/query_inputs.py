@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import TYPE_CHECKING
 from components.checks.acknowledged_commits import acknowledged
 from components.landing_order import LANDING, landed_rows
 from components.strategies.added_rows import AddedRange, added_range, compared_sql, feed_sql
+from components.strategies.pass_scope import is_far_behind
 from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import records_changes
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
+from resources.delta.feed_parts import partitions_known_since
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, HistoryNotContinued, LogUnreadable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import first_line
+from resources.sql.query_parts import reads_all_columns
 from resources.sql.spark_sql import at_version, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
 
@@ -83,9 +87,11 @@ class QueryInputs:
 
     @property
     def types_named(self) -> list[tuple[str, str, str]]:
-        """The types of the inputs' columns that the query names: one that is wider may give other values of old rows."""
+        """The types of the inputs' columns that the query reads: one that is wider may give other values of old rows."""
+        types = [(str(name), column, type_) for name, found in self._types.items() for column, type_ in found.items()]
+        if reads_all_columns(self.query):
+            return sorted(types)
         words = set(_WORD.findall(self.query.text.casefold()))
-        types = ((str(name), column, type_) for name, found in self._types.items() for column, type_ in found.items())
         return sorted(each for each in types if words.issuperset(_WORD.findall(each[1].casefold())))
 
     @property
@@ -191,6 +197,11 @@ class QueryInputs:
             raise HistoryNotContinued(str(error)) from error
         return added_range(full_name, since.version, now.version, rewrites, lambda: acknowledged(self.spark, full_name))
 
+    def far_behind(self, name: TableName, since: int) -> bool:
+        """Return whether an input has versions after one that are to be recorded as read though they gave no row."""
+        log = TableLog.opened(self.spark.catalog, self.full_name(name))
+        return is_far_behind(log, since + 1, self._versions[name].version)
+
     def _rewrites(self, name: TableName, since: int) -> list[Commit]:
         """The versions since one, up to that which is read, that did other than add rows."""
         now, full_name = self._versions[name].version, self.full_name(name)
@@ -247,7 +258,7 @@ class QueryInputs:
         from pyspark.errors import PySparkException
 
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        by_feed = [in_feed] if records_changes(properties) else []
+        by_feed = [in_feed] if records_changes(properties) and self._feed_has_partitions(name, since) else []
         reason = ""
         for query in (*by_feed, compared):
             try:
@@ -256,6 +267,17 @@ class QueryInputs:
                 # The feed may be younger than the changes, and a version may be cleaned up.
                 reason = first_line(str(error))
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
+
+    def _feed_has_partitions(self, name: TableName, since: int) -> bool:
+        """Whether the feed has the values of an input's partitions; it lacks them where these were others before."""
+        full_name, now = self.full_name(name), self._versions[name].version
+        log = TableLog.opened(self.spark.catalog, full_name)
+        if log is None:
+            commits = (each for each in self.spark.history(full_name) if since < each.version <= now)
+            return not any(commit.may_divide for commit in commits)
+        with suppress(LogUnreadable):
+            return partitions_known_since(log, since + 1, now) == since + 1
+        return False
 
     def _feed(self, name: TableName, since: int) -> str:
         table, now = table_name(self.full_name(name)), self._versions[name].version

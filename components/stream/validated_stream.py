@@ -9,11 +9,12 @@ from components.expectations.expectation_rules import Action, Expectations
 from components.stream.micro_batch import BatchStatements, batch_function, counted_in
 from components.stream.stream_ledger import Account, account, last_batch
 from resources.declarations import TableDeclaration
+from resources.delta.table_log import TableLog
 from resources.errors import ExpectationFailed, StreamFailed
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, follow
-from resources.spark.table_stream import TableStream, bytes_outstanding
+from resources.spark.table_stream import Division, TableStream, bytes_outstanding, division_since
 from resources.sql.spark_sql import literal
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ _SOURCE_REFRESHED = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
 )
+# Where the stream begins again by itself it goes on, unless the partitions are others.
+_SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
 
 MAX_FILES = 1000
 """Files of the source in one batch at most, as Delta's own default."""
@@ -62,7 +65,8 @@ class ValidatedStream:
         """Bring the target up to date with the source, and return what became of the records that were new.
 
         It ends then, or as `options` says. The target is rebuilt from the whole source with `full_refresh`, and where the
-        checkpoint is lost or the source was refreshed, if the source has all that the target was computed from.
+        checkpoint is lost, the source was refreshed, or it was divided into other partitions before the stream had read all
+        of it; if the source has all that the target was computed from.
 
         Raises:
             ResetRefused: a rebuild is due, and the source no longer has all that the target was computed from.
@@ -75,7 +79,7 @@ class ValidatedStream:
                 try:
                     return self._run(max_files, options, full_refresh=full_refresh)
                 except StreamFailed as error:
-                    if not (_source_refreshed(error) or self._overtaken(error)):
+                    if not (_source_refreshed(error) or self._overtaken(error) or self._divided(error)):
                         raise
                     logger.warning("%s It starts from the beginning.", error)
                     stream_checkpoints.forget(self.spark, self.target)
@@ -98,12 +102,22 @@ class ValidatedStream:
         source = spark.full_name(self.source)
         table = TableStream(max_files_per_trigger=max_files, starting_version=self._first_version() if before < 0 else None)
         with spark.isolated_session() as session:
-            writer = table.read(session, source).writeStream.queryName(self.target.name).foreachBatch(function)
+            rows = table.read(session, source, self._division(checkpoint))
+            writer = rows.writeStream.queryName(self.target.name).foreachBatch(function)
             writer = writer.option("checkpointLocation", checkpoint.url).trigger(**options.trigger)
             run = follow(spark, writer.start, options, explain=self.explained)
         waiting = {"numBytesOutstanding": bytes_outstanding(spark, source, run.position)} if run.position else {}
         new = f"stream = {literal(self.name)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}"
         return replace(account(spark, new), run={**run.numbers, **waiting})
+
+    def _division(self, checkpoint: stream_checkpoints.Checkpoint | None) -> Division:
+        position = stream_checkpoints.position(checkpoint.url) if checkpoint else None
+        return division_since(TableLog.opened(self.spark.catalog, self.spark.full_name(self.source)), position)
+
+    def _divided(self, error: StreamFailed) -> bool:
+        if _SCHEMA_CHANGED not in str(error):
+            return False
+        return self._division(stream_checkpoints.current(self.spark, self.target)) is Division.UNREAD
 
     def _overtaken(self, error: StreamFailed) -> bool:
         begun = stream_checkpoints.current(self.spark, self.target)

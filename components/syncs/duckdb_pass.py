@@ -149,7 +149,8 @@ class DuckDBPass:
             return _Prepared(source, destination, since, unchanged=True)
         accepted = RowConversion(queries, self._sync, source, destination, DUCKDB).accepted()
         counts = SyncCounts(accepted.read, inserted=accepted.read)
-        return _Prepared(source, destination, since, accepted.rows if accepted.read else None, counts)
+        some = accepted.read or (table and since >= 0 and source.far_behind(self._catalog, since))
+        return _Prepared(source, destination, since, accepted.rows if some else None, counts)
 
     def _whole_source(self, session: DuckDBSession, queries: DuckDBRowQueries) -> SourceRows:
         """All rows of the source, at one version of each of its tables.

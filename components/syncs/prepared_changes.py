@@ -60,6 +60,9 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChan
         return PreparedChanges(source, destination, record)
     accepted = RowConversion(spark, sync, source, destination).accepted()
     counts, changes = compare(spark, sync, source, destination, accepted)
+    since = source.inserted_until if source.of_new_rows else None
+    if changes is None and since is not None and source.far_behind(spark.catalog, since):
+        changes = accepted.rows
     return PreparedChanges(source, destination, record, accepted, counts, changes)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from components.query_engines import input_columns
+from components.strategies.pass_scope import is_far_behind
 from components.strategies.query_inputs import QueryInputs
 from components.syncs.row_queries import Rows
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
+from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
 from resources.errors import HistoryNotContinued, QueryMismatch, SyncRefused
 from resources.spark.spark_engine import Spark
@@ -56,6 +58,11 @@ class SourceRows:
     def version(self) -> int:
         """What grows with each version of the source; that of a file, which is known by its content, is 0."""
         return sum(found.version for found in self.inputs.values())
+
+    def far_behind(self, catalog: UnityCatalog, since: int) -> bool:
+        """Return whether it is time to record that the versions of its table after one were read, which gave no row."""
+        ((full_name, read),) = self.inputs.items()
+        return is_far_behind(TableLog.opened(catalog, full_name), since + 1, read.version)
 
     @property
     def versioned(self) -> bool:

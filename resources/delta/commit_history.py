@@ -106,6 +106,15 @@ class Commit:
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.parameters.get("mode", "Append") == "Append"
 
     @property
+    def may_divide(self) -> bool:
+        """Whether it is not known, without the log, that the table has the same partitions after this commit as before."""
+        if self.operation == "WRITE":
+            return self.parameters.get("mode", "Append") != "Append"
+        replaces = any(word in self.operation for word in ("REPLACE", "CLONE", "RESTORE", "unknown"))
+        # Of `ratify layout`.
+        return replaces or (self.operation == "OPTIMIZE" and "layout" in self.parameters)
+
+    @property
     def merged_nothing(self) -> bool:
         """Whether it is known, without the log, that this commit is a MERGE that changed no row: it may have moved rows."""
         return self.operation == "MERGE" and self._merged_without("Inserted", "Updated", "Deleted")

@@ -86,6 +86,7 @@ class ComputedInputs:
         partitions: For a table with partitions: those that were computed from other versions than `inputs`.
         last_partition: For a table with partitions: the last one that there was; newer ones are not computed.
         rest_known: For a table with partitions: whether `inputs` tells of what is in no group of `partitions`.
+        from_version: For a table that follows the changes of another one: the version that its declaration went on from.
     """
 
     query: str
@@ -96,6 +97,7 @@ class ComputedInputs:
     partitions: tuple[PartitionInputs, ...] = ()
     last_partition: str = ""
     rest_known: bool = True
+    from_version: int = 0
 
     def moved(self, now: Mapping[str, InputVersion]) -> int:
         """Return how many versions the inputs have had since."""
@@ -122,6 +124,7 @@ class ComputedInputs:
                 partitions,
                 content.get("last_partition", ""),
                 content.get("rest_known", True),
+                content.get("from_version", 0),
             )
         except (KeyError, TypeError, AttributeError):
             return None

@@ -1,21 +1,31 @@
-"""How a range of versions of a change data feed is read across changes of the table's schema.
+"""How a range of versions of a change data feed is read across changes of the table's schema and of its partitions.
 
 Delta reads a range with one schema: of a table with column mapping that of the range's end, of any other one the latest.
-Where the schema changed otherwise than by new columns, it refuses that, or reads what a REPLACE removed as NULL. So the
-range is divided, and the changes of versions that cannot be read so are found by comparing the rows before and after.
+Where the schema changed otherwise than by new columns, it refuses that, or reads what a REPLACE removed as NULL. It also
+reads the partitions as they are then: where a table was divided otherwise, their columns are NULL. So the range is divided,
+and the changes of versions that cannot be read so are found by comparing the rows before and after.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from resources.delta.row_changes import adds_rows, removes_rows
 from resources.delta.table_log import TableLog
-from resources.errors import LogUnreadable
 
 _MAPPING = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_WIDER = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+}
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -38,9 +48,9 @@ def feed_parts(log: TableLog, first: int, last: int) -> FeedParts:
         LogUnreadable: the log no longer has one of the versions.
         StorageUnavailable.
     """
-    found = {version: _Version.of(log, version) for version in range(first, last + 1)}
+    found = _versions(log, first, last)
     breaks = list(_breaks(log, found))
-    mapped = log.properties.get(_MAPPING, "none") != "none"
+    mapped = _mapped(log)
     # A version that changes rows with the schema has them of both.
     compared = {version for version in breaks if found[version].changes_rows}
     if breaks and not mapped:
@@ -53,44 +63,120 @@ def feed_parts(log: TableLog, first: int, last: int) -> FeedParts:
     return FeedParts(tuple((a, b) for a, b in zip(begins, ends, strict=True) if a <= b), tuple(sorted(compared)))
 
 
-@dataclass(frozen=True)
-class _Version:
-    """What the log says of a version: its schema, if it sets one, and whether it changes rows."""
+def partitions_known_since(log: TableLog, first: int, last: int) -> int:
+    """Return the first version of a range of which Delta reads the columns that are partitions, and not NULL in them.
 
-    schema: Mapping[str, Any] | None
-    changes_rows: bool
+    Raises:
+        LogUnreadable: the log no longer has one of the versions.
+        StorageUnavailable.
+    """
+    version = last_division(log, first, last if _mapped(log) else log.version)
+    # One that changes rows with the partitions has them of both.
+    return first if version is None else version + changes_rows(log, version, version)
+
+
+def last_division(log: TableLog, first: int, last: int) -> int | None:
+    """Return the last version of a range in which a table got other partitions; None if it got none.
+
+    Raises:
+        LogUnreadable: the log no longer has one of the versions.
+        StorageUnavailable.
+    """
+    found, known = None, None
+    for version, each in _versions(log, first, last).items():
+        if each.layout is None:
+            continue
+        known = known or _layout_before(log, version)
+        if version and (known is None or known.partitions != each.layout.partitions):
+            found = version
+        known = each.layout
+    return found
+
+
+def changes_rows(log: TableLog, first: int, last: int) -> bool:
+    """Return whether one of these versions changes rows.
+
+    Raises:
+        LogUnreadable: the log no longer has one of the versions.
+        StorageUnavailable.
+    """
+    return any(version.changes_rows for version in _versions(log, first, last).values())
+
+
+def values_readable_since(log: TableLog, first: int) -> int:
+    """Return the first version, of those from one on, whose values the columns that the table has now can have.
+
+    A version that is replaced by one with other types, or without a field, has values that these columns cannot have.
+
+    Raises:
+        LogUnreadable: the log no longer has one of the versions.
+        StorageUnavailable.
+    """
+    since, known = first, None
+    for version, each in _versions(log, first, log.version).items():
+        if each.layout is None:
+            continue
+        known = known or _layout_before(log, version)
+        if version and (known is None or not _has_all_values(known.schema, each.layout.schema)):
+            since = version + each.changes_rows
+        known = each.layout
+    return since
+
+
+def _mapped(log: TableLog) -> bool:
+    return log.properties.get(_MAPPING, "none") != "none"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the columns and the partitions of a table are."""
+
+    schema: Mapping[str, Any]
+    partitions: Sequence[str]
 
     @classmethod
-    def of(cls, log: TableLog, version: int) -> "_Version":
+    def of(cls, metadata: Mapping[str, Any]) -> "_Layout":
+        return cls(json.loads(metadata["schemaString"]), tuple(metadata.get("partitionColumns") or ()))
+
+    def extends(self, other: "_Layout") -> bool:
+        """Whether Delta reads what was written with another one as it was, but for new columns, which are NULL."""
+        return self.partitions == other.partitions and _extends(other.schema, self.schema)
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What the log says of a version: its layout, if it sets one, and whether it changes rows."""
+
+    layout: _Layout | None
+    changes_rows: bool
+
+
+def _versions(log: TableLog, first: int, last: int) -> Mapping[int, _Version]:
+    found = dict[int, _Version]()
+    for version in range(first, last + 1):
         actions = log.actions(version)
-        schemas = [json.loads(action["metaData"]["schemaString"]) for action in actions if "metaData" in action]
-        return cls(schemas[-1] if schemas else None, any(adds_rows(each) or removes_rows(each) for each in actions))
+        layouts = [_Layout.of(action["metaData"]) for action in actions if "metaData" in action]
+        changes_rows = any(adds_rows(each) or removes_rows(each) for each in actions)
+        found[version] = _Version(layouts[-1] if layouts else None, changes_rows)
+    return found
 
 
 def _breaks(log: TableLog, found: Mapping[int, _Version]) -> Iterator[int]:
-    """The versions that change the schema other than by new columns, oldest first."""
+    """The versions that change the schema other than by new columns, or the partitions; oldest first."""
     known = None
     for version, each in found.items():
-        if each.schema is None:
+        if each.layout is None:
             continue
-        if known is None:
-            known = _schema_before(log, version)
-        # What is not known may have been any schema. One that changes no row breaks nothing that is read here.
-        if not _extends(known, each.schema) if known else each.changes_rows and version > 0:
+        known = known or _layout_before(log, version)
+        # What is not known may have been any other one.
+        if version and (known is None or not each.layout.extends(known)):
             yield version
-        known = each.schema
+        known = each.layout
 
 
-def _schema_before(log: TableLog, version: int) -> Mapping[str, Any] | None:
-    for earlier in range(version - 1, -1, -1):
-        try:
-            actions = log.actions(earlier)
-        except LogUnreadable:
-            return None
-        for action in actions:
-            if "metaData" in action:
-                return json.loads(action["metaData"]["schemaString"])
-    return None
+def _layout_before(log: TableLog, version: int) -> _Layout | None:
+    found = log.metadata(version - 1) if version else None
+    return _Layout.of(found[1]) if found else None
 
 
 def _extends(old: Any, new: Any) -> bool:
@@ -107,6 +193,32 @@ def _extends(old: Any, new: Any) -> bool:
     added = [field for name, field in fields.items() if name not in had]
     same = all(name in fields and _same_field(field, fields[name]) for name, field in had.items())
     return same and all(field["nullable"] for field in added)
+
+
+def _has_all_values(old: Any, new: Any) -> bool:
+    """Whether a type has all values of another one: wider numbers, or structures with more fields."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return cast("object", old) == cast("object", new) or _is_wider(f"{old}", f"{new}")
+    one, other = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
+    if one["type"] != other["type"]:
+        return False
+    if one["type"] != "struct":
+        parts = ("elementType", "keyType", "valueType")
+        return all(_has_all_values(one[part], other[part]) for part in parts if part in one)
+    fields = {field["name"].lower(): field["type"] for field in other["fields"]}
+    return all(
+        (name := field["name"].lower()) in fields and _has_all_values(field["type"], fields[name]) for field in one["fields"]
+    )
+
+
+def _is_wider(old: str, new: str) -> bool:
+    to = _DECIMAL.fullmatch(new)
+    if to is None:
+        return new in _WIDER.get(old, ())
+    precision, scale = map(int, to.groups())
+    given = _DECIMAL.fullmatch(old)
+    digits, after = map(int, given.groups()) if given else (_DIGITS.get(old, 99), 0)
+    return after <= scale and digits - after <= precision - scale
 
 
 def _same_field(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

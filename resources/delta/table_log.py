@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from urllib.parse import unquote
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine, records_changes
@@ -15,7 +16,7 @@ from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_ac
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
 from resources.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
-from resources.delta.row_changes import appended_files, removes_rows
+from resources.delta.row_changes import adds_rows, appended_files, removes_rows
 from resources.delta.snapshot import Json, Snapshot
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
 
@@ -100,6 +101,18 @@ class TableLog:
         except FileNotFoundError:
             raise LogUnreadable(f"The log of {self.full_name} no longer has version {version}.") from None
 
+    def has_files_of_changes(self, version: int) -> bool:
+        """Return whether the files are in storage from which the change data feed of a version is read.
+
+        Raises:
+            LogUnreadable: the log no longer has it.
+            StorageUnavailable.
+        """
+        actions = self.actions(version)
+        changes = [action["cdc"] for action in actions if "cdc" in action]
+        moved = [action.get("add") or action["remove"] for action in actions if adds_rows(action) or removes_rows(action)]
+        return all(self._log.storage.exists(unquote(file["path"])) for file in changes or moved)
+
     def txn_version(self, app_id: str) -> int | None:
         """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
         return self._snapshot.txn_versions([app_id]).get(app_id)
@@ -134,14 +147,18 @@ class TableLog:
         if not records_changes(self._snapshot.properties):
             return None
         since = self.version
-        found = self._metadata(since)
+        found = self.metadata(since)
         while found and records_changes(found[1]["configuration"]):
             since = found[0]
-            found = self._metadata(since - 1)
+            found = self.metadata(since - 1)
         return since
 
-    def _metadata(self, version: int) -> tuple[int, Json] | None:
-        """The `metaData` of a version, and since when the log knows that it is so; None if it does not know it."""
+    def metadata(self, version: int) -> tuple[int, Json] | None:
+        """Return the `metaData` of a version, and since when the log knows that it is so; None if it does not know it.
+
+        Raises:
+            StorageUnavailable.
+        """
         earliest = version + 1
         for number in range(version, -1, -1):
             try:

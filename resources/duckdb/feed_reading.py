@@ -7,6 +7,7 @@ another deletion vector has changed in the rows by which the two vectors differ.
 
 import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,7 @@ from resources.column_types import SqlType, type_of_delta
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.deletion_vectors import deleted_rows
 from resources.delta.delta_log import DeltaLog
+from resources.delta.feed_parts import values_readable_since
 from resources.delta.row_changes import adds_rows, removes_rows
 from resources.delta.snapshot import Json, Snapshot
 from resources.delta.table_log import TableLog
@@ -53,13 +55,22 @@ def read_changes(
         `_commit_version` and `_commit_timestamp`. In no order.
 
     Raises:
-        ChangesNotRecorded: one of the versions has no feed, or does not exist, or its files are gone.
+        ChangesNotRecorded: one of the versions has no feed, or does not exist, or its files are gone; or the table had
+            columns of other types before.
         UnsafeTable: it has column mapping, a file outside of its folder, or one with a column that the table lacks.
         TableMissing, LogUnreadable, StorageUnavailable.
     """
     snapshot = log.refresh()
     _check_mapping(snapshot)
-    first, last = TableLog(log, snapshot).recorded_range(first, last)
+    table_log = TableLog(log, snapshot)
+    first, last = table_log.recorded_range(first, last)
+    # A version that the log has lost meanwhile is not found below, either.
+    with suppress(LogUnreadable):
+        if (since := values_readable_since(table_log, first)) > first:
+            raise ChangesNotRecorded(
+                f"{snapshot.full_name} has other columns since version {since}, which cannot have the values that rows had "
+                f"before: ask from version {since} on."
+            )
     reader = _FeedReader(session, log, snapshot)
     for version in range(first, last + 1):
         reader.add(version)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, cast
 
+from resources.delta.feed_parts import partitions_known_since
 from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded
 from resources.spark.spark_engine import Spark
@@ -27,7 +28,7 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
 
     Raises:
         TableMissing: there is no such table.
-        ChangesNotRecorded: one of the versions has no feed, or does not exist.
+        ChangesNotRecorded: one of the versions has no feed, or does not exist; or the table had other partitions before.
     """
     log = TableLog.opened(spark.catalog, full_name)
     if log is None:
@@ -37,6 +38,11 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
         )
     # Spark would return all rows of the table for versions without a feed.
     first, last = log.recorded_range(first, last)
+    if (since := partitions_known_since(log, first, last)) > first:
+        raise ChangesNotRecorded(
+            f"The partitions of {full_name} are others since version {since}, and Spark does not know which values the rows "
+            f"that changed before had in them: ask from version {since} on, or DuckDB (`--engine duckdb`)."
+        )
     return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")
 
 

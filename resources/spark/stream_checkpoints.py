@@ -6,7 +6,8 @@ which must be reachable for Spark and for the process that starts the streams.
 
 import contextlib
 import datetime as dt
-from collections.abc import Generator
+import json
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -77,6 +78,20 @@ def has_begun(url: str) -> bool:
         return any(not name.rpartition("/")[2].startswith(".") for name in fs.ls(f"{path}/offsets", detail=False))
     except (FileNotFoundError, CheckpointUnreachable):
         return False
+
+
+def position(url: str) -> Mapping[str, Any] | None:
+    """Return up to where a stream has read its one source, as that source writes it.
+
+    None if it has finished no batch, and also if only Spark can reach the checkpoint.
+    """
+    with contextlib.suppress(FileNotFoundError, CheckpointUnreachable):
+        fs, path = _opened(url)
+        names = (name.rpartition("/")[2] for name in fs.ls(f"{path}/commits", detail=False))
+        if finished := [int(name) for name in names if name.isdigit()]:
+            # The version of the format, what Spark notes of the batch, and a line for each source.
+            return json.loads(fs.cat(f"{path}/offsets/{max(finished)}").decode().splitlines()[2])
+    return None
 
 
 def sweep(url: str) -> None:

@@ -3,14 +3,31 @@
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from resources.errors import UnsafeDeclaration
+from resources.delta.feed_parts import changes_rows, last_division
+from resources.delta.table_log import TableLog
+from resources.errors import LogUnreadable, UnsafeDeclaration
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+class Division(Enum):
+    """Whether a table was divided into other partitions since a stream has read it.
+
+    Of the rows before, Delta reads NULL in the columns that are partitions now, or were some then.
+    """
+
+    NONE = "it was not"
+    READ = "it was, after the stream had read all rows before"
+    UNREAD = "it was, and the stream has not read all rows before"
+
+
+_OVER_DIVISIONS = "spark.databricks.delta.streaming.unsafeReadOnPartitionColumnChanges.enabled"
 
 
 @dataclass(frozen=True)
@@ -77,12 +94,37 @@ class TableStream:
             name: str(value).lower() if value is True else str(value) for name, value in given.items() if value is not None
         }
 
-    def read(self, session: "SparkSession", full_name: str) -> "DataFrame":
+    def read(self, session: "SparkSession", full_name: str, division: Division = Division.NONE) -> "DataFrame":
         """Return the table's rows as a stream, of the catalog's ratified commits only.
 
-        Delta reports errors only after the stream has begun.
+        Delta reports errors only after the stream has begun. It ends where the table was divided into other partitions,
+        unless the stream has read all rows before; then `session` passes over that.
         """
+        session.conf.set(_OVER_DIVISIONS, str(division is Division.READ).lower())
         return session.readStream.format("delta").options(**self.options()).table(table_name(full_name))
+
+
+def division_since(log: TableLog | None, position: Mapping[str, Any] | None) -> Division:
+    """Return whether a table was divided into other partitions since a stream was at a position (DeltaSourceOffset).
+
+    Args:
+        log: The table's; None if it cannot be read here.
+        position: None if the stream has read nothing.
+
+    Raises:
+        StorageUnavailable.
+    """
+    if log is None or position is None:
+        return Division.NONE
+    at = int(position["reservoirVersion"])
+    try:
+        divided = last_division(log, at, log.version)
+        if divided is None:
+            return Division.NONE
+        unread = position["isStartingVersion"] or changes_rows(log, at, divided)
+    except LogUnreadable:
+        return Division.UNREAD
+    return Division.UNREAD if unread else Division.READ
 
 
 def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from components import sql_table_component
 from components.sql_table_component import SqlTable
+from components.strategies import pass_scope
 from components.strategies.appended_rows import materialize_appended
 from components.strategies.pass_plan import PassPlan
 from resources.errors import HistoryNotContinued
@@ -221,6 +222,27 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
     at_once(appended, chance, monkeypatch)
     assert "went on although" not in appended.check()
     rewritten(appended, UPDATE)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
+def test_versions_without_rows_are_read_once(
+    appended: Appended, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """Not again when the log of the input no longer has them."""
+    appended.model.a = [(1, 1, 1)]
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
+    appended.check()
+    for number in range(2):
+        appended.model.a.append((number, 1, -9))
+        appended.lake.run(f"INSERT INTO {appended.a} VALUES ({number}, 1, -9)")
+    appended.check()
+    version = appended.lake.catalog.version(f"ratify.{appended.gold}")
+    monkeypatch.setattr(pass_scope, limit, value)
+    for _ in range(2):
+        assert appended.run().success
+        assert appended.lake.catalog.version(f"ratify.{appended.gold}") == version + 1
+    appended.check()
 
 
 @pytest.mark.stack

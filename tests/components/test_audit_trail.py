@@ -14,6 +14,7 @@ import pytest
 from components.feeds import audit_trail
 from components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
 from components.feeds.audit_trail_component import AuditTrail
+from components.strategies import pass_scope
 from components.table_asset import COMMITS
 from resources.declarations import TableDeclaration
 from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
@@ -174,7 +175,7 @@ def test_versions_without_changed_rows_are_read_once(
     before = lake.version(trail.trail)
     append_changes(lake.spark, trail, no_runs)
     assert lake.version(trail.trail) == before
-    monkeypatch.setattr(audit_trail, limit, value)
+    monkeypatch.setattr(pass_scope, limit, value)
     for _ in range(2):
         append_changes(lake.spark, trail, no_runs)
         assert lake.version(trail.trail) == before + 1
@@ -195,6 +196,24 @@ def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
         append_changes(lake.spark, trail, no_runs)
     append_changes(lake.spark, replace(trail, from_version=3), no_runs)
     assert versions(lake, trail) == [1, 1, 1, 4]
+
+
+def test_a_version_to_go_on_from_is_one_of_the_table_that_there_was(
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path
+) -> None:
+    trail = replace(audited(table, tmp_path), from_version=3)
+    with pytest.raises(ChangesNotRecorded, match=r"from version 3 of .*, whose latest version is 1: leave out"):
+        append_changes(lake.spark, trail, no_runs)
+    for number in (2, 3):
+        append(lake.duckdb, table, f"SELECT {number}, 'x'", f"load {number}")
+    append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [3]
+    lake.run(f"DROP TABLE {lake.full(table)}")
+    lake.spark.ensure_table(table)
+    for number in (1, 2):
+        append(lake.duckdb, table, f"SELECT {number}, 'y'", f"load {number} again")
+        append_changes(lake.spark, trail, no_runs)
+    assert versions(lake, trail) == [1, 2, 3]
 
 
 def replayed(lake: Lakehouse, trail: AuditedTable) -> Counter[str]:

@@ -1,16 +1,22 @@
 """A follower of a change data feed goes on across every change of its table's schema, with the images as they were."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 
 from components.feeds import paired_changes
 from components.feeds.audit_trail import AuditedTable, append_changes
 from components.feeds.audit_trail_component import AuditTrail
-from resources.errors import ChangesNotRecorded, QueryMismatch
+from components.feeds.paired_changes import opened_log, readable
+from resources.duckdb.layout_migration import migrate
+from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch
+from resources.spark.change_feed import read_changes
+from resources.table_layout import Layout
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -112,6 +118,34 @@ def test_a_replaced_table(lake: Lakehouse, tmp_path: Path) -> None:
     assert followed.recorded()[-1] == (6, "delete", {"id": "k", "y": 6}, None)
 
 
+@pytest.mark.parametrize(
+    ("properties", "by_layout"), [(PLAIN, True), (PLAIN, False), (MAPPED, False)], ids=["layout", "replaced", "mapped"]
+)
+def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_layout: bool) -> None:
+    """Of rows that were written before, Delta's feed has NULL in what became a partition."""
+    followed = ReshapedTable(lake, tmp_path, properties, "id BIGINT, day STRING", "(1, 'a')")
+    followed.append("id", "day")
+    followed.run("INSERT INTO {} VALUES (2, 'b')", "UPDATE {} SET day = 'c' WHERE id = 1")
+    if by_layout:
+        with closing(lake.another_duckdb()) as duckdb, duckdb.session() as session:
+            assert migrate(session, duckdb.catalog, duckdb.log(followed.table), followed.table, Layout(("day",)))
+    else:
+        made = f"CREATE OR REPLACE TABLE {{}} USING DELTA PARTITIONED BY (day) {properties} AS SELECT * FROM {{}}"
+        followed.run(made.replace("{}", followed.table))
+    followed.run("INSERT INTO {} VALUES (3, 'd')")
+    followed.append("id", "day")
+    assert followed.recorded() == [
+        (2, "insert", None, {"id": 2, "day": "b"}),
+        (3, "delete", {"id": 1, "day": "a"}, None),
+        (3, "insert", None, {"id": 1, "day": "c"}),
+        (5, "insert", None, {"id": 3, "day": "d"}),
+    ]
+    with pytest.raises(
+        ChangesNotRecorded, match=r"partitions of .* are others since version [45], .* ask from version [45]"
+    ):
+        read_changes(lake.spark, followed.table, 2)
+
+
 def test_a_wider_type(lake: Lakehouse, tmp_path: Path) -> None:
     followed = ReshapedTable(lake, tmp_path, PLAIN)
     followed.run("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "ALTER TABLE {} ADD COLUMN i INT")
@@ -144,12 +178,14 @@ def test_changes_that_cannot_be_read_may_be_left_out(
     followed.append()
     followed.run("INSERT INTO {} VALUES (3, 'c')", "INSERT INTO {} VALUES (4, 'd')")
     folder = lake.folder(followed.table)
-    (added,) = (action["add"]["path"] for action in _actions(folder, 3) if "add" in action)
-    (folder / added).unlink()
-    with pytest.raises(
-        ChangesNotRecorded, match=r"versions 2 to 3, .* cannot be read: .* are left out .* `from_version: 4`"
-    ):
-        followed.append()
+    for version in (2, 3):
+        (added,) = (action["add"]["path"] for action in _actions(folder, version) if "add" in action)
+        (folder / added).unlink()
+        with pytest.raises(
+            ChangesNotRecorded,
+            match=rf"versions 2 to {version}, .* cannot be read: .* are left out .* `from_version: {version + 1}`",
+        ):
+            followed.append()
     followed.append(from_version=4)
     followed.run("INSERT INTO {} VALUES (5, 'e')")
     followed.append(from_version=4)
@@ -160,6 +196,32 @@ def test_changes_that_cannot_be_read_may_be_left_out(
     monkeypatch.setattr(paired_changes, "MOST_COMPARED", 1)
     with pytest.raises(ChangesNotRecorded, match=r"2 of them changed rows since version 5.* `from_version: 6`"):
         followed.append("id")
+
+
+def test_what_may_be_read_in_another_attempt_is_not_left_out(lake: Lakehouse, tmp_path: Path) -> None:
+    followed = ReshapedTable(lake, tmp_path, PLAIN)
+    log = opened_log(lake.spark, followed.table)
+
+    def failing(reason: str) -> None:
+        with readable(lake.spark, log, 1, "t"):
+            raise PySparkException(reason)
+
+    for reason in ("[FAILED_READ_FILE.NO_HINT] Encountered error", "[FAILED_READ_FILE.FILE_NOT_EXIST] It is there again"):
+        with pytest.raises(PySparkException, match="FAILED_READ_FILE"):
+            failing(reason)
+    with pytest.raises(ChangesNotRecorded, match="`from_version: 2`"):
+        failing("[DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA] Others")
+    followed.run("INSERT INTO {} VALUES (3, 'c')")
+    with pytest.raises(CommitConflict, match="was changed while t read its changes"):
+        failing("[DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA] Others")
+    with readable(lake.spark, log, 1, "t"):
+        pass
+    followed.run("DROP TABLE {}", f"CREATE TABLE {{}} (id BIGINT) USING DELTA {PLAIN}")
+    with (
+        pytest.raises(CommitConflict, match="created again while t read its changes"),
+        readable(lake.spark, log, 1, "t"),
+    ):
+        pass
 
 
 def _actions(folder: Path, version: int) -> list[dict[str, Any]]:

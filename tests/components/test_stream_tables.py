@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,9 @@ from components.checks.reconciliation import records_reconciled
 from components.stream.event_stream import EventStream
 from components.stream.stream_ledger import STREAM_BATCHES
 from ingest.records.record_source import RECORD
+from resources.duckdb.layout_migration import migrate
 from resources.errors import QueryMismatch
+from resources.table_layout import Layout
 from tests.components.test_yaml_tables import FILES, Project, project
 from tests.resources.lakehouse import Lakehouse
 
@@ -91,6 +94,31 @@ def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> No
     assert stream.run(clicks.lake.spark, full_refresh=True).numbers == done.numbers
     assert {column.name for column in stream.quarantine.columns if column.pii} == {"key", "value", "headers", "corrected"}
     assert stream.shown.columns[1].sources == (f"{clicks.project.schema('bronze')}.clicks.value",)
+
+
+def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
+    """After all were read the stream goes on; before that it is computed again, for it would read NULL in the partitions."""
+    stream, records = clicks.stream("clicks", EVENTS, QUERY), f"ratify.{clicks.project.schema('bronze')}.clicks"
+
+    def divide(*by: str) -> None:
+        with closing(clicks.lake.another_duckdb()) as duckdb, duckdb.session() as session:
+            assert migrate(session, duckdb.catalog, duckdb.log(records), records, Layout(by))
+
+    clicks.send(("ann", click(1)))
+    stream.run(clicks.lake.spark)
+    divide("topic")
+    clicks.send(("ann", click(2)))
+    assert stream.run(clicks.lake.spark).numbers["records"] == 1
+    assert "starts from the beginning" not in caplog.text
+    clicks.send(("bob", click(3)))
+    divide()
+    clicks.send(("bob", click(4)))
+    assert stream.run(clicks.lake.spark).numbers["records"] == 4
+    assert "starts from the beginning" in caplog.text
+    assert clicks.rows(stream, "user, minute(clicked_at), topic") == [
+        *(("ann", 1, "clicks"), ("ann", 2, "clicks"), ("bob", 3, "clicks"), ("bob", 4, "clicks"))
+    ]
+    assert records_reconciled(clicks.counts(stream)).passed
 
 
 def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks: Clicks) -> None:

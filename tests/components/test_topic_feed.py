@@ -178,6 +178,12 @@ def test_a_lost_feed_and_a_table_that_is_created_again(followed: FollowedTable, 
     done = publish_changes(kafka, lake.spark, replace(published, from_version=3))
     assert (done.first, done.position.version) == (0, 1)
     assert changes_in(kafka, fresh_topic) == {**first, **again.until(1)}
+    # What is said of a version was said of the table that was dropped.
+    again.insert({8: "more"})
+    assert publish_changes(kafka, lake.spark, replace(published, from_version=3)).first == 2
+    assert changes_in(kafka, fresh_topic) == {**first, **again.until(2)}
+    with pytest.raises(ChangesNotRecorded, match=r"from version 9 of .*, whose latest version is 2: .* set it to 3"):
+        publish_changes(kafka, lake.spark, replace(published, from_version=9))
 
 
 def test_without_a_broker_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

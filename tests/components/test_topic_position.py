@@ -6,9 +6,10 @@ import pytest
 
 from components.checks.history_findings import Finding
 from components.feeds import topic_feed
+from components.feeds.paired_changes import given_version
 from components.feeds.topic_feed import publish_changes
 from components.feeds.topic_feed_component import position_as_reported
-from components.feeds.topic_position import FeedPosition
+from components.feeds.topic_position import FeedPosition, FoundTopic, check_position
 from resources.delta.table_log import TableLog
 from resources.errors import PositionUnsafe
 from resources.kafka.kafka_client import Kafka
@@ -65,6 +66,27 @@ def test_a_topic_that_is_created_again_lacks_nothing(followed: FollowedTable, ka
     followed.insert({2: "b"})
     publish_changes(kafka, spark, replace(published, from_version=2), reported)
     assert changes_in(kafka, fresh_topic) == {2: followed.expected[2]}
+
+
+def test_where_the_table_was_created_again_too_nothing_can_be_missing() -> None:
+    found = FoundTopic("t", "new", lambda: False, FeedPosition("before", 50, "old"), None)
+    check_position(found, "after", 0)
+    with pytest.raises(PositionUnsafe, match="was created again: it lacks the changes up to version 50"):
+        check_position(found, "before", 0)
+
+
+def test_the_later_position_is_the_one_to_go_on_from() -> None:
+    found = FoundTopic("t", "t", lambda: True, FeedPosition("before", 10, "t"), FeedPosition("after", 5, "t"))
+    assert (found.last("after"), found.last("another")) == (found.reported, found.position)
+    with pytest.raises(PositionUnsafe, match=r"set back to version 10, .* reported version 5: .* `from_version: 6`"):
+        check_position(found, "after", 5)
+    check_position(found, "after", 6)
+    check_position(found, "another", 0)
+
+
+def test_a_version_to_go_on_from_is_asked_for_once() -> None:
+    last = FeedPosition("t", 5, "", from_version=3)
+    assert [given_version(each, 3) for each in (None, last, replace(last, from_version=0))] == [3, 0, 3]
 
 
 def test_a_position_before_the_reported_one_fails_the_check() -> None:

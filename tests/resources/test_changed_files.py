@@ -95,6 +95,19 @@ def test_files_with_other_columns(session: DuckDBSession, table: WrittenTable, s
     assert changes(session, table, 2) == [(2, "b", "insert", 3)]
 
 
+def test_values_that_the_columns_cannot_have_now(session: DuckDBSession, table: WrittenTable) -> None:
+    table.commit(metadata(columns={"id": "long", "v": "double"}))
+    before = table.data("SELECT 1::BIGINT AS id, 1.7::DOUBLE AS v", "1.parquet")
+    table.commit({"add": before})
+    after = table.data("SELECT 2::BIGINT AS id, 2::INTEGER AS v", "2.parquet")
+    table.commit(metadata(columns={"id": "long", "v": "integer"}), {"remove": before}, {"add": after})
+    table.commit({"add": table.data("SELECT 3::BIGINT AS id, 3::INTEGER AS v", "3.parquet")})
+    for first in (1, 2):
+        with pytest.raises(ChangesNotRecorded, match=r"c\.s\.t has other columns since version 3, .* ask from version 3 on"):
+            changes(session, table, first)
+    assert changes(session, table, 3) == [(3, 3, "insert", 3)]
+
+
 def test_columns_that_are_not_of_the_table(session: DuckDBSession, table: WrittenTable) -> None:
     table.commit(metadata())
     ids = '7::BIGINT AS "_row-id-col-0f", 1::BIGINT AS "_row-commit-version-col-0f"'

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.layout_change import layout_of
 from resources.delta.table_clean import clean
+from resources.delta.table_log import TableLog
 from resources.duckdb import layout_migration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.layout_migration import Migrated, migrate
 from resources.errors import CommitConflict, UnsafeTable
+from resources.spark import stream_checkpoints
+from resources.spark.table_stream import Division, TableStream, division_since
 from resources.table_layout import NO_LAYOUT, Layout
 from tests.resources.lakehouse import Lakehouse, append, pairs
 from tests.resources.test_table_clean import TableModel, aged, kill, log_of
@@ -219,24 +223,36 @@ def table(lake: Lakehouse) -> TableDeclaration:
     return made
 
 
-def test_a_stream_goes_on_over_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
-    target = orders(properties={ROW_TRACKING: "false"})
+def test_a_stream_goes_on_over_it_if_it_had_read_all_rows_before(
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path
+) -> None:
+    """Of the others it would read NULL in the columns that are partitions now."""
+    target, checkpoint = orders(properties={ROW_TRACKING: "false"}), str(tmp_path / "checkpoint")
     lake.spark.ensure_table(target)
 
-    def stream() -> None:
-        reader = lake.spark.session.readStream.table(lake.full(table))
-        writer = reader.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    def stream(number: int, *, checked: bool = True) -> Division:
+        log = TableLog.read(lake.catalog, lake.full(table))
+        division = division_since(log, stream_checkpoints.position(checkpoint))
+        reader = TableStream().read(lake.spark.session, lake.full(table), division if checked else Division.NONE)
+        writer = reader.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
         assert writer.toTable(lake.full(target)).awaitTermination(60)
+        assert lake.rows(target) == lake.rows(table)[:number]
+        return division
 
-    stream()
+    assert stream(9) is Division.NONE
     for at, layout in enumerate((Layout(("day",)), Layout(cluster_by=("id", "shop")), NO_LAYOUT), start=3):
         assert migrated(lake, table, layout)
-        lake.run(f"INSERT INTO {lake.full(table)} {selected([3 * at])}")
-        stream()
-    assert [row[0] for row in lake.rows(target)] == [*range(9), 9, 12, 15]
+        lake.run(f"INSERT INTO {lake.full(table)} {selected([at + 6])}")
+        assert stream(at + 7) is (Division.READ if at in {3, 4} else Division.NONE)
     parameters = [row["operationParameters"] for row in lake.run(f"DESCRIBE HISTORY {lake.full(table)} LIMIT 2")]
     assert parameters[1]["layout"] == "neither partitioned nor clustered"
     assert parameters[1]["before"] == "clustered by id, shop"
+    lake.run(f"INSERT INTO {lake.full(table)} {selected([13])}")
+    assert migrated(lake, table, Layout(("day",)))
+    for checked in (True, False):
+        with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
+            stream(13, checked=checked)
+    assert lake.rows(target) == lake.rows(table)[:12]
 
 
 def test_what_others_commit_meanwhile_is_there_once(
