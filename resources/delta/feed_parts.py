@@ -8,7 +8,7 @@ and the changes of versions that cannot be read so are found by comparing the ro
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -49,7 +49,7 @@ def feed_parts(log: TableLog, first: int, last: int) -> FeedParts:
         StorageUnavailable.
     """
     found = _versions(log, first, last)
-    breaks = list(_breaks(log, found))
+    breaks = list(_breaks(log, found, _extends_layout))
     mapped = _mapped(log)
     # A version that changes rows with the schema has them of both.
     compared = {version for version in breaks if found[version].changes_rows}
@@ -70,9 +70,7 @@ def partitions_known_since(log: TableLog, first: int, last: int) -> int:
         LogUnreadable: the log no longer has one of the versions.
         StorageUnavailable.
     """
-    version = last_division(log, first, last if _mapped(log) else log.version)
-    # One that changes rows with the partitions has them of both.
-    return first if version is None else version + changes_rows(log, version, version)
+    return _since_last_break(log, first, last if _mapped(log) else log.version, _same_partitions)
 
 
 def last_division(log: TableLog, first: int, last: int) -> int | None:
@@ -82,15 +80,7 @@ def last_division(log: TableLog, first: int, last: int) -> int | None:
         LogUnreadable: the log no longer has one of the versions.
         StorageUnavailable.
     """
-    found, known = None, None
-    for version, each in _versions(log, first, last).items():
-        if each.layout is None:
-            continue
-        known = known or _layout_before(log, version)
-        if version and (known is None or known.partitions != each.layout.partitions):
-            found = version
-        known = each.layout
-    return found
+    return max(_breaks(log, _versions(log, first, last), _same_partitions), default=None)
 
 
 def changes_rows(log: TableLog, first: int, last: int) -> bool:
@@ -112,15 +102,7 @@ def values_readable_since(log: TableLog, first: int) -> int:
         LogUnreadable: the log no longer has one of the versions.
         StorageUnavailable.
     """
-    since, known = first, None
-    for version, each in _versions(log, first, log.version).items():
-        if each.layout is None:
-            continue
-        known = known or _layout_before(log, version)
-        if version and (known is None or not _has_all_values(known.schema, each.layout.schema)):
-            since = version + each.changes_rows
-        known = each.layout
-    return since
+    return _since_last_break(log, first, log.version, lambda old, new: _has_all_values(old.schema, new.schema))
 
 
 def _mapped(log: TableLog) -> bool:
@@ -138,9 +120,18 @@ class _Layout:
     def of(cls, metadata: Mapping[str, Any]) -> "_Layout":
         return cls(json.loads(metadata["schemaString"]), tuple(metadata.get("partitionColumns") or ()))
 
-    def extends(self, other: "_Layout") -> bool:
-        """Whether Delta reads what was written with another one as it was, but for new columns, which are NULL."""
-        return self.partitions == other.partitions and _extends(other.schema, self.schema)
+
+_Continues = Callable[[_Layout, _Layout], bool]
+"""Whether what was written with a layout is read as it was with the next one, in one respect or in all."""
+
+
+def _same_partitions(old: _Layout, new: _Layout) -> bool:
+    return old.partitions == new.partitions
+
+
+def _extends_layout(old: _Layout, new: _Layout) -> bool:
+    """Also where columns were added, which are NULL."""
+    return _same_partitions(old, new) and _extends(old.schema, new.schema)
 
 
 @dataclass(frozen=True)
@@ -161,15 +152,23 @@ def _versions(log: TableLog, first: int, last: int) -> Mapping[int, _Version]:
     return found
 
 
-def _breaks(log: TableLog, found: Mapping[int, _Version]) -> Iterator[int]:
-    """The versions that change the schema other than by new columns, or the partitions; oldest first."""
+def _since_last_break(log: TableLog, first: int, last: int, continues: _Continues) -> int:
+    """The first version of a range after which the layout continues."""
+    found = _versions(log, first, last)
+    version = max(_breaks(log, found, continues), default=None)
+    # One that changes rows with the layout has them of both.
+    return first if version is None else version + found[version].changes_rows
+
+
+def _breaks(log: TableLog, found: Mapping[int, _Version], continues: _Continues) -> Iterator[int]:
+    """The versions at which the layout does not continue, oldest first."""
     known = None
     for version, each in found.items():
         if each.layout is None:
             continue
         known = known or _layout_before(log, version)
         # What is not known may have been any other one.
-        if version and (known is None or not each.layout.extends(known)):
+        if version and (known is None or not continues(known, each.layout)):
             yield version
         known = each.layout
 
