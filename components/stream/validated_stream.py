@@ -75,17 +75,22 @@ class ValidatedStream:
             StreamFailed: the stream ended with another error.
         """
         with stream_checkpoints.exclusive(self.target):
+            over_division = False
             for _ in range(_ATTEMPTS):
                 try:
-                    return self._run(max_files, options, full_refresh=full_refresh)
+                    return self._run(max_files, options, full_refresh=full_refresh, over_division=over_division)
                 except StreamFailed as error:
-                    if not (_source_refreshed(error) or self._overtaken(error) or self._divided(error)):
+                    division = self._division(error)
+                    over_division = division is Division.READ and not over_division
+                    if over_division:
+                        continue
+                    if not (_source_refreshed(error) or self._overtaken(error) or division is Division.UNREAD):
                         raise
                     logger.warning("%s It starts from the beginning.", error)
                     stream_checkpoints.forget(self.spark, self.target)
             return self._run(max_files, options, full_refresh=full_refresh)
 
-    def _run(self, max_files: int, options: StreamOptions, *, full_refresh: bool) -> Account:
+    def _run(self, max_files: int, options: StreamOptions, *, full_refresh: bool, over_division: bool = False) -> Account:
         spark = self.spark
         if full_refresh:
             stream_checkpoints.forget(spark, self.target)
@@ -102,7 +107,7 @@ class ValidatedStream:
         source = spark.full_name(self.source)
         table = TableStream(max_files_per_trigger=max_files, starting_version=self._first_version() if before < 0 else None)
         with spark.isolated_session() as session:
-            rows = table.read(session, source, self._division(checkpoint))
+            rows = table.read(session, source, over_division=over_division)
             writer = rows.writeStream.queryName(self.target.name).foreachBatch(function)
             writer = writer.option("checkpointLocation", checkpoint.url).trigger(**options.trigger)
             run = follow(spark, writer.start, options, explain=self.explained)
@@ -110,14 +115,11 @@ class ValidatedStream:
         new = f"stream = {literal(self.name)} AND checkpoint = {literal(checkpoint.name)} AND batch_id > {before}"
         return replace(account(spark, new), run={**run.numbers, **waiting})
 
-    def _division(self, checkpoint: stream_checkpoints.Checkpoint | None) -> Division:
-        position = stream_checkpoints.position(checkpoint.url) if checkpoint else None
+    def _division(self, error: StreamFailed) -> Division:
+        """Whether the stream ended because its source was divided into other partitions, and what it had read before."""
+        begun = stream_checkpoints.current(self.spark, self.target) if _SCHEMA_CHANGED in str(error) else None
+        position = stream_checkpoints.position(begun.url) if begun else None
         return division_since(TableLog.opened(self.spark.catalog, self.spark.full_name(self.source)), position)
-
-    def _divided(self, error: StreamFailed) -> bool:
-        if _SCHEMA_CHANGED not in str(error):
-            return False
-        return self._division(stream_checkpoints.current(self.spark, self.target)) is Division.UNREAD
 
     def _overtaken(self, error: StreamFailed) -> bool:
         begun = stream_checkpoints.current(self.spark, self.target)

@@ -94,13 +94,14 @@ class TableStream:
             name: str(value).lower() if value is True else str(value) for name, value in given.items() if value is not None
         }
 
-    def read(self, session: "SparkSession", full_name: str, division: Division = Division.NONE) -> "DataFrame":
+    def read(self, session: "SparkSession", full_name: str, *, over_division: bool = False) -> "DataFrame":
         """Return the table's rows as a stream, of the catalog's ratified commits only.
 
         Delta reports errors only after the stream has begun. It ends where the table was divided into other partitions,
-        unless the stream has read all rows before; then `session` passes over that.
+        unless all streams of `session` are to go on `over_division`: see `division_since`.
         """
-        session.conf.set(_OVER_DIVISIONS, str(division is Division.READ).lower())
+        if over_division:
+            session.conf.set(_OVER_DIVISIONS, "true")
         return session.readStream.format("delta").options(**self.options()).table(table_name(full_name))
 
 

@@ -231,11 +231,13 @@ def test_a_stream_goes_on_over_it_if_it_had_read_all_rows_before(
     lake.spark.ensure_table(target)
 
     def stream(number: int, *, checked: bool = True) -> Division:
+        """The checked one goes on over a division if it may."""
         log = TableLog.read(lake.catalog, lake.full(table))
         division = division_since(log, stream_checkpoints.position(checkpoint))
-        reader = TableStream().read(lake.spark.session, lake.full(table), division if checked else Division.NONE)
-        writer = reader.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
-        assert writer.toTable(lake.full(target)).awaitTermination(60)
+        with lake.spark.isolated_session() as session:
+            reader = TableStream().read(session, lake.full(table), over_division=checked and division is Division.READ)
+            writer = reader.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+            assert writer.toTable(lake.full(target)).awaitTermination(60)
         assert lake.rows(target) == lake.rows(table)[:number]
         return division
 
