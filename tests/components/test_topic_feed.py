@@ -69,7 +69,7 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
         shown = {name: value.value for name, value in made.metadata.items()}
         assert (made.asset_key, shown["messages"], shown["versions read"]) == (key, 4, "0 to 3")
         topic_id = kafka.topic_id(fresh_topic)
-        assert shown["position"] == {"table_id": table_id, "version": 3, "topic_id": topic_id}
+        assert shown["position"] == {"table_id": table_id, "version": 3, "topic_id": topic_id, "from_version": 0}
         assert [check.passed for check in done.get_asset_check_evaluations()] == [True]
         claimed = {"position": dg.MetadataValue.json({"table_id": table_id, "version": 4})}
         instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=claimed))
