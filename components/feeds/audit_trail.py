@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROWS = Path(__file__).with_name("audit_trail.sql")
 _COMMIT_COLUMNS = "version BIGINT, operation STRING, engine STRING, engine_info STRING, principal STRING, run_id STRING"
+
 PAGE = 1000
 """So many materializations are read at once."""
 

@@ -172,7 +172,7 @@ def readable(spark: Spark, log: TableLog, first: int, follower: str) -> Generato
             f"cannot be read: {first_line(text)} {_left_out(last + 1)}"
         ) from error
     # Spark reads a table by its name.
-    if opened_log(spark, log.full_name).table_id != log.table_id:
+    if spark.catalog.load_table(log.full_name)["metadata"]["table-uuid"] != log.table_id:
         raise CommitConflict(f"{log.full_name} was dropped and created again while {follower} read its changes.")
 
 

@@ -7,7 +7,7 @@ that records the version up to which it has read. What was appended stays as it 
 
 import hashlib
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -135,12 +135,12 @@ class AppendedRows(SparkQueries):
         every = self._refresh or self._position.record is None
         with self.few_rows(FEW_ROWS if every else FEW_ROWS_SEARCHED):
             frame = self._spark.computed(self._spark.sql(text))
-            keys, record, far = self._table.row_keys, self._record, not every and self._far_behind()
-            yield _NewRows(self._spark, frame, self._position, record, keys, far_behind=far, full_refresh=self._refresh)
+            keys, refresh = self._table.row_keys, self._refresh
+            yield _NewRows(self._spark, frame, self._position, self._record, keys, self._far_behind, full_refresh=refresh)
 
     def _far_behind(self) -> bool:
         """Whether the driving input has versions that are to be recorded as read."""
-        last = self._position.record
+        last = None if self._refresh else self._position.record
         since = last.inputs.get(self._inputs.full_name(self._driving)) if last else None
         return since is not None and self._inputs.far_behind(self._driving, since.version)
 
@@ -169,7 +169,7 @@ class _NewRows(SparkRows):
     position: TablePosition
     record: ComputedInputs
     keys: Sequence[str]
-    far_behind: bool
+    far_behind: Callable[[], bool]
     full_refresh: bool
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
@@ -188,7 +188,7 @@ class _NewRows(SparkRows):
         before = self.spark.write_result(declaration, None)
         if not self.full_refresh:
             self._check_new(declaration, sql)
-        if rows.isEmpty() and not self.far_behind and not self.full_refresh:
+        if rows.isEmpty() and not self.full_refresh and not self.far_behind():
             wrote = before
         else:
             statement = insert_sql(declaration, self.spark.full_name(declaration), "{rows}", overwrite=self.full_refresh)

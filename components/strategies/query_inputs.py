@@ -52,6 +52,7 @@ class QueryInputs:
     columns: dict[TableName, Sequence[str]] = field(default_factory=dict[TableName, Sequence[str]])
     _versions: dict[TableName, InputVersion] = field(default_factory=dict[TableName, InputVersion])
     _types: dict[TableName, Mapping[str, str]] = field(default_factory=dict[TableName, Mapping[str, str]])
+    _logs: dict[TableName, TableLog | None] = field(default_factory=dict[TableName, "TableLog | None"])
 
     @property
     def versions(self) -> dict[str, InputVersion]:
@@ -199,15 +200,20 @@ class QueryInputs:
 
     def far_behind(self, name: TableName, since: int) -> bool:
         """Return whether an input has versions after one that are to be recorded as read though they gave no row."""
-        log = TableLog.opened(self.spark.catalog, self.full_name(name))
-        return is_far_behind(log, since + 1, self._versions[name].version)
+        return is_far_behind(self._log(name), since + 1, self._versions[name].version)
+
+    def _log(self, name: TableName) -> TableLog | None:
+        """The log of an input whose version is known; it is read once, and may have newer versions."""
+        if name not in self._logs:
+            self._logs[name] = TableLog.opened(self.spark.catalog, self.full_name(name))
+        return self._logs[name]
 
     def _rewrites(self, name: TableName, since: int) -> list[Commit]:
         """The versions since one, up to that which is read, that did other than add rows."""
         now, full_name = self._versions[name].version, self.full_name(name)
         if since == now:
             return []
-        if log := TableLog.opened(self.spark.catalog, full_name):
+        if log := self._log(name):
             return list(log.rewrites(since, now))
         commits = [commit for commit in self.spark.history(full_name) if since < commit.version <= now]
         return [commit for commit in reversed(commits) if not commit.only_adds_rows]
@@ -271,7 +277,7 @@ class QueryInputs:
     def _feed_has_partitions(self, name: TableName, since: int) -> bool:
         """Whether the feed has the values of an input's partitions; it lacks them where these were others before."""
         full_name, now = self.full_name(name), self._versions[name].version
-        log = TableLog.opened(self.spark.catalog, full_name)
+        log = self._log(name)
         if log is None:
             commits = (each for each in self.spark.history(full_name) if since < each.version <= now)
             return not any(commit.may_divide for commit in commits)

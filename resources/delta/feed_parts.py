@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import Any, cast
 
 from resources.delta.row_changes import adds_rows, removes_rows
@@ -178,17 +179,29 @@ def _layout_before(log: TableLog, version: int) -> _Layout | None:
     return _Layout.of(found[1]) if found else None
 
 
-def _extends(old: Any, new: Any) -> bool:
-    """Whether a type of Delta's schema has all that another one has, and perhaps more fields."""
+_Fields = Sequence[Mapping[str, Any]]
+
+
+def _compares(old: Any, new: Any, simple: Callable[[Any, Any], bool], fields: Callable[[_Fields, _Fields], bool]) -> bool:
+    """Whether one type of Delta's schema compares with another: by its simple types, and by the fields of its structures."""
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return old == new
+        return simple(old, new)
     one, other = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
     if one["type"] != other["type"]:
         return False
-    if one["type"] != "struct":
-        parts = ("elementType", "keyType", "valueType")
-        return all(_extends(one[part], other[part]) for part in parts if part in one)
-    fields, had = ({field["name"]: field for field in each["fields"]} for each in (other, one))
+    if one["type"] == "struct":
+        return fields(one["fields"], other["fields"])
+    parts = ("elementType", "keyType", "valueType")
+    return all(_compares(one[part], other[part], simple, fields) for part in parts if part in one)
+
+
+def _extends(old: Any, new: Any) -> bool:
+    """Whether a type of Delta's schema has all that another one has, and perhaps more fields."""
+    return _compares(old, new, eq, _extends_fields)
+
+
+def _extends_fields(old: _Fields, new: _Fields) -> bool:
+    fields, had = ({field["name"]: field for field in each} for each in (new, old))
     added = [field for name, field in fields.items() if name not in had]
     same = all(name in fields and _same_field(field, fields[name]) for name, field in had.items())
     return same and all(field["nullable"] for field in added)
@@ -196,18 +209,12 @@ def _extends(old: Any, new: Any) -> bool:
 
 def _has_all_values(old: Any, new: Any) -> bool:
     """Whether a type has all values of another one: wider numbers, or structures with more fields."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return cast("object", old) == cast("object", new) or _is_wider(f"{old}", f"{new}")
-    one, other = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
-    if one["type"] != other["type"]:
-        return False
-    if one["type"] != "struct":
-        parts = ("elementType", "keyType", "valueType")
-        return all(_has_all_values(one[part], other[part]) for part in parts if part in one)
-    fields = {field["name"].lower(): field["type"] for field in other["fields"]}
-    return all(
-        (name := field["name"].lower()) in fields and _has_all_values(field["type"], fields[name]) for field in one["fields"]
-    )
+    return _compares(old, new, lambda one, other: one == other or _is_wider(str(one), str(other)), _has_all_fields)
+
+
+def _has_all_fields(old: _Fields, new: _Fields) -> bool:
+    types = {field["name"].lower(): field["type"] for field in new}
+    return all((name := field["name"].lower()) in types and _has_all_values(field["type"], types[name]) for field in old)
 
 
 def _is_wider(old: str, new: str) -> bool:

@@ -3,9 +3,8 @@
 import pytest
 
 from components.strategies import pass_scope
-from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_declaration import SyncExecutor, SyncMode
-from components.syncs.sync_pass import SyncPass
+from components.syncs.sync_executors import pass_of
 from tests.components.declared_syncs import bronze, declared, names, stored, table
 from tests.resources.lakehouse import Lakehouse
 
@@ -22,7 +21,7 @@ def test_versions_without_rows_are_read_once(
     source, destination = names()
     bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v")
     sync = declared(destination, SyncMode.INSERT, table(source), executor=executor)
-    one = {SyncExecutor.SPARK: SyncPass, SyncExecutor.DUCKDB: DuckDBPass}[executor](bronze.spark, bronze.duckdb, sync)
+    one = pass_of(bronze.spark, bronze.duckdb, sync)
     assert one.run().counts.inserted == 1
     for number in range(2):
         bronze.run(f"ALTER TABLE ratify.bronze.{source} SET TBLPROPERTIES ('test.step' = '{number}')")
