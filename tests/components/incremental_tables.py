@@ -98,14 +98,15 @@ class IncrementalTables:
 
     def _never(self, table: IncrementalTable) -> str:
         query = self.declared(table).query
+        reasons = list[str]()
+        inexact = ("at", "other", "float", "bool", "array", "struct")
+        if table.quarantined and any(table.query.columns[key] in inexact for key in table.query.keys):
+            reasons.append("its quarantine has rows as JSON")
         try:
             keys_queries(query, table.query.keys, {name: list(COLUMNS[name.table]) for name in query.inputs})
         except NotDerivable as reason:
-            return re.escape(str(reason))
-        inexact = ("at", "other", "float", "bool", "array", "struct")
-        if table.quarantined and any(table.query.columns[key] in inexact for key in table.query.keys):
-            return "its quarantine has rows as JSON|"
-        return ""
+            reasons.append(re.escape(str(reason)))
+        return "|".join(reasons)
 
     def change(self, number: int) -> None:
         for _ in range(number):
