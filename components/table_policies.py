@@ -7,6 +7,8 @@ import dagster as dg
 
 from components.checks.history_findings import FAIL_AFTER, WARN_AFTER
 
+_LABEL = "inputs are new and passed their blocking checks"
+
 
 def downstream_of_checked() -> dg.AutomationCondition[Any]:
     """Materialize when an input has a new version, no input is missing, and none failed a blocking check.
@@ -29,45 +31,40 @@ def downstream_of_checked() -> dg.AutomationCondition[Any]:
     idle = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
     passed = condition.all_checks_match(condition.check_passed(), blocking_only=True)
     inputs_passed = condition.all_deps_match(passed | condition.will_be_requested())
-    return (changed & idle & inputs_passed).with_label("inputs are new and passed their blocking checks")
+    return (changed & idle & inputs_passed).with_label(_LABEL)
 
 
 def without_condition(partitioned: Collection[dg.AssetKey]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
-    """Return what takes the condition from tables with partitions, and from those that read one.
+    """Return what takes `downstream_of_checked` from tables with partitions, and from what reads one.
 
-    It would ask for each partition of its own, and wait until all of them are there. `whole_tables` asks for the tables.
+    It would ask for each partition of its own, and wait until all of them are there. These assets are asked for otherwise:
+    see `asked_for_as_a_whole`.
     """
 
     def mapped(spec: dg.AssetSpec) -> dg.AssetSpec:
-        return spec.replace_attributes(automation_condition=None) if _partitioned(spec, partitioned) else spec
+        return spec.replace_attributes(automation_condition=None) if _as_a_whole(spec, partitioned) else spec
 
     return mapped
 
 
-def whole_tables(defs: dg.Definitions, partitioned: Collection[dg.AssetKey]) -> dg.Definitions:
+def whole_tables(defs: dg.Definitions) -> dg.Definitions:
     """Return definitions in which no table has partitions, to evaluate the conditions of whole tables."""
-
-    def mapped(spec: dg.AssetSpec) -> dg.AssetSpec:
-        whole = spec.replace_attributes(partitions_def=None)
-        if not _partitioned(spec, partitioned):
-            return whole
-        return whole.replace_attributes(automation_condition=downstream_of_checked())
-
     tables = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
     external = [each for each in defs.assets or () if isinstance(each, dg.AssetSpec)]
-    return dg.Definitions(
-        assets=[*external, *dg.map_asset_specs(mapped, tables)], asset_checks=defs.asset_checks, resources=defs.resources
-    )
+    whole = dg.map_asset_specs(lambda spec: spec.replace_attributes(partitions_def=None), tables)
+    return dg.Definitions(assets=[*external, *whole], asset_checks=defs.asset_checks, resources=defs.resources)
 
 
-def asked_for_as_a_whole(defs: dg.Definitions, partitioned: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
-    """Return the tables that no automation condition of their own asks for (see `without_condition`)."""
+def asked_for_as_a_whole(defs: dg.Definitions, partitioned: Collection[dg.AssetKey]) -> list[dg.AssetsDefinition]:
+    """Return the assets, with the condition that `without_condition` takes from them, one for each step that makes them."""
     assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
-    return [spec.key for asset in assets for spec in asset.specs if _partitioned(spec, partitioned)]
+    return [asset for asset in assets if any(_as_a_whole(spec, partitioned) for spec in asset.specs)]
 
 
-def _partitioned(spec: dg.AssetSpec, partitioned: Collection[dg.AssetKey]) -> bool:
-    return not {spec.key, *(dep.asset_key for dep in spec.deps)}.isdisjoint(partitioned)
+def _as_a_whole(spec: dg.AssetSpec, partitioned: Collection[dg.AssetKey]) -> bool:
+    # A condition that somebody else has given to an asset in Python stays as it is.
+    ours = spec.automation_condition is not None and spec.automation_condition.get_label() == _LABEL
+    return ours and not {spec.key, *(dep.asset_key for dep in spec.deps)}.isdisjoint(partitioned)
 
 
 def with_freshness(spec: dg.AssetSpec) -> dg.AssetSpec:

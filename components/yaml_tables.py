@@ -63,6 +63,19 @@ class DeclaredTables:
         """Assets and checks, and all else that the modules define.
 
         Raises:
+            As `with_conditions`.
+        """
+        if not self.partitioned:
+            return self.with_conditions
+        # What is in preview warns in the name of who calls it.
+        with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
+            return self.with_conditions.map_asset_specs(func=without_condition(self.partitioned))
+
+    @cached_property
+    def with_conditions(self) -> dg.Definitions:
+        """The definitions, where the assets that are asked for as a whole have their condition (see `without_condition`).
+
+        Raises:
             InvalidDeclaration: a declaration is in no folder of its own in one of its schema, or names a table that another
                 declares.
             ComponentTreeException: a declaration is wrong; its cause has the file, the line and the field.
@@ -84,16 +97,11 @@ class DeclaredTables:
             warnings.filterwarnings("ignore", category=category, module=r"dagster\.")
         built = [tree.build_defs(tree.defs_module_path) for tree in self._trees]
         read = [topic for table in self.flink_tables for topic in table.topic_names]
-        merged = dg.Definitions.merge(
+        return dg.Definitions.merge(
             *built,
             shared_definitions(self.sources, self.record_tables, self.streams, self.topics, read),
             dg.Definitions(asset_checks=[care_check(table) for table in self.cared.values() if table.care.enabled]),
         )
-        if not self.partitioned:
-            return merged
-        # What is in preview warns in the name of who calls it.
-        with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
-            return merged.map_asset_specs(func=without_condition(self.partitioned))
 
     @cached_property
     def components(self) -> Mapping[str, TableComponent]:

@@ -21,7 +21,7 @@ from orchestration.project_tables import declared_tables, folder
 from orchestration.reprocess_job import reprocess_checks_job, reprocess_checks_sensor, reprocess_job
 from orchestration.sensors.kafka_lag_sensor import flink_lag_sensor, kafka_lag_sensor
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
-from orchestration.sensors.whole_table_sensor import whole_table_keys, whole_table_sensor
+from orchestration.sensors.whole_table_sensor import whole_assets, whole_table_sensor
 from orchestration.table_care import care_job
 from orchestration.table_cleaning import clean_job
 
@@ -42,7 +42,7 @@ defs = with_repository_links(
                 *map(kafka_lag_sensor, declared_tables().record_tables),
                 *map(flink_lag_sensor, declared_tables().flink_tables),
                 automation_sensor,
-                *map(whole_table_sensor, whole_table_keys()),
+                *map(whole_table_sensor, whole_assets()),
                 *([reprocess_checks_sensor(_reprocess)] if _reprocess else []),
             ],
             resources=RESOURCES,

@@ -139,7 +139,7 @@ def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
     def up() -> dg.MaterializeResult[Any]:
         return made("up")
 
-    @dg.asset(deps=[up], partitions_def=days)
+    @dg.asset(deps=[up], partitions_def=days, automation_condition=downstream_of_checked())
     def daily() -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
         yield dg.AssetMaterialization("daily", partition=f"2013-01-0{versions['daily']}")
         yield made("daily")
@@ -151,11 +151,12 @@ def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
     def other() -> None: ...
 
     partitioned = [dg.AssetKey("daily")]
-    mapped = [*dg.map_asset_specs(without_condition(partitioned), [up, daily, reader, other])]
-    defs = dg.Definitions(assets=mapped)
+    written = [up, daily, reader, other]
+    mapped = [*dg.map_asset_specs(without_condition(partitioned), written)]
+    defs = dg.Definitions(assets=written)
     assert {spec.key.to_user_string() for asset in mapped for spec in asset.specs if spec.automation_condition} == {"other"}
-    assert asked_for_as_a_whole(defs, partitioned) == [dg.AssetKey("daily"), dg.AssetKey("reader")]
-    whole = whole_tables(defs, partitioned)
+    assert asked_for_as_a_whole(defs, partitioned) == [daily, reader]
+    whole = whole_tables(defs)
     with dg.DagsterInstance.ephemeral() as instance:
 
         def make(*names: str) -> None:
