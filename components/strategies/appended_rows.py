@@ -35,6 +35,7 @@ from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import identifier, same_keys
 from resources.sql.table_query import TableName, TableQuery
+from resources.wording import keys_shown
 
 _CHANGED_QUERY = (
     "its query or its declaration is another than that of its last commit: rows that it has stay as they are, and new ones "
@@ -207,7 +208,7 @@ class _NewRows(SparkRows):
             f"ON {same_keys(self.keys, 'n', 't')} LIMIT 3"
         )
         if found:
-            shown = "; ".join(", ".join(f"{key}={row[key]!r}" for key in self.keys) for row in found)
+            shown = keys_shown(found, self.keys, declaration.personal)
             raise QueryMismatch(
                 f"{declaration.table_name}: rows with the keys of new ones are in the table already: {shown}. Nothing was "
                 "written: use the strategy changes, whose rows change, or declare no keys."

@@ -25,6 +25,7 @@ from resources.errors import CommitConflict, QueryMismatch, UnsafeDeclaration
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory, wanted_history
 from resources.sql.spark_sql import at_version, identifier
+from resources.wording import keys_shown
 
 _SHOWN_KEYS = 3
 _MOVED = "an input has a new version"
@@ -158,7 +159,7 @@ class HistoryRows(ComputedRows):
             keys = ", ".join(map(identifier, self.history.keys))
             undated = f"SELECT {keys} FROM ({sql}) WHERE {identifier(dating)} IS NULL LIMIT {_SHOWN_KEYS}"
             if found := self.records(undated):
-                shown = "; ".join(", ".join(f"{key}={value!r}" for key, value in row.items()) for row in found)
+                shown = keys_shown(found, self.history.keys, declaration.personal)
                 raise QueryMismatch(
                     f"{declaration.table_name}: {dating} is NULL in rows such as {shown}, so that it is not known since "
                     f"when they are so. Nothing was written: give them a time in the query, or drop them by an expectation."

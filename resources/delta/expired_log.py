@@ -101,11 +101,17 @@ def _first_checkpoint(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> int
 
 
 def _newest_record(log: DeltaLog, versions: range) -> int:
-    """The newest of these versions that says from what the table was computed; the last one if none does."""
+    """The newest of these versions that says from what the table was computed; the last one if none does.
+
+    What a RESTORE has taken away says nothing of the table any more, as `last_position` has it.
+    """
+    until = versions[-1]
     for version in reversed(versions):
-        commit = commit_from_actions(version, log.actions(version))
+        commit = commit_from_actions(version, log.actions(version)) if version <= until else None
         if commit and ComputedInputs.of(commit):
             return version
+        if commit and commit.operation == "RESTORE" and (restored := str(commit.parameters.get("version"))).isdigit():
+            until = int(restored)
     return versions[-1]
 
 

@@ -57,3 +57,12 @@ def test_it_is_named(mistakes: Mistakes, more: str, sql: str, place: str, reason
     error = mistakes.error()
     assert f"gold/days/defs.yaml, {place}" in error
     assert reason in error
+
+
+def test_the_latest_row_of_a_period_needs_keys(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE)
+    declaration = GOLD.replace("  keys: [day]\n", "") + SNAPSHOT + "  unique: {latest: [amount]}\n"
+    mistakes.write("gold/days", declaration, DAYS)
+    error = mistakes.error()
+    assert "gold/days/defs.yaml, line 6, unique" in error
+    assert "it takes the latest of the rows with the same keys: name them under `keys`." in error

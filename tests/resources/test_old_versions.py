@@ -278,17 +278,30 @@ def test_the_log_begins_with_a_checkpoint_that_is_old_enough(lake: Lakehouse, lo
     logged.check(4)
 
 
-def test_the_log_keeps_what_says_from_which_versions_the_rows_are(lake: Lakehouse, logged: AgedTable) -> None:
-    logged.retain_from(5)
-    assert expired(logged) == [0, 1, 2, 3]
-    path = logged.model.folder / "_delta_log" / f"{3:020d}.json"
+def rewrite(table: AgedTable, version: int, **info: Any) -> None:
+    """Let a commit say something else of itself."""
+    path = table.model.folder / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in path.read_text().splitlines()]
-    (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
-    computed = ComputedInputs("q", 2, {"ratify.bronze.a": InputVersion("id", 7)})
-    info["userMetadata"] = f"ratify:of a test {computed.to_json()}"
+    (said,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    said.update(info)
     written = path.stat().st_mtime
     path.write_text("".join(json.dumps(action) + "\n" for action in actions))
     os.utime(path, (written, written))
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_the_log_keeps_what_says_from_which_versions_the_rows_are(
+    lake: Lakehouse, logged: AgedTable, *, restored: bool
+) -> None:
+    logged.retain_from(5)
+    assert expired(logged) == [0, 1, 2, 3]
+    computed = ComputedInputs("q", 2, {"ratify.bronze.a": InputVersion("id", 7)})
+    rewrite(logged, 3, userMetadata=f"ratify:of a test {computed.to_json()}")
+    if restored:
+        # A later one was taken away by a RESTORE.
+        later = ComputedInputs("another", 4, {"ratify.bronze.a": InputVersion("id", 8)})
+        rewrite(logged, 5, userMetadata=f"ratify:of a test {later.to_json()}")
+        rewrite(logged, 6, operation="RESTORE", operationParameters={"version": "3", "timestamp": None})
     assert expired(logged) == [], "version 3 is read from its first commit on"
     logged.cleaned()
     assert last_position(lake.spark.recent_commits(lake.full(logged.model.table), EVERY_COMMIT)).record == computed
