@@ -12,6 +12,7 @@ import dagster as dg
 from components.expectations.expectation_rules import Expectations
 from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
 from components.landing_order import LANDING, landed_rows
+from components.stored_table import check_stored_keys
 from components.table_asset import TableChange, materialize_to_match, result, rows_version
 from components.table_preview import preview_by_duckdb
 from ingest.file_source import LOAD_COLUMNS
@@ -166,9 +167,14 @@ class SparkRows:
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for declaration, sql in tables:
-            yield materialize_to_match(
+            made = materialize_to_match(
                 self.spark, declaration, lambda sql=sql: self.spark.query(sql, rows=self.frame), **more
             )
+            (counted,) = self.records(f"SELECT count(*) AS n FROM ({sql})")
+            if (made.metadata or {}).get("dagster/row_count") != counted["n"]:
+                # Unless another writer was here meanwhile: a MERGE updates all rows of a key alike.
+                check_stored_keys(self.spark, declaration)
+            yield made
 
 
 class DuckDBQueries:

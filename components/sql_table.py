@@ -15,6 +15,7 @@ from components.expectations.rule_dialects import RuleDialect
 from components.expectations.validation import validation_result
 from components.landing_order import LANDING
 from components.query_engines import QueryEngine, ValidatedRows, input_columns
+from components.stored_table import check_stored_columns
 from components.table_asset import asset_key
 from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
@@ -226,7 +227,7 @@ def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
     """Find the query's tables in the catalog, and its columns; nothing is computed.
 
     Raises:
-        QueryMismatch: the query gives other columns than declared.
+        QueryMismatch: the query gives other columns than declared, or than the table has.
         TableMissing: an input does not exist.
     """
     known = input_columns(engine.catalog, table.query)
@@ -234,7 +235,10 @@ def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
     types = engine.types(text)
     lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
     declaration = table.stored(types, lineage)
-    return ResolvedQuery(text, types, declaration, table.stored_quarantine(declaration, lineage))
+    quarantine = table.stored_quarantine(declaration, lineage)
+    for written in (declaration, *([quarantine] if quarantine else [])):
+        check_stored_columns(engine.catalog, written)
+    return ResolvedQuery(text, types, declaration, quarantine)
 
 
 def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:

@@ -40,7 +40,7 @@ from components.strategies.snapshot_periods import SnapshotQuery, materialize_pe
 from components.strategies.table_partitions import TablePartitions
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
 from components.table_component import TableColumn, table_definitions
-from components.table_policies import with_freshness, with_policies
+from components.table_policies import with_policies
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeDeclaration
@@ -146,6 +146,8 @@ class SqlTable(QueryComponent):
         if self.partitioned:
             check_no_quarantine(rules, NO_QUARANTINE_OF_PARTITIONS)
         dialect = DUCKDB if by_duckdb else SPARK
+        if self.unique and not keys:
+            raise UnsafeDeclaration("it takes the latest of the rows with the same keys: name them under `keys`.", "unique")
         if self.unique and "*" not in self.query.columns:
             with in_field("unique", "latest"):
                 check_columns(self.unique.latest, self.query)
@@ -307,9 +309,7 @@ class SqlTable(QueryComponent):
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         if self.partitioned:
             checks.append(up_to_date_check(table, self.partitioned))
-        # A condition of Dagster's would ask for single partitions: see `whole_tables`.
-        policies = with_freshness if self.partitioned else with_policies
-        return table_definitions([asset], checks, policies, table.written)
+        return table_definitions([asset], checks, with_policies, table.written)
 
     def results(
         self,

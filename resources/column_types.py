@@ -61,6 +61,8 @@ _DUCKDB_ONLY = {
     "TIMESTAMP": "timestamp",
 }
 _NUMERIC = {plain.duckdb for plain in TYPES if plain.numeric} | {*_DUCKDB_ONLY, "HUGEINT", "UHUGEINT"} - {"TIMESTAMP"}
+# Spark refuses a number that is too great for a column of one of these.
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT"}
 
 PLAIN_TYPES = frozenset([*_BY_SPARK, "integer", "long", "real"])
 """Types without parts that a declaration may have, by Spark's names."""
@@ -153,6 +155,11 @@ def sql_type(spark: str) -> SqlType:
         return SqlType(f"DECIMAL({match.group(1) or 10},{match.group(2) or 0})")
     name = _SYNONYMS.get(text.lower(), text.lower())
     return SqlType(_BY_SPARK[name].duckdb if name in _BY_SPARK else name.upper())
+
+
+def keeps_values(stored: SqlType, given: SqlType) -> bool:
+    """Return whether Spark writes values of one type into a column of another as they are, or refuses them."""
+    return stored == given or {stored.name, given.name} <= _INTEGERS
 
 
 def type_of_delta(delta: Any) -> SqlType:

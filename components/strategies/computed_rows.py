@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from components.expectations.expectation_rules import Expectations
+from components.stored_table import check_stored_keys
 from components.strategies.pass_metadata import pass_metadata
 from components.strategies.pass_scope import Scope
 from components.strategies.query_inputs import QueryInputs
@@ -63,6 +64,8 @@ class ComputedRows:
         shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
         (declaration, sql), *others = tables
         created = self.spark.ensure_table(declaration)
+        if last is None and not created:
+            check_stored_keys(self.spark, declaration)
         quarantined = self._quarantined(declaration, *others[0]) if others else None
         record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
         if record.after < 0 and not scope.why_full:

@@ -1,0 +1,132 @@
+"""Tables that exist, of each strategy, whose query gives other columns than before, or has other keys."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from resources.column_types import keeps_values, sql_type
+from tests.components.test_yaml_tables import Project, causes, project
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["project"]
+
+DAILY = "partitions: {column: day, daily: {start: 2026-01-01, end: 2026-01-04}}"
+STRATEGIES = {
+    "full": "strategy: full",
+    "full by DuckDB": "strategy: full, engine: duckdb",
+    "changes": "strategy: changes",
+    "partition": f"strategy: partition, {DAILY}",
+    "append": "strategy: append",
+    "snapshot": "strategy: snapshot, snapshot: {period: day}",
+    "snapshot by DuckDB": "strategy: snapshot, engine: duckdb, snapshot: {period: day}",
+    "scd2": "strategy: scd2",
+}
+
+
+class Declared:
+    """A declared table of one input, `bronze.a`."""
+
+    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance) -> None:
+        self.lake, self.project, self.instance = lake, project, instance
+        self.a, self.t = f"{project.schema('bronze')}.a", f"{project.schema('gold')}.t"
+        lake.spark.catalog.ensure_schemas((project.schema("bronze"),))
+        lake.run(f"CREATE TABLE {self.a} (day DATE, id INT, v INT) USING DELTA")
+        lake.run(f"INSERT INTO {self.a} VALUES (DATE '2026-01-01', 1, 10), (DATE '2026-01-01', 2, 20)")
+
+    def declare(self, strategy: str, columns: str = "day, id, v", keys: str = "[day, id]", more: str = "") -> None:
+        attributes = f"description: D, keys: {keys}, external: [{self.a}], {STRATEGIES[strategy]}{more}"
+        declaration = f"type: components.SqlTable\nattributes: {{{attributes}}}\n"
+        self.project.write("gold", "t", declaration, f"SELECT {columns} FROM bronze.a")
+
+    def run(self) -> str:
+        """Run it as a whole, and return the first cause of its failure; empty if it succeeded."""
+        (component,) = self.project.tables.sql_tables
+        without_partitions = dg.map_asset_specs(
+            lambda spec: spec.replace_attributes(partitions_def=None),
+            [each for each in component.table_defs().assets or () if isinstance(each, dg.AssetsDefinition)],
+        )
+        resources = {"spark": self.lake.spark, "duckdb": self.lake.another_duckdb()}
+        job = dg.Definitions(assets=without_partitions, resources=resources).resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(instance=self.instance, raise_on_error=False)
+        return causes(done).get("t", "" if done.success else "another step failed")
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.lake.run(f"SELECT id, v FROM {self.t} ORDER BY id, v")]
+
+
+@pytest.fixture
+def declared(lake: Lakehouse, project: Project) -> Iterator[Declared]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Declared(lake, project, instance)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declared, strategy: str) -> None:
+    declared.declare(strategy)
+    assert declared.run() == ""
+    before, version = declared.rows(), declared.lake.catalog.version(f"ratify.{declared.t}")
+    declared.lake.run(f"INSERT INTO {declared.a} VALUES (DATE '2026-01-02', 3, 30)")
+    for columns, error in {
+        "day, id": "t has the column v, which its query does not give. Nothing was written: write it in the query, if only "
+        "as CAST(NULL AS INT) AS v; or drop the table",
+        "day, id, v + 0.5 AS v": "t, column v: the table has it as int, and its query gives decimal(12,1).",
+        "day, id, CAST(v AS STRING) AS v": "t, column v: the table has it as int, and its query gives string.",
+        "CAST(day AS TIMESTAMP) AS day, id, v": "t, column day: the table has it as date, and its query gives timestamp.",
+    }.items():
+        if strategy == "partition" and "TIMESTAMP" in columns:
+            # Its own error comes first.
+            continue
+        declared.declare(strategy, columns)
+        assert error in declared.run()
+    assert (declared.rows(), declared.lake.catalog.version(f"ratify.{declared.t}")) == (before, version)
+    if "DuckDB" not in strategy:
+        # Spark refuses what is too great for the column.
+        declared.declare(strategy, "day, id, CAST(v AS BIGINT) AS v")
+        declared.run()
+        assert set(before) < set(declared.rows()) or strategy == "append"
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("strategy", ["full", "changes", "partition"])
+def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str) -> None:
+    declared.declare(strategy)
+    assert declared.run() == ""
+    latest = ", unique: {latest: [id]}"
+    error = "t has several rows with the same day (day=datetime.date(2026, 1, 1)), of which its query gives one."
+    declared.declare(strategy, keys="[day]", more=latest)
+    assert error in declared.run()
+    assert error in declared.run()
+    declared.lake.run(f"DROP TABLE {declared.t}")
+    assert declared.run() == ""
+    assert declared.rows() == [(2, 20)]
+
+
+@pytest.mark.stack
+def test_more_rows_by_another_program_are_found_by_a_full_table(declared: Declared) -> None:
+    declared.declare("full")
+    assert declared.run() == ""
+    declared.lake.run(f"INSERT INTO {declared.t} SELECT day, id, 7 FROM {declared.t} WHERE id = 1")
+    assert "t has several rows with the same day, id (day=datetime.date(2026, 1, 1), id=1)" in declared.run()
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "keeps"),
+    [
+        ("int", "bigint", True),
+        ("bigint", "tinyint", True),
+        ("string", "string", True),
+        ("decimal(10,2)", "decimal(10, 2)", True),
+        ("decimal(10,2)", "decimal(12,2)", False),
+        ("struct<a:int>", "struct<a: int>", True),
+        ("struct<a:int>", "struct<b:int>", False),
+        ("int", "double", False),
+        ("float", "double", False),
+        ("date", "timestamp", False),
+        ("string", "int", False),
+    ],
+)
+def test_types_that_keep_values(stored: str, given: str, keeps: bool) -> None:
+    assert keeps_values(sql_type(stored), sql_type(given)) == keeps
