@@ -34,7 +34,14 @@ from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.feed_reading import read_added
 from resources.duckdb.live_rows import LiveRows
 from resources.duckdb.row_merge import merge_changes, overwrite, table_rows
-from resources.errors import AlreadyLoaded, ChangesNotRecorded, CommitConflict, HistoryNotContinued, TableMissing
+from resources.errors import (
+    AlreadyLoaded,
+    ChangesNotRecorded,
+    CommitConflict,
+    HistoryNotContinued,
+    LogUnreadable,
+    TableMissing,
+)
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import identifier, no_rows
 from resources.sql.table_query import TableName
@@ -143,7 +150,9 @@ class DuckDBPass:
             source = self._added(session, inputs, since)
         else:
             source = self._whole_source(session, queries)
-            since = -1 if (found := self._inserted(source.inputs)) is None else found
+            # A run that has inserted meanwhile has rows of a table that are among these: its append and this one exclude
+            # each other. Rows of a query or of files are those of one state, which is inserted or not.
+            since = -1 if table or (found := self._inserted(source.inputs)) is None else found
         destination = self._destination(session, source.types, None)
         if 0 <= source.version <= since:
             return _Prepared(source, destination, since, unchanged=True)
@@ -177,7 +186,7 @@ class DuckDBPass:
                 full_name, since, snapshot.version, rewrites, lambda: acknowledged_versions(session, found.table_id)
             )
             relation = read_added(session, log, snapshot, since, added.deletions)
-        except (ChangesNotRecorded, HistoryNotContinued) as error:
+        except (ChangesNotRecorded, HistoryNotContinued, LogUnreadable) as error:
             raise insert_stopped(self._sync, error) from error
         inputs = {full_name: InputVersion(found.table_id, snapshot.version)}
         return self._source(session, relation.sql_query(), inputs)
@@ -195,10 +204,10 @@ class DuckDBPass:
 
     def _inserted(self, inputs: Mapping[str, InputVersion]) -> int | None:
         try:
-            log = TableLog.opened(self._catalog, self.full_name)
+            log = TableLog.read(self._catalog, self.full_name)
         except TableMissing:
             return None
-        return inserted_until(log, insert_app_id(self._sync, inputs)) if log else None
+        return inserted_until(log, insert_app_id(self._sync, inputs))
 
     @property
     def _position(self) -> SyncPosition:

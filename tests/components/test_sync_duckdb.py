@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from components.syncs import duckdb_pass
 from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_connection import connection_steps
 from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
@@ -92,6 +93,25 @@ def test_two_runs_at_once_insert_once(bronze: Lakehouse, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(DuckDBSession, "append", after_another_run)
     assert run(bronze, sync).counts.inserted == 0
+    assert stored(bronze, destination) == [(0,), (1,), (2,), (9,)]
+
+
+def test_a_first_run_that_is_overtaken_while_it_reads_inserts_once(
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
+    sync = inserting(destination, table(source))
+    read = duckdb_pass.source_text
+
+    def after_another_run(*arguments: Any) -> Any:
+        monkeypatch.setattr(duckdb_pass, "source_text", read)
+        assert run(bronze, sync).counts.inserted == 3
+        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
+        return read(*arguments)
+
+    monkeypatch.setattr(duckdb_pass, "source_text", after_another_run)
+    assert run(bronze, sync).counts.inserted == 1
     assert stored(bronze, destination) == [(0,), (1,), (2,), (9,)]
 
 
