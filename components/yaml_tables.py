@@ -216,7 +216,7 @@ class DeclaredTables:
         read = [(feed, [feed.followed]) for feed in feeds] + [(table, table.query.inputs) for table in self.sql_tables]
         for table, inputs in read:
             for name in inputs:
-                found.setdefault(dg.AssetKey(name.key_path(catalog)), []).append(table.written[0])
+                found.setdefault(dg.AssetKey(name.key_path(catalog)), []).extend(table.written)
         return found
 
     def followers(self, table: str) -> Sequence[DeclaredComponent]:

@@ -34,6 +34,8 @@ _DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
 # What Delta says of a schema that it cannot read all of a range with, and Spark of a file that is gone.
 _REFUSED = ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",)
 _GONE = ("FILE_NOT_FOUND", "FILE_NOT_EXIST")
+# What it says of a version that the log has lost: the one before the first that is compared.
+_LOST = "DELTA_VERSION_NOT_FOUND"
 
 
 def opened_log(spark: Spark, full_name: str) -> TableLog:
@@ -160,11 +162,11 @@ def readable(spark: Spark, log: TableLog, first: int, follower: str) -> Generato
     except PySparkException as error:
         text = str(error)
         refused, gone = (any(sign in text for sign in signs) for signs in (_REFUSED, _GONE))
-        if not refused and not gone:
+        if not refused and not gone and _LOST not in text:
             raise
         if spark.catalog.version(log.full_name) != log.version:
             raise CommitConflict(f"{log.full_name} was changed while {follower} read its changes.") from error
-        last = log.version if refused else _last_without_files(log, first)
+        last = log.version if refused else _last_without_files(log, first) if gone else first
         if last is None:
             raise
         raise ChangesNotRecorded(

@@ -62,4 +62,6 @@ def _by_duckdb(
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     version, time, change = (row[name] for name in _DELTA)
     shown = {"version": version, "committed at (UTC)": f"{time:%Y-%m-%d %H:%M:%S}", "change": change}
-    return shown | {name: value for name, value in row.items() if name not in _DELTA}
+    # A column of the table may have such a name, too.
+    own = {f"{name} (column)" if name in shown else name: value for name, value in row.items() if name not in _DELTA}
+    return shown | own

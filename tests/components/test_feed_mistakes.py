@@ -68,3 +68,11 @@ def test_a_topic_that_tables_read_is_one_asset(mistakes: Mistakes) -> None:
     defs = dg.Definitions.merge(tables.definitions, dg.Definitions(resources=RESOURCES))
     (topic,) = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] == "kafka"]
     assert [dep.asset_key.path for dep in topic.deps] == [["ratify", "bronze", "orders"]]
+
+
+def test_every_tenant_is_a_reader_whose_versions_stay(mistakes: Mistakes) -> None:
+    mistakes.write("bronze/orders", BRONZE + "  change_data_feed: true\n")
+    mistakes.write("gold/orders", TENANTS + "    - {name: south, where: region = 'south'}\n")
+    tables = DeclaredTables(importlib.import_module(mistakes.root.name))
+    (read,) = [table for table in tables.cared.values() if table.declaration.table_name == "bronze.orders"]
+    assert [reader.name for reader in read.readers] == ["orders_north", "orders_south"]
