@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from components.strategies.pass_scope import is_far_behind
 from ingest.file_source import LOAD_COLUMNS
 from ingest.ledger.file_ledger import LANDED_FILES
 from resources.declarations import records_changes
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import COLUMNS_MOVED, Commit
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from resources.delta.feed_parts import partitions_known_since
 from resources.delta.table_log import TableLog
@@ -88,10 +89,13 @@ class QueryInputs:
 
     @property
     def types_named(self) -> list[tuple[str, str, str]]:
-        """The types of the inputs' columns that the query reads: one that is wider may give other values of old rows."""
+        """The types of the inputs' columns that the query reads: one that is wider may give other values of old rows.
+
+        Where it reads all by `*`, they are in their order, which gives it other values, too.
+        """
         types = [(str(name), column, type_) for name, found in self._types.items() for column, type_ in found.items()]
         if reads_all_columns(self.query):
-            return sorted(types)
+            return types
         words = set(_WORD.findall(self.query.text.casefold()))
         return sorted(each for each in types if words.issuperset(_WORD.findall(each[1].casefold())))
 
@@ -264,7 +268,7 @@ class QueryInputs:
         from pyspark.errors import PySparkException
 
         properties = self.spark.catalog.table(self.full_name(name)).properties or {}
-        by_feed = [in_feed] if records_changes(properties) and self._feed_has_partitions(name, since) else []
+        by_feed = [in_feed] if records_changes(properties) and self._feed_has_values(name, since) else []
         reason = ""
         for query in (*by_feed, compared):
             try:
@@ -274,12 +278,17 @@ class QueryInputs:
                 reason = first_line(str(error))
         raise FullRecompute(f"what changed in {name} since version {since} cannot be read: {reason}")
 
-    def _feed_has_partitions(self, name: TableName, since: int) -> bool:
-        """Whether the feed has the values of an input's partitions; it lacks them where these were others before."""
-        full_name, now = self.full_name(name), self._versions[name].version
-        log = self._log(name)
+    def _feed_has_values(self, name: TableName, since: int) -> bool:
+        """Whether the feed has the values of all columns of an input.
+
+        It lacks them where its partitions were others before, or a column has the name of one that was dropped or renamed.
+        """
+        now, log = self._versions[name].version, self._log(name)
+        history = log.commits() if log else self.spark.history(self.full_name(name))
+        commits = [each for each in takewhile(lambda each: each.version > since, history) if each.version <= now]
+        if any(commit.operation in COLUMNS_MOVED for commit in commits):
+            return False
         if log is None:
-            commits = (each for each in self.spark.history(full_name) if since < each.version <= now)
             return not any(commit.may_divide for commit in commits)
         with suppress(LogUnreadable):
             return partitions_known_since(log, since + 1, now) == since + 1

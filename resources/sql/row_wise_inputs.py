@@ -47,7 +47,7 @@ def _row_wise(query: Nodes) -> Iterator[str]:
     from sqlglot import exp
 
     if isinstance(query, exp.Subquery):
-        yield from () if _has(query, _OTHER_ROWS) else _row_wise(query.this)
+        yield from () if _has(query, (*_OTHER_ROWS, "limit", "offset")) else _row_wise(query.this)
         return
     if not isinstance(query, exp.Select) or _has(query, _OF_SEVERAL_ROWS) or any(map(_of_several, query.selects)):
         return

@@ -282,6 +282,8 @@ def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended)
         ("SELECT try_sum(x) FROM s.a", []),
         ("SELECT DISTINCT x FROM s.a", []),
         ("SELECT x FROM s.a LIMIT 3", []),
+        ("(SELECT x FROM s.a) ORDER BY x LIMIT 3", []),
+        ("SELECT x FROM ((SELECT x FROM s.a) ORDER BY x LIMIT 3) AS t", []),
         ("SELECT sum(x) OVER () AS y FROM s.a", []),
         ("SELECT x FROM s.a WHERE x IN (SELECT x FROM s.a)", []),
         ("SELECT x FROM s.a WHERE x IN (SELECT x FROM ratify.S.A)", []),
