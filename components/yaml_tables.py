@@ -65,11 +65,13 @@ class DeclaredTables:
         Raises:
             As `with_conditions`.
         """
+        # First, for its errors name the file and the line.
+        found = self.with_conditions
         if not self.partitioned:
-            return self.with_conditions
+            return found
         # What is in preview warns in the name of who calls it.
         with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
-            return self.with_conditions.map_asset_specs(func=without_condition(self.partitioned))
+            return found.map_asset_specs(func=without_condition(self.partitioned))
 
     @cached_property
     def with_conditions(self) -> dg.Definitions:
