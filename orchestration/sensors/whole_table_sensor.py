@@ -33,14 +33,15 @@ def whole_assets() -> Sequence[dg.AssetsDefinition]:
 def whole_run_tags(key: dg.AssetKey) -> Mapping[str, str]:
     """Return the tags of a run that computes the stale partitions of a table (see `PARTITIONS_TAG`)."""
     table = _with_partitions(key)
-    if not (table and table.partitioned and table.partitioned.keys):
+    keys = table.partitioned.keys if table and table.partitioned else ()
+    if not table or not keys:
         return {}
     inputs = {dg.AssetKey(name.key_path(catalog_name())) for name in table.table.query.inputs}
     if inputs.isdisjoint(declared_tables().partitioned):
         return {}
     return {
-        "dagster/asset_partition_range_start": table.partitioned.keys[0],
-        "dagster/asset_partition_range_end": table.partitioned.keys[-1],
+        "dagster/asset_partition_range_start": keys[0],
+        "dagster/asset_partition_range_end": keys[-1],
         PARTITIONS_TAG: STALE,
     }
 
