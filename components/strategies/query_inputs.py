@@ -254,7 +254,7 @@ class QueryInputs:
             before, after = self._as_of(name, since), f"SELECT {self._listed(name)} FROM {self._at(name)}"
             return f"({before} EXCEPT ALL {after}) UNION ALL ({after} EXCEPT ALL {before})"
 
-        in_feed = f"SELECT {self._listed(name)} FROM {self._feed(name, since)}"
+        in_feed = f"SELECT {self._listed(name)} FROM {self._feed(name, since)}{self._unless_unreadable(name)}"
         return self._first_readable(name, since, lambda: in_feed, compared)
 
     def _first_readable(
@@ -281,12 +281,12 @@ class QueryInputs:
     def _feed_has_values(self, name: TableName, since: int) -> bool:
         """Whether the feed has the values of all columns of an input.
 
-        It lacks them where its partitions were others before, or a column has the name of one that was dropped or renamed.
+        It lacks them where its partitions were others before, or a column may have the name that another one had.
         """
         now, log = self._versions[name].version, self._log(name)
         history = log.commits() if log else self.spark.history(self.full_name(name))
         commits = [each for each in takewhile(lambda each: each.version > since, history) if each.version <= now]
-        if any(commit.operation in COLUMNS_MOVED for commit in commits):
+        if any(commit.operation in {"RESTORE", *COLUMNS_MOVED} for commit in commits):
             return False
         if log is None:
             return not any(commit.may_divide for commit in commits)
@@ -297,6 +297,21 @@ class QueryInputs:
     def _feed(self, name: TableName, since: int) -> str:
         table, now = table_name(self.full_name(name)), self._versions[name].version
         return f"table_changes({literal(table)}, {since + 1}, {now})"
+
+    def _unless_unreadable(self, name: TableName) -> str:
+        """The condition by which a query over an input's feed fails where a text in it may be none of the table's.
+
+        Delta reads the feed as text of the JVM, which has the sign of replacement for bytes that are no UTF-8.
+        """
+        full_name = self.full_name(name).casefold()
+        types = next(found for other, found in self._types.items() if self.full_name(other).casefold() == full_name)
+        texts = [
+            identifier(column) if type_ == "string" else f"to_json(struct({identifier(column)}))"
+            for column, type_ in types.items()
+            if "string" in type_ or "char" in type_
+        ]
+        found = " OR ".join(f"coalesce(contains({text}, '\ufffd'), false)" for text in texts)
+        return f" WHERE assert_true(NOT ({found}), 'text of the feed may be another') IS NULL" if texts else ""
 
     def _as_of(self, name: TableName, version: int) -> str:
         """The query for an input's rows at a version. Columns that it did not have yet were NULL."""

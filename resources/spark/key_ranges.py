@@ -13,6 +13,8 @@ _LISTED = 50
 _ORDERED = {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "string"}
 """Types of which a text has the exact value, and statistics the order."""
 
+_BOUNDS = {"least": "min", "greatest": "max"}
+
 
 @dataclass(frozen=True)
 class KeyRanges:
@@ -36,11 +38,12 @@ class KeyRanges:
             more: Further columns of the row.
         """
         ordered = [identifier(key) for key in _ordered(types)]
-        sets = ", ".join(f"collect_set(CAST({key} AS STRING)) AS {key}" for key in ordered)
+        sets = ", ".join(f"collect_set({_text(key)}) AS {key}" for key in ordered)
         found = ["count(*) AS number"]
-        for name, value in (("least", "CAST(min({}) AS STRING)"), ("greatest", "CAST(max({}) AS STRING)")):
-            found += [f"{value.format(key)} AS {name}_{number}" for number, key in enumerate(ordered)]
-        found += [f"count_if({key} IS NULL) > 0 AS nulls_{number}" for number, key in enumerate(ordered)]
+        for number, key in enumerate(ordered):
+            found += [f"{_text(f'{name}({key})')} AS {what}_{number}" for what, name in _BOUNDS.items()]
+            found += [f"count_if({key} IS NULL) > 0 AS nulls_{number}"]
+            found += [f"count_if(NOT is_valid_utf8(CAST({key} AS STRING))) > 0 AS unreadable_{number}"]
         if sets:
             # Of no more rows than that: the values of very many keys would not fit into one row.
             found.append(f"(SELECT struct({sets}) FROM (SELECT * FROM {view} LIMIT {_FEW_KEYS})) AS few")
@@ -51,6 +54,9 @@ class KeyRanges:
         """Return what is known, given the row of `query`."""
         conditions = list[Callable[[str], str]]()
         for number, key in enumerate(_ordered(types)):
+            if found[f"unreadable_{number}"]:
+                # A literal cannot have the bytes of such a key.
+                continue
             few: list[str] = found["few"][key] if found["number"] <= _FEW_KEYS else []
             least, greatest, nulls = (found[f"{what}_{number}"] for what in ("least", "greatest", "nulls"))
             if 0 < len(few) <= _LISTED:
@@ -69,6 +75,11 @@ class KeyRanges:
 
 def _ordered(types: Mapping[str, str]) -> list[str]:
     return [key for key, type_ in types.items() if type_ in _ORDERED or type_.startswith("decimal(")]
+
+
+def _text(value: str) -> str:
+    """An expression as text that any client can read: Spark's strings may have bytes that are no UTF-8."""
+    return f"make_valid_utf8(CAST({value} AS STRING))"
 
 
 def _written(value: str, type_: str) -> str:

@@ -32,6 +32,8 @@ NO_WORKER = "Python worker failed to connect back"
 # What the catalog's client for Java says: 0 where there was no answer.
 _NO_ANSWER = re.compile(r"\(HTTP (?:0|429|5\d\d)\)")
 _NO_TOKEN = re.compile(r"Failed to fetch OAuth token\. HTTP status: 4\d\d.*")
+_DATA_EXCEPTION = "22"
+"""Class of the SQL states that say so of a value, as the SQL standard has it."""
 CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CommitVersionConflict")
 """Parts of the error texts of a write that met a concurrent commit; a failed stream has only the text."""
 
@@ -89,7 +91,7 @@ def _delta_conflicts() -> tuple[type[Exception], ...]:
 
 def translated(error: Exception, remote: str) -> Exception:
     """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
-    text = str(error)
+    text = "" if _is_of_a_value(error) else str(error)
     if isinstance(error, _delta_conflicts()) or any(name in text for name in CONFLICTS):
         return CommitConflict(f"Another writer committed first: {first_line(text)}")
     unreached = "failed to connect" in text.lower() and NO_WORKER not in text
@@ -112,6 +114,14 @@ def translated(error: Exception, remote: str) -> Exception:
             f"Spark could not reach Unity Catalog: {first_line(text)}. Check that the catalog runs (`ratify status`)."
         )
     return error
+
+
+def _is_of_a_value(error: Exception) -> bool:
+    """Whether a query met a value that it cannot compute with: the text quotes the value, which may say anything."""
+    from pyspark.errors import PySparkException
+
+    state = error.getSqlState() if isinstance(error, PySparkException) else None
+    return bool(state) and str(state).startswith(_DATA_EXCEPTION)
 
 
 def first_line(text: str) -> str:

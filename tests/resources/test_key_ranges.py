@@ -57,6 +57,16 @@ def test_other_keys_are_left_out(lake: Lakehouse) -> None:
     assert selected(lake, ranges, "every_key") == 500
 
 
+@pytest.mark.parametrize("number", [1, 60, 2000])
+def test_a_key_that_is_no_utf8_has_no_condition(lake: Lakehouse, number: int) -> None:
+    """Its bytes cannot be written as a literal, nor be read by the client."""
+    rows = f"SELECT if(id = 0, CAST(X'FF61' AS STRING), CAST(id AS STRING)) AS k, id % 3 AS n FROM range({number})"
+    ranges = known_of(lake, {"k": "string", "n": "bigint"}, rows, "keys_of_bytes")
+    assert ranges.number == number
+    assert selected(lake, ranges, "keys_of_bytes") == number
+    assert len(ranges.conditions) == 1, "the other column has its own"
+
+
 def test_no_keys(lake: Lakehouse) -> None:
     ranges = known_of(lake, {"k": "int"}, "SELECT 1 AS k WHERE false", "no_keys")
     assert (ranges.number, ranges.within("r")) == (0, "(false)")
