@@ -17,9 +17,9 @@ from components.table_component import TableComponent
 Kind = tuple[type[DeclaredComponent], str]
 """A kind of component, with the strategy or the mode that it is declared with, if it has such."""
 
-_AFTER_A_RESTORE = "append, after a RESTORE"
 _AS_THE_QUERY = "its next run makes it equal to its query again, and this change lasts until then"
 _BY_FEED = "its next run takes the changed rows from the change data feed, as changes of that version"
+_AS_IT_IS = "its next run reads the rows that are there then"
 _DIFFERENCES = "its next run computes what differs"
 _GOES_ON = "its stream goes on after the last record that it has read"
 _NEW_ROWS = "rows that it has stay as they are; new ones are computed from the table as it is then"
@@ -30,9 +30,6 @@ _OWN: Mapping[Kind, str] = {
     (SqlTable, "changes"): _AS_THE_QUERY,
     (SqlTable, "partition"): _AS_THE_QUERY,
     (SqlTable, "append"): "its next run appends new rows, and leaves all others as they are",
-    (SqlTable, _AFTER_A_RESTORE): (
-        "its next run goes on from that version: rows that its inputs got since are appended again"
-    ),
     (SqlTable, "snapshot"): "its next run takes periods that it does not have; one that DuckDB loaded is not loaded again",
     (SqlTable, "scd2"): "its next run compares its query with the versions that it has now",
     (TenantTables, ""): _AS_THE_QUERY,
@@ -40,7 +37,11 @@ _OWN: Mapping[Kind, str] = {
     (KafkaEvents, ""): f"{_GOES_ON}, and reads none again",
     (StreamTable, ""): f"{_GOES_ON}; a run with full_refresh: true computes it from all records",
     (FlinkSql, ""): "its job goes on from its own state, and reads no record again",
-    (AuditTrail, ""): ("its next run is refused, because it is not known any more up to which version it has the changes"),
+    (AuditTrail, ""): "its next run appends the changes that it does not have yet, and leaves all others as they are",
+}
+_RESTORED: Mapping[Kind, str] = {
+    (SqlTable, "append"): "its next run goes on from that version: rows that its inputs got since are appended again",
+    (AuditTrail, ""): "its next run goes on from that version: changes that were made since are appended again",
 }
 _READERS: Mapping[Kind, str] = {
     (SqlTable, "full"): "its next run computes all rows",
@@ -53,7 +54,7 @@ _READERS: Mapping[Kind, str] = {
     (StreamTable, ""): "its stream begins again with all records, if the table has all that it was computed from",
     (AuditTrail, ""): _BY_FEED,
     (TopicFeed, ""): _BY_FEED,
-    (Sync, "insert"): "its next run fails, for rows of earlier versions were inserted already",
+    (Sync, "insert"): "rows that were deleted stay where it has inserted them; if others were changed, its next run fails",
     (Sync, "merge"): "its next run merges the rows that the table has then, and deletes none",
     (Sync, "mirror"): _APPLIED,
     (Sync, "replace"): _APPLIED,
@@ -61,7 +62,8 @@ _READERS: Mapping[Kind, str] = {
     (Sync, "cdc"): _APPLIED,
 }
 _FOLLOWS = (
-    "its next run fails, for it has appended rows of earlier versions; with full_refresh: true it computes all of them"
+    "rows that were deleted stay in it; if others were changed, its next run fails, and one with full_refresh: true "
+    "computes all of them"
 )
 
 
@@ -72,15 +74,14 @@ def own_effect(table: TableComponent, *, restored: bool) -> str:
         table: The table.
         restored: Whether they were changed by a RESTORE.
     """
-    detail = _detail(table)
-    return _found(_OWN, table, _AFTER_A_RESTORE if detail == "append" and restored else detail)
+    return (_found(_RESTORED, table) if restored else "") or _found(_OWN, table) or _AS_IT_IS
 
 
 def reader_effect(reader: DeclaredComponent, table: str) -> str:
     """Return what the next run of a reader does after somebody changed rows of a table, given as schema.table."""
     if isinstance(reader, SqlTable) and reader.driving and str(reader.driving).casefold().endswith(table.casefold()):
         return _FOLLOWS
-    return _found(_READERS, reader, _detail(reader))
+    return _found(_READERS, reader) or _AS_IT_IS
 
 
 def _detail(component: DeclaredComponent) -> str:
@@ -89,7 +90,7 @@ def _detail(component: DeclaredComponent) -> str:
     return component.mode if isinstance(component, Sync) else ""
 
 
-def _found(effects: Mapping[Kind, str], component: DeclaredComponent, detail: str) -> str:
+def _found(effects: Mapping[Kind, str], component: DeclaredComponent) -> str:
     # A project may have kinds of its own, most of which extend one of these.
-    found = (text for (kind, of), text in effects.items() if isinstance(component, kind) and of == detail)
-    return next(found, "its next run reads the rows that are there then")
+    detail = _detail(component)
+    return next((text for (kind, of), text in effects.items() if isinstance(component, kind) and of == detail), "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from resources.delta.feed_parts import feed_parts
 from resources.delta.snapshot import committed_at
 from resources.delta.table_log import TableLog
-from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch
+from resources.errors import ChangesNotRecorded, CommitConflict, LogUnreadable, QueryMismatch, UnsafeTable
 from resources.spark.change_feed import read_changes
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import first_line
@@ -43,12 +43,12 @@ def opened_log(spark: Spark, full_name: str) -> TableLog:
 
     Raises:
         ChangesNotRecorded: this process cannot read it.
-        TableMissing.
+        TableMissing, StorageUnavailable.
     """
-    log = TableLog.opened(spark.catalog, full_name)
-    if log is None:
-        raise ChangesNotRecorded(f"The log of {full_name} cannot be read here, so that it is not known who changed it.")
-    return log
+    try:
+        return TableLog.read(spark.catalog, full_name)
+    except (LogUnreadable, UnsafeTable) as error:
+        raise ChangesNotRecorded(f"It is not known who changed {full_name}: {error}") from error
 
 
 class FollowedVersion(Protocol):

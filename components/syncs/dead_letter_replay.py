@@ -1,18 +1,19 @@
 """Replay of a sync's dead letters: those that fit now are written, each once.
 
-In the modes insert and cdc rows are not read again. A replay claims them in one commit, which sets `replayed_at`; writes
-those that fit in one commit to the destination; and removes them. A claim that was interrupted is finished by the next
-replay: the destination takes the rows of a claim once (Delta's `txn`), and events that were applied change nothing. In other
-modes every run reads all rows, so that a replay is a run.
+In the modes insert and cdc rows are not read again. A replay claims them in one commit, which sets `replayed_at`; releases
+those that do not fit; writes the others in one commit to the destination; and removes them. A claim that was interrupted is
+finished by the next replay: the destination takes the rows of a claim once (Delta's `txn`), and events that were applied
+change nothing. In other modes every run reads all rows, so that a replay is a run.
 """
 
 import datetime as dt
 from dataclasses import dataclass, replace
 
 from components.syncs.accepted_rows import RowConversion
-from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
+from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters, settle_dead_letters
 from components.syncs.needed_rows import position_of, read_needed
 from components.syncs.prepared_changes import PreparedChanges, compare
+from components.syncs.row_queries import Rows
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
@@ -44,6 +45,8 @@ def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> 
     Raises:
         As `SyncPass.run`; rows that do not fit stay.
     """
+    if sync.mode is SyncMode.INSERT:
+        settle_dead_letters(spark, sync, position_of(spark, sync))
     before = dead_letters(spark, sync)
     if before and not accumulate(sync):
         SyncPass(spark, duckdb, sync).run()
@@ -58,7 +61,11 @@ def _claims(spark: Spark, sync: SyncDeclaration) -> list[int]:
     """Claim what is not claimed yet, and return all claims, in microseconds, in their order."""
     name, of_sync = spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
     claim = int(dt.datetime.now(dt.UTC).timestamp() * 1_000_000)
-    update = f"UPDATE {name} SET replayed_at = timestamp_micros({claim}) WHERE {of_sync} AND replayed_at IS NULL"
+    waiting = f"{of_sync} AND replayed_at IS NULL"
+    if sync.mode is SyncMode.INSERT:
+        # The rows of a pass that may have been killed before its commit are read again.
+        waiting += " AND found_by IS NULL"
+    update = f"UPDATE {name} SET replayed_at = timestamp_micros({claim}) WHERE {waiting}"
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(update)))
     found = f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {name} WHERE {of_sync} AND replayed_at IS NOT NULL"
     return sorted(row["claim"] for row in spark.rows(spark.query(found)))
@@ -78,17 +85,22 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> 
         )
     )
     source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
-    destination = find_destination(spark, skipping, types)
-    accepted = RowConversion(spark, skipping, source, destination).accepted()
-    position = position_of(spark, sync)
-    # The rows of an interrupted claim may be in the destination.
-    if sync.mode is not SyncMode.INSERT or not position.is_current(source):
+    # The rows of an interrupted claim may be in the destination: all that it still has were written.
+    if sync.mode is not SyncMode.INSERT or not position_of(spark, sync).is_current(source):
+        destination = find_destination(spark, skipping, types)
+        accepted = RowConversion(spark, skipping, source, destination).accepted()
+        if accepted.failed is not None:
+            _release(spark, claimed, accepted.failed)
         counts, changes = compare(spark, skipping, source, destination, accepted)
-        record = position.record(source, destination.version)
+        record = position_of(spark, sync).record(source, destination.version)
         write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
-    frames = {"failed": accepted.failed} if accepted.failed is not None else {}
-    still = f" AND row_hash NOT IN (SELECT {_HASH} FROM {{failed}})" if frames else ""
-    full_name = spark.full_name(DEAD_LETTERS)
-    spark.commit(full_name, lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}{still}", **frames)))
-    release = f"UPDATE {name} SET replayed_at = NULL WHERE {claimed}"
-    spark.commit(full_name, lambda: spark.rows(spark.sql(release)))
+    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
+
+
+def _release(spark: Spark, claimed: str, failed: Rows) -> None:
+    """Take rows that do not fit out of a claim, before its others are written."""
+    merge = (
+        f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING (SELECT DISTINCT {_HASH} FROM {{failed}}) AS s "
+        f"ON t.row_hash = s.{_HASH} AND {claimed} WHEN MATCHED THEN UPDATE SET replayed_at = NULL"
+    )
+    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(merge, failed=failed)))

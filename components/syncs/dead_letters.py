@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from components.syncs.converted_rows import ERRORS, ROW
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
+from components.syncs.sync_position import SyncPosition
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import InputVersion
 from resources.errors import TableMissing
@@ -27,6 +28,7 @@ DEAD_LETTERS = TableDeclaration(
         Column("rows", "bigint", "How many such rows there are"),
         Column("read_from", "string", "Versions of the source that it was read at first, JSON"),
         Column("replayed_at", "timestamp", "Claim of the replay that is writing it; NULL outside of one"),
+        Column("found_by", "string", "Pass that found it, JSON, until it is known whether that has committed; NULL then"),
     ),
     comment="Rows that syncs could not write, each with the reason",
     writer=Engine.SPARK,
@@ -36,13 +38,38 @@ DEAD_LETTERS = TableDeclaration(
 """The dead letters of all syncs."""
 
 
+@dataclass(frozen=True)
+class FindingPass:
+    """The pass of a sync of the mode insert that found dead letters. One that is killed before its commit has found none.
+
+    Attributes:
+        id: Of its record.
+        after: The version of the destination that its commit comes after.
+        app_id: See `insert_app_id`.
+        stopped_at: It cannot commit any more once rows of the source are inserted up to this version.
+    """
+
+    id: str
+    after: int
+    app_id: str
+    stopped_at: int
+
+    def to_json(self) -> str:
+        """Return it as the column `found_by` has it."""
+        return json.dumps(asdict(self))
+
+
 def accumulate(sync: SyncDeclaration) -> bool:
     """Whether dead letters stay until they are replayed, because their rows are not read again."""
     return sync.mode in (SyncMode.INSERT, SyncMode.CDC)
 
 
 def store_dead_letters(
-    spark: Spark, sync: SyncDeclaration, failed: "DataFrame | None", inputs: Mapping[str, InputVersion]
+    spark: Spark,
+    sync: SyncDeclaration,
+    failed: "DataFrame | None",
+    inputs: Mapping[str, InputVersion],
+    found_by: FindingPass | None = None,
 ) -> None:
     """Write the rows of a pass that do not fit, in one commit; none if nothing differs.
 
@@ -53,6 +80,7 @@ def store_dead_letters(
         sync: The sync.
         failed: The rows, with `ERRORS` and `ROW`; None if there are none.
         inputs: What they were read from.
+        found_by: The pass, if no other one that commits reads these rows again. Its letters count once it has committed.
     """
     accumulated, full_name = accumulate(sync), spark.full_name(DEAD_LETTERS)
     if failed is not None:
@@ -60,10 +88,12 @@ def store_dead_letters(
     elif accumulated or not dead_letters(spark, sync):
         return
     read_from = json.dumps({name: asdict(found) for name, found in sorted(inputs.items())})
-    salt = literal(read_from if accumulated else "")
+    found = found_by.to_json() if found_by else ""
+    # Events that are read twice are the same ones. Where a source has no versions, each run inserts what it has then.
+    salt = found or (read_from if sync.mode is SyncMode.INSERT else "")
     rows = (
-        f"SELECT {literal(sync.name)} AS sync, sha2(concat({salt}, reason, row), 256) AS row_hash, reason, row, "
-        f"count(*) AS rows, {literal(read_from)} AS read_from "
+        f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(salt)}, reason, row), 256) AS row_hash, reason, row, "
+        f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by "
         f"FROM (SELECT array_join({ERRORS}, '; ') AS reason, {ROW} AS row FROM {{failed}}) GROUP BY reason, row"
     )
     if failed is None:
@@ -72,13 +102,44 @@ def store_dead_letters(
         f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING ({rows}) AS s\n"
         "ON t.sync = s.sync AND t.row_hash = s.row_hash\n"
         "WHEN MATCHED AND t.rows <> s.rows THEN UPDATE SET rows = s.rows\n"
-        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from) "
-        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from)"
+        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by) "
+        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by)"
     )
     if not accumulated:
         merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.sync = {literal(sync.name)} THEN DELETE"
     bad = failed
     spark.commit(full_name, lambda: spark.rows(spark.sql(merge, failed=bad)))
+
+
+def settle_dead_letters(spark: Spark, sync: SyncDeclaration, position: SyncPosition) -> None:
+    """Keep the dead letters of passes that have committed, and remove those of passes that cannot commit any more.
+
+    The rows of the latter were read again by a pass that has committed, which has inserted them or found them itself.
+
+    Args:
+        spark: The session.
+        sync: A sync of the mode insert.
+        position: Of the sync.
+    """
+    try:
+        spark.catalog.table(spark.full_name(DEAD_LETTERS))
+    except TableMissing:
+        return
+    spark.ensure_table(DEAD_LETTERS)
+    name, full_name = spark.sql_name(DEAD_LETTERS), spark.full_name(DEAD_LETTERS)
+    unsettled = f"FROM {name} WHERE sync = {literal(sync.name)} AND found_by"
+    for row in spark.rows(spark.query(f"SELECT DISTINCT found_by {unsettled} IS NOT NULL")):
+        found_by = FindingPass(**json.loads(row["found_by"]))
+        # First: a pass that cannot follow this position, and has not committed when the history is read, never will.
+        until = position.inserted_until(found_by.app_id)
+        of_pass = f"sync = {literal(sync.name)} AND found_by = {literal(row['found_by'])}"
+        if position.has_record(found_by.id, found_by.after):
+            statement = f"UPDATE {name} SET found_by = NULL WHERE {of_pass}"
+        elif until is not None and until >= found_by.stopped_at:
+            statement = f"DELETE FROM {name} WHERE {of_pass}"
+        else:
+            continue
+        spark.commit(full_name, lambda text=statement: spark.rows(spark.sql(text)))
 
 
 def dead_letters(spark: Spark, sync: SyncDeclaration) -> int:

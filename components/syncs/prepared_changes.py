@@ -60,10 +60,18 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChan
         return PreparedChanges(source, destination, record)
     accepted = RowConversion(spark, sync, source, destination).accepted()
     counts, changes = compare(spark, sync, source, destination, accepted)
-    since = source.inserted_until if source.of_new_rows else None
-    if changes is None and since is not None and source.far_behind(spark.catalog, since):
+    if changes is None and _moves_on(spark, sync, source, accepted):
         changes = accepted.rows
     return PreparedChanges(source, destination, record, accepted, counts, changes)
+
+
+def _moves_on(spark: Spark, sync: SyncDeclaration, source: SourceRows, accepted: AcceptedRows) -> bool:
+    """Whether a pass that has no row to insert commits up to where it has read."""
+    if sync.mode is SyncMode.INSERT and source.versioned and accepted.failed is not None:
+        # Its dead letters would be read again, and a replay may insert them before.
+        return True
+    since = source.inserted_until if source.of_new_rows else None
+    return since is not None and source.far_behind(spark.catalog, since)
 
 
 def compare(

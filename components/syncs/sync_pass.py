@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.syncs.compared_rows import SyncCounts, sample_sql
-from components.syncs.dead_letters import store_dead_letters
+from components.syncs.dead_letters import FindingPass, settle_dead_letters, store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.needed_rows import position_of
 from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
-from components.syncs.sync_declaration import SyncDeclaration, SyncMode
+from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_position import insert_app_id
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
@@ -89,7 +89,7 @@ class SyncPass:
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
         if accepted := prepared.accepted:
-            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source.inputs)
+            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source.inputs, self._found_by(prepared))
         if not destination.exists:
             # The version that the changes follow is that of an empty table.
             if not self._spark.ensure_table(destination.table):
@@ -97,6 +97,8 @@ class SyncPass:
             created = True
         sample = self._sample(prepared)
         wrote = write_changes(self._spark, self._sync, prepared)
+        if self._sync.mode is SyncMode.INSERT and self._sync.row_errors is RowErrors.SKIP:
+            settle_dead_letters(self._spark, self._sync, position_of(self._spark, self._sync))
         return SyncResult(
             counts=prepared.counts,
             version=wrote.version,
@@ -110,6 +112,15 @@ class SyncPass:
             types={column.name: column.type for column in destination.table.columns},
             unchanged=prepared.accepted is None,
         )
+
+    def _found_by(self, prepared: PreparedChanges) -> FindingPass | None:
+        """The pass, if its dead letters count once it has committed."""
+        sync, source, record = self._sync, prepared.source, prepared.record
+        if sync.mode is not SyncMode.INSERT or not source.versioned:
+            return None
+        since = -1 if source.inserted_until is None else source.inserted_until
+        stopped_at = since + 1 if source.of_new_rows else source.version
+        return FindingPass(record.id, record.after, insert_app_id(sync, source.inputs), stopped_at)
 
     def _sample(self, prepared: PreparedChanges) -> list[dict[str, Any]]:
         """Some of the changes, without personal data."""

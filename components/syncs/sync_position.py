@@ -105,6 +105,18 @@ class SyncPosition:
                 return found
         return None
 
+    def has_record(self, record_id: str, after: int) -> bool:
+        """Return whether a commit after a version of the destination has a record; also where it is not known any more."""
+        try:
+            for commit in self.commits.recent_commits(self.full_name, EVERY_COMMIT):
+                if commit.version <= after:
+                    return False
+                if (found := ComputedInputs.of(commit)) and found.id == record_id:
+                    return True
+        except TableMissing:
+            return False
+        return True
+
     def inserted_until(self, app_id: str) -> int | None:
         """Return the version of the source up to which its rows were inserted; None if none were.
 

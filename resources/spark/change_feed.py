@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from resources.delta.feed_parts import partitions_known_since
 from resources.delta.table_log import TableLog
-from resources.errors import ChangesNotRecorded
+from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import translating
 from resources.sql.spark_sql import literal, table_name
@@ -28,14 +28,17 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
 
     Raises:
         TableMissing: there is no such table.
-        ChangesNotRecorded: one of the versions has no feed, or does not exist; or the table had other partitions before.
+        StorageUnavailable: its storage did not answer.
+        ChangesNotRecorded: its log cannot be read here; one of the versions has no feed, or does not exist; or the table had
+            other partitions before.
     """
-    log = TableLog.opened(spark.catalog, full_name)
-    if log is None:
+    try:
+        log = TableLog.read(spark.catalog, full_name)
+    except (LogUnreadable, UnsafeTable) as error:
         raise ChangesNotRecorded(
-            f"The log of {full_name} cannot be read here, so it is not known which versions have a change data feed. Ask "
-            f"Spark: SELECT * FROM table_changes('{full_name}', <version>)."
-        )
+            f"It is not known which versions of {full_name} have a change data feed: {error} Ask Spark: "
+            f"SELECT * FROM table_changes('{full_name}', <version>)."
+        ) from error
     # Spark would return all rows of the table for versions without a feed.
     first, last = log.recorded_range(first, last)
     if (since := partitions_known_since(log, first, last)) > first:

@@ -1,6 +1,6 @@
 """Syncs of the mode insert by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,19 @@ from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_connection import connection_steps
 from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
 from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.commit_history import Commit
+from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.errors import HistoryNotContinued, QueryMismatch, RowsNotConverted, SyncRefused, TableMissing
+from resources.errors import (
+    HistoryNotContinued,
+    LogUnreadable,
+    QueryMismatch,
+    RowsNotConverted,
+    StorageUnavailable,
+    SyncRefused,
+    TableMissing,
+)
 from resources.sql.table_query import TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
@@ -191,3 +202,42 @@ def test_a_type_that_no_table_has(bronze: Lakehouse) -> None:
     text = f"SELECT id, INTERVAL 1 DAY AS i FROM bronze.{source}"
     with pytest.raises(QueryMismatch, match="INTERVAL"):
         run(bronze, inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql"))))
+
+
+def test_a_version_that_the_source_lost_says_what_to_do(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    sync = inserting(destination, table(source))
+    run(bronze, sync)
+    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
+
+    def lost(*_: Any) -> Iterator[Commit]:
+        raise LogUnreadable("Version 1 is gone.")
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableLog, "rewrites", lost)
+        with pytest.raises(HistoryNotContinued, match=r"Version 1 is gone\. Use the mode merge"):
+            run(bronze, sync)
+    assert stored(bronze, destination) == [(1,)]
+
+
+def test_storage_that_does_not_answer_for_a_moment(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was inserted before is not known then: nothing is inserted."""
+    source, destination = names()
+    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    sync = inserting(destination, table(source))
+    run(bronze, sync)
+    read = TableLog.read
+
+    def silent(catalog: UnityCatalog, full_name: str) -> TableLog:
+        if full_name.endswith(destination):
+            raise StorageUnavailable("It does not answer.")
+        return read(catalog, full_name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableLog, "read", silent)
+        with pytest.raises(StorageUnavailable):
+            run(bronze, sync)
+    assert run(bronze, sync).unchanged
+    assert stored(bronze, destination) == [(1,)]

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -105,26 +106,40 @@ def test_history_has_every_commit(lake: Lakehouse, table: TableDeclaration) -> N
 
 
 @pytest.mark.stack
-def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: TableDeclaration) -> None:
-    """While the first MERGE waits for the rows of its slow source, DuckDB appends a row, which the second must delete."""
+def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
+    """While the first MERGE waits for the rows of its source, DuckDB appends a row, which the second must delete."""
+    from pyspark.sql.functions import udf
+
     merge_to_match(lake, table, "(1L, 'a')")
-    reads = list[int]()
-    began = threading.Event()
+    reads, asked, appended = list[int](), tmp_path / "asked", tmp_path / "appended"
+
+    @udf("string")
+    def waiting(value: str) -> str:
+        # The MERGE fixes its snapshot when it is planned, before it asks its source for rows.
+        asked.touch()
+        for _ in range(600):
+            if appended.exists():
+                break
+            time.sleep(0.1)
+        return value
 
     def read() -> Any:
         reads.append(1)
-        began.set()
-        slow = "reflect('java.lang.Thread', 'sleep', 8000L) = 'x'" if len(reads) == 1 else "false"
-        return lake.spark.sql(f"SELECT 1L AS id, CASE WHEN {slow} THEN 'x' ELSE 'z' END AS v")
+        frame = lake.spark.sql(f"SELECT 1L AS id, '{'x' if len(reads) == 1 else 'z'}' AS v")
+        return frame.withColumn("v", waiting("v")) if len(reads) == 1 else frame
 
     def append() -> None:
         duckdb = lake.another_duckdb()
-        with duckdb.session() as session:
-            began.wait(60)
-            # The MERGE fixes its snapshot when it is planned, before it asks its source for rows.
-            time.sleep(3)
-            session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
-        duckdb.close()
+        try:
+            with duckdb.session() as session:
+                for _ in range(600):
+                    if asked.exists():
+                        break
+                    time.sleep(0.1)
+                session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
+        finally:
+            appended.touch()
+            duckdb.close()
 
     other = threading.Thread(target=append)
     other.start()

@@ -1,0 +1,235 @@
+"""Dead letters of syncs of the mode insert: each row of the source is in the destination or among them, once.
+
+Passes and replays are killed at every step, and overtake each other. The model: what is read is a row; it fits as it is, or
+only after the declaration is corrected.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from components.syncs import dead_letter_replay, sync_pass
+from components.syncs.dead_letter_replay import replay_dead_letters
+from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
+from components.syncs.sync_declaration import MappedColumn, RowErrors, SyncDeclaration, SyncMode, SyncSource
+from components.syncs.sync_pass import SyncPass
+from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableName, TableQuery
+from tests.components.declared_syncs import declared, names, stored, table
+from tests.components.incremental_tables import KilledPass, moved
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.stack
+
+_PASS_STEPS: tuple[tuple[Any, str], ...] = (
+    (sync_pass, "store_dead_letters"),
+    (sync_pass, "write_changes"),
+    (sync_pass, "settle_dead_letters"),
+    (Spark, "commit"),
+)
+_REPLAY_STEPS: tuple[tuple[Any, str], ...] = (
+    (dead_letter_replay, "settle_dead_letters"),
+    (dead_letter_replay, "_finish"),
+    (dead_letter_replay, "write_changes"),
+    (Spark, "commit"),
+)
+
+
+@dataclass
+class InsertedRows:
+    """A source that gets rows, and its sync.
+
+    Attributes:
+        rows: By their number: whether it fits only after the correction.
+    """
+
+    lake: Lakehouse
+    patch: pytest.MonkeyPatch
+    seed: str
+    rows: dict[int, bool] = field(default_factory=dict[int, bool])
+    done: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 changes, not keys
+        self.source, self.destination = names()
+        self.lake.catalog.ensure_schemas(("bronze", "ops"))
+        feed = self.chance.choice(("true", "false"))
+        properties = f"USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{feed}')"
+        self.lake.run(f"CREATE TABLE ratify.bronze.{self.source} (id INT, n DECIMAL(3,1)) {properties}")
+        self.lake.run(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, n INT) USING DELTA")
+        self.sync = declared(self.destination, SyncMode.INSERT, table(self.source), row_errors=RowErrors.SKIP)
+        self.corrected = replace(self.sync, columns=(MappedColumn("n", "n", cast="int"),))
+
+    def add(self, *misfits: bool) -> None:
+        """One commit with rows."""
+        new = {len(self.rows) + number: misfit for number, misfit in enumerate(misfits)}
+        listed = ", ".join(f"({number}, {1.5 if misfit else 1})" for number, misfit in new.items())
+        self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES {listed}")
+        self.rows |= new
+
+    def run(self, sync: SyncDeclaration) -> None:
+        SyncPass(self.lake.spark, self.lake.duckdb, sync).run()
+
+    def replay(self, sync: SyncDeclaration) -> None:
+        replay_dead_letters(self.lake.spark, self.lake.duckdb, sync)
+
+    def step(self) -> None:
+        """Rows come, and a pass or a replay runs: to its end, killed, or while another one runs."""
+        if self.chance.random() < 0.7:
+            self.add(*(self.chance.random() < 0.6 for _ in range(self.chance.randint(1, 3))))
+        steps, act = self.chance.choice(((_PASS_STEPS, self.run), (_PASS_STEPS, self.run), (_REPLAY_STEPS, self.replay)))
+        sync = self.chance.choice((self.sync, self.sync, self.corrected))
+        owner, name = self.chance.choice(steps)
+        match self.chance.randint(0, 3):
+            case 0:
+                self.done[f"{act.__name__} overtaken"] += 1
+                with moved(self.patch, owner, name, self._another):
+                    act(sync)
+            case 1:
+                act(sync)
+                self.done[act.__name__] += 1
+            case _:
+                calls, after = self.chance.randint(1, 2), self.chance.random() < 0.5
+                with killed(self.patch, owner, name, calls, after=after), suppress(KilledPass):
+                    act(sync)
+                    self.done["not killed"] += 1
+                self.done[f"{act.__name__} killed"] += 1
+        self.check_destination()
+
+    def _another(self) -> None:
+        if self.chance.random() < 0.5:
+            self.add(True, False)
+        self.run(self.chance.choice((self.sync, self.corrected)))
+
+    def check_destination(self) -> None:
+        found = self.lake.run(f"SELECT id, count(*) AS n FROM ratify.bronze.{self.destination} GROUP BY id HAVING n > 1")
+        assert not found, f"{self.seed}: rows are there twice: {found}"
+
+    def check_all(self) -> None:
+        """After a pass that ends, each row is in the destination or among the dead letters."""
+        self.run(self.sync)
+        of_letters = (
+            "SELECT CAST(get_json_object(row, '$.id') AS INT) AS id, explode(sequence(1, CAST(rows AS INT))) "
+            f"FROM ratify.{DEAD_LETTERS.table_name} WHERE sync = '{self.sync.name}'"
+        )
+        every = f"SELECT id FROM ratify.bronze.{self.destination} UNION ALL SELECT id FROM ({of_letters})"
+        claimed = self.lake.run(
+            f"SELECT count(*) AS n FROM ratify.{DEAD_LETTERS.table_name} "
+            f"WHERE sync = '{self.sync.name}' AND replayed_at IS NOT NULL"
+        )[0]["n"]
+        if not claimed:
+            # Rows of a claim that was interrupted may be in both.
+            assert Counter(row["id"] for row in self.lake.run(every)) == Counter(list(self.rows)), self.seed
+
+    def check_corrected(self) -> None:
+        """In the end each row is in the destination, once."""
+        self.run(self.corrected)
+        self.replay(self.corrected)
+        found = self.lake.run(f"SELECT id, n FROM ratify.bronze.{self.destination}")
+        assert sorted((row["id"], row["n"]) for row in found) == [(number, 1) for number in sorted(self.rows)], self.seed
+        assert dead_letters(self.lake.spark, self.sync) == 0, self.seed
+
+
+@contextmanager
+def killed(patch: pytest.MonkeyPatch, owner: Any, name: str, calls: int, *, after: bool) -> Iterator[None]:
+    """Die at a call of a function: before it, or after it."""
+    function: Callable[..., Any] = getattr(owner, name)
+    left = [calls]
+
+    def dying(*arguments: Any, **more: Any) -> Any:
+        left[0] -= 1
+        result = function(*arguments, **more) if left[0] or after else None
+        if left[0] == 0:
+            raise KilledPass
+        return result
+
+    with patch.context() as within:
+        within.setattr(owner, name, dying)
+        yield
+
+
+def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
+    rows = InsertedRows(lake, patch, seed)
+    rows.add(True, False)
+    rows.run(rows.sync)
+    for _ in range(steps):
+        rows.step()
+    rows.check_all()
+    rows.check_corrected()
+    print(f"{seed}: {len(rows.rows)} rows, {dict(rows.done)}")
+
+
+def test_each_row_is_inserted_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence(lake, monkeypatch, "short", 6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_each_row_is_inserted_once_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    for number in range(3):
+        sequence(lake, monkeypatch, f"{seed}.{number}", 12)
+
+
+def test_a_pass_of_which_no_row_fits_moves_on(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the correction its rows are those of a replay, and no pass reads them again."""
+    rows = InsertedRows(lake, monkeypatch, "none fits")
+    rows.add(True, True)
+    rows.run(rows.sync)
+    rows.run(rows.sync)
+    assert dead_letters(lake.spark, rows.sync) == 2
+    rows.check_corrected()
+
+
+def test_letters_of_a_pass_that_was_killed_are_those_of_the_next(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = InsertedRows(lake, monkeypatch, "killed")
+    rows.add(True, False)
+    with killed(monkeypatch, sync_pass, "store_dead_letters", 1, after=True), pytest.raises(KilledPass):
+        rows.run(rows.sync)
+    # It is not known that the pass has ended: its rows wait until the next one has committed, which inserts them.
+    rows.replay(rows.corrected)
+    assert dead_letters(lake.spark, rows.sync) == 1
+    rows.add(True)
+    rows.run(rows.corrected)
+    rows.check_corrected()
+
+
+def test_a_claim_is_finished_as_it_was_begun(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what fits is different when it is finished."""
+    rows = InsertedRows(lake, monkeypatch, "claim")
+    rows.add(True, True)
+    rows.run(rows.sync)
+    with killed(monkeypatch, dead_letter_replay, "write_changes", 1, after=True), pytest.raises(KilledPass):
+        rows.replay(rows.corrected)
+    rows.replay(rows.sync)
+    assert dead_letters(lake.spark, rows.sync) == 0
+    rows.check_corrected()
+
+
+def test_letters_that_do_not_fit_yet_stay(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = InsertedRows(lake, monkeypatch, "some fit")
+    rows.add(True)
+    lake.run(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (id INT, n INT NOT NULL) USING DELTA")
+    lake.run(f"INSERT INTO ratify.bronze.{rows.source} VALUES (7, NULL)")
+    destination = TableName("bronze", f"{rows.destination}_2")
+    rows.sync, rows.corrected = (replace(each, destination=destination) for each in (rows.sync, rows.corrected))
+    rows.run(rows.sync)
+    for replayed in (1, 0):
+        found = replay_dead_letters(lake.spark, lake.duckdb, rows.corrected)
+        assert (found.replayed, found.waiting) == (replayed, 1)
+    assert stored(lake, destination.table) == [(0, 1)]
+
+
+def test_a_query_of_which_no_row_fits_is_read_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = InsertedRows(lake, monkeypatch, "query")
+    rows.add(True, True)
+    query = TableQuery.parsed(f"SELECT id, n FROM bronze.{rows.source} WHERE id >= 0", "databricks", "the test")
+    rows.sync, rows.corrected = (replace(each, source=SyncSource(query)) for each in (rows.sync, rows.corrected))
+    rows.run(rows.sync)
+    rows.run(rows.sync)
+    assert dead_letters(lake.spark, rows.sync) == 2
+    rows.check_corrected()
