@@ -165,7 +165,7 @@ def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) 
 
 
 def test_each_row_is_inserted_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    sequence(lake, monkeypatch, "short", 6)
+    sequence(lake, monkeypatch, "short", 4)
 
 
 @pytest.mark.long
