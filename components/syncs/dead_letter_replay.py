@@ -46,7 +46,7 @@ def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> 
         As `SyncPass.run`; rows that do not fit stay.
     """
     if sync.mode is SyncMode.INSERT:
-        settle_dead_letters(spark, sync, position_of(spark, sync))
+        settle_dead_letters(spark, position_of(spark, sync))
     before = dead_letters(spark, sync)
     if before and not accumulate(sync):
         SyncPass(spark, duckdb, sync).run()
@@ -85,14 +85,15 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> 
         )
     )
     source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
+    position = position_of(spark, sync)
     # The rows of an interrupted claim may be in the destination: all that it still has were written.
-    if sync.mode is not SyncMode.INSERT or not position_of(spark, sync).is_current(source):
+    if sync.mode is not SyncMode.INSERT or not position.is_current(source):
         destination = find_destination(spark, skipping, types)
         accepted = RowConversion(spark, skipping, source, destination).accepted()
         if accepted.failed is not None:
             _release(spark, claimed, accepted.failed)
         counts, changes = compare(spark, skipping, source, destination, accepted)
-        record = position_of(spark, sync).record(source, destination.version)
+        record = position.record(source, destination.version)
         write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
 

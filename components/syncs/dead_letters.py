@@ -111,15 +111,14 @@ def store_dead_letters(
     spark.commit(full_name, lambda: spark.rows(spark.sql(merge, failed=bad)))
 
 
-def settle_dead_letters(spark: Spark, sync: SyncDeclaration, position: SyncPosition) -> None:
+def settle_dead_letters(spark: Spark, position: SyncPosition) -> None:
     """Keep the dead letters of passes that have committed, and remove those of passes that cannot commit any more.
 
     The rows of the latter were read again by a pass that has committed, which has inserted them or found them itself.
 
     Args:
         spark: The session.
-        sync: A sync of the mode insert.
-        position: Of the sync.
+        position: Of a sync of the mode insert.
     """
     try:
         spark.catalog.table(spark.full_name(DEAD_LETTERS))
@@ -127,12 +126,12 @@ def settle_dead_letters(spark: Spark, sync: SyncDeclaration, position: SyncPosit
         return
     spark.ensure_table(DEAD_LETTERS)
     name, full_name = spark.sql_name(DEAD_LETTERS), spark.full_name(DEAD_LETTERS)
-    unsettled = f"FROM {name} WHERE sync = {literal(sync.name)} AND found_by"
+    unsettled = f"FROM {name} WHERE sync = {literal(position.sync.name)} AND found_by"
     for row in spark.rows(spark.query(f"SELECT DISTINCT found_by {unsettled} IS NOT NULL")):
         found_by = FindingPass(**json.loads(row["found_by"]))
         # First: a pass that cannot follow this position, and has not committed when the history is read, never will.
         until = position.inserted_until(found_by.app_id)
-        of_pass = f"sync = {literal(sync.name)} AND found_by = {literal(row['found_by'])}"
+        of_pass = f"sync = {literal(position.sync.name)} AND found_by = {literal(row['found_by'])}"
         if position.has_record(found_by.id, found_by.after):
             statement = f"UPDATE {name} SET found_by = NULL WHERE {of_pass}"
         elif until is not None and until >= found_by.stopped_at:

@@ -98,7 +98,7 @@ class SyncPass:
         sample = self._sample(prepared)
         wrote = write_changes(self._spark, self._sync, prepared)
         if self._sync.mode is SyncMode.INSERT and self._sync.row_errors is RowErrors.SKIP:
-            settle_dead_letters(self._spark, self._sync, position_of(self._spark, self._sync))
+            settle_dead_letters(self._spark, position_of(self._spark, self._sync))
         return SyncResult(
             counts=prepared.counts,
             version=wrote.version,

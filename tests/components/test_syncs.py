@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +34,7 @@ from tests.components.declared_syncs import (
     stored,
     table,
 )
-from tests.components.incremental_tables import KilledPass
+from tests.components.incremental_tables import KilledPass, killed
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["bronze"]
@@ -307,10 +306,8 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
     bronze.run(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
     corrected = replace(sync, destination=TableName("bronze", f"{destination}_2"))
     # Killed after the rows are in the destination: the claim is finished by the next replay, which does not write again.
-    with monkeypatch.context() as patch:
-        patch.setattr(dead_letter_replay, "write_changes", _killed_after(dead_letter_replay.write_changes))
-        with pytest.raises(KilledPass):
-            replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
+    with killed(monkeypatch, dead_letter_replay, "write_changes", after=True, calls=1), pytest.raises(KilledPass):
+        replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
     found = replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
     assert (found.replayed, found.waiting) == (3, 0)
     assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",)]
@@ -318,14 +315,6 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
     run(bronze, sync)
     assert replay_dead_letters(bronze.spark, bronze.duckdb, corrected).replayed == 1
     assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",), ("y",)]
-
-
-def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
-    def dying(*arguments: Any, **more: Any) -> None:
-        step(*arguments, **more)
-        raise KilledPass
-
-    return dying
 
 
 def test_keys_that_are_not_unique_in_the_destination(bronze: Lakehouse) -> None:

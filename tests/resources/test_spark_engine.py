@@ -113,14 +113,17 @@ def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: Tab
     merge_to_match(lake, table, "(1L, 'a')")
     reads, asked, appended = list[int](), tmp_path / "asked", tmp_path / "appended"
 
+    def wait_for(file: Path) -> None:
+        for _ in range(600):
+            if file.exists():
+                break
+            time.sleep(0.1)
+
     @udf("string")
     def waiting(value: str) -> str:
         # The MERGE fixes its snapshot when it is planned, before it asks its source for rows.
         asked.touch()
-        for _ in range(600):
-            if appended.exists():
-                break
-            time.sleep(0.1)
+        wait_for(appended)
         return value
 
     def read() -> Any:
@@ -132,10 +135,7 @@ def test_a_merge_that_met_another_commit_reads_again(lake: Lakehouse, table: Tab
         duckdb = lake.another_duckdb()
         try:
             with duckdb.session() as session:
-                for _ in range(600):
-                    if asked.exists():
-                        break
-                    time.sleep(0.1)
+                wait_for(asked)
                 session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])
         finally:
             appended.touch()
