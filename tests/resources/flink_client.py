@@ -89,6 +89,12 @@ def jobs_text(to: FlinkTarget, inserts: Sequence[Insert], **settings: str) -> st
     return job_text(to, inserts, defaults | given)
 
 
+def waiting_for_the_last(sql: str) -> str:
+    """The SQL whose client waits for its last job: the JVM ends soon after the client, whichever jobs still run."""
+    before, insert_into, last = sql.rpartition("INSERT INTO")
+    return f"{before}SET 'table.dml-sync' = 'true';\n{insert_into}{last}"
+
+
 def insert(table: TableDeclaration, rows: int, columns: Sequence[str], rate: int = 1000) -> Insert:
     """Rows into a table, by a sink whose uid is the table's name."""
     return Insert(table, table.name, rows, rate, columns)

@@ -17,7 +17,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.flink.flink_run import FlinkJob
 from resources.flink.flink_sql import flink_type
 from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_of
-from tests.resources.flink_client import FlinkClient, by_table, eventually, insert, jobs_text, target
+from tests.resources.flink_client import FlinkClient, by_table, eventually, insert, jobs_text, target, waiting_for_the_last
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
@@ -209,7 +209,7 @@ def jobs(engines: Lakehouse, tmp_path_factory: pytest.TempPathFactory, jars_dir:
         insert(mistyped, 10, ["seq", TEXT]),
         insert(altered, 100_000, ["seq", TEXT], rate=100),
     ]
-    sql = jobs_text(target(lake.catalog, options), inserts)
+    sql = waiting_for_the_last(jobs_text(target(lake.catalog, options), inserts))
     client = FlinkClient.start(folder, jars_dir, sql, lake.catalog.bearer_token())
     try:
         eventually(lambda: client.process.poll() is not None or lake.version(altered) >= 1)
@@ -217,6 +217,7 @@ def jobs(engines: Lakehouse, tmp_path_factory: pytest.TempPathFactory, jars_dir:
         before = lake.version(altered)
         eventually(lambda: client.process.poll() is not None or lake.version(altered) >= before + 2)
         seen = lake.rows(altered)
+        assert client.process.poll() is None, client.output()
         lake.run(f"DROP TABLE {lake.full(altered)}")
         ended = by_table(client.wait())
     finally:
