@@ -7,13 +7,16 @@ from typing import Any
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.sync_declaration import SyncDeclaration
 from components.table_asset import asset_key, step_name
+from embedded.file_locks import exclusive
 from orchestration import definitions
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.engine_session import engines
 from orchestration.cli.job_run import failure_of, run_job
+from orchestration.cli.terminal_output import progress
 from orchestration.jobs import events_job
 from orchestration.project_tables import event_stream
 from resources.errors import TerminalError
+from resources.settings import Settings
 
 _SHOWN = ("replayed", "replayed into the table", "dagster/row_count", "Delta version")
 
@@ -33,10 +36,14 @@ class Replayed:
 def replay_sync(sync: SyncDeclaration) -> dict[str, int]:
     """Write the dead letters of a sync that fit now, and return how many these were, and how many wait.
 
+    It waits for another replay of the sync on this machine. Two at once, of which one has a corrected declaration, would
+    not agree on what fits: what one has just written, the other would take for rows that wait.
+
     Raises:
         As `replay_dead_letters`.
     """
-    with engines() as opened:
+    lock = Settings().home / "syncs" / f"{sync.name}.replay.lock"
+    with exclusive(lock, progress, f"another replay of {sync.name}"), engines() as opened:
         found = replay_dead_letters(opened.spark, opened.duckdb, sync)
     return {"replayed": found.replayed, "waiting": found.waiting}
 
