@@ -8,8 +8,8 @@ import dagster as dg
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.spark.spark_engine import Spark
-from resources.sql import spark_sql
 from resources.sql.duckdb_sql import identifier
+from resources.sql.spark_sql import readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +20,7 @@ _CHARACTERS = 100
 
 def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:
     """Return a few rows of a table, read by Spark: of those that were computed for it, if there are any."""
-    columns = [_readable(name, table.column_types.get(name)) for name in table.shown_columns]
+    columns = [readable(name, table.column_types.get(name, "")) for name in table.shown_columns]
     if not columns:
         return _preview(table, [])
     records = spark.rows(computed.selectExpr(*columns).limit(PREVIEW_ROWS)) if computed is not None else []
@@ -33,12 +33,6 @@ def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.Tab
     if not columns:
         return _preview(table, [])
     return _preview(table, session.records(f"SELECT {columns} FROM {ALIAS}.{table.table_name} LIMIT {PREVIEW_ROWS}"))
-
-
-def _readable(column: str, type_: str | None) -> str:
-    """A column for Spark; its client cannot read text that is no UTF-8."""
-    name = spark_sql.identifier(column)
-    return f"make_valid_utf8({name}) AS {name}" if type_ == "string" else name
 
 
 def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:

@@ -24,6 +24,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import insert_sql
 from resources.spark.spark_engine import Spark, WriteResult
+from resources.sql.spark_sql import readable
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,10 @@ class SyncPass:
         changes = prepared.changes
         if changes is None:
             return []
-        sampled = sample_sql(prepared.destination.table, keyed=self._sync.mode.keyed)
-        return self._spark.rows(self._spark.query(sampled, changes=changes))
+        table = prepared.destination.table
+        sampled = self._spark.query(sample_sql(table, keyed=self._sync.mode.keyed), changes=changes)
+        columns = (readable(name, table.column_types.get(name, "")) for name in table.shown_columns)
+        return self._spark.rows(sampled.selectExpr("change", *columns))
 
 
 def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:

@@ -1,5 +1,6 @@
 """The change data feed of a table: its rows that commits changed, as they were and as they are."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from resources.delta.feed_parts import partitions_known_since
@@ -7,7 +8,7 @@ from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import translating
-from resources.sql.spark_sql import literal, table_name
+from resources.sql.spark_sql import identifier, literal, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,26 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
             f"that changed before had in them: ask from version {since} on, or DuckDB (`--engine duckdb`)."
         )
     return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")
+
+
+def unless_replaced(types: Mapping[str, str]) -> str:
+    """Return the condition by which a query over a feed fails where a text in it may be none of the table's.
+
+    Delta reads the feed as text of the JVM, which has the sign of replacement for bytes that are no UTF-8.
+
+    Args:
+        types: Of the table's columns, in Spark SQL.
+
+    Returns:
+        A WHERE; empty if no column has text.
+    """
+    texts = [
+        identifier(column) if type_ == "string" else f"to_json(struct({identifier(column)}))"
+        for column, type_ in types.items()
+        if "string" in type_ or "char" in type_
+    ]
+    found = " OR ".join(f"coalesce(contains({text}, '\ufffd'), false)" for text in texts)
+    return f" WHERE assert_true(NOT ({found}), 'text of the feed may be another') IS NULL" if texts else ""
 
 
 def rows_in_utc(spark: Spark, frame: "DataFrame") -> list[dict[str, Any]]:

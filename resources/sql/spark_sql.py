@@ -20,6 +20,21 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def readable(column: str, type_: str) -> str:
+    """Return an expression of a column, under its name, whose values are to be shown.
+
+    Text in it may have bytes that are no UTF-8, which no client can read; a value of several parts is shown as JSON.
+
+    Args:
+        column: Its name.
+        type_: Its type in Spark SQL; empty if it is not known.
+    """
+    name = identifier(column)
+    if type_.startswith(("string", "char", "varchar")):
+        return f"make_valid_utf8({name}) AS {name}"
+    return f"to_json({name}) AS {name}" if "string" in type_ or "char" in type_ else name
+
+
 def table_name(full_name: str) -> str:
     """Return the full name of a table or schema for a statement: a part such as `my-lake` is quoted."""
     return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in full_name.split("."))

@@ -1,0 +1,92 @@
+"""Text that is no UTF-8, and text that has the sign of replacement, come from the change data feed as the table has them."""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+
+from components.checks.acknowledged_commits import acknowledging
+from components.strategies.appended_rows import materialize_appended
+from components.syncs.sync_declaration import SyncMode
+from resources.sql.table_query import TableName
+from tests.components.declared_syncs import bronze, declared, run, table
+from tests.components.incremental_tables import declared_query, without_pictures
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["bronze"]
+
+pytestmark = pytest.mark.stack
+
+# The other values of a row, whose columns a query does not read.
+_TYPES = {"INT": "1", "MAP<STRING, INT>": "map('k', 1)"}
+
+
+class TextTable:
+    """A table with a feed, and what takes each of its rows once."""
+
+    def __init__(self, lake: Lakehouse, other: str) -> None:
+        self.lake, self.source, self.other = lake, f"from_{uuid4().hex[:10]}", _TYPES[other]
+        feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+        lake.run(f"CREATE TABLE ratify.bronze.{self.source} (id INT, v STRUCT<t: STRING>, other {other}) USING DELTA {feed}")
+
+    def insert(self, number: int, text: str) -> None:
+        self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES ({number}, named_struct('t', {text}), {self.other})")
+
+    def erase(self, number: int) -> None:
+        full_name = f"ratify.bronze.{self.source}"
+        delete = f"MERGE INTO {full_name} AS t USING (SELECT {number} AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
+        self.lake.spark.commit(
+            full_name, lambda: self.lake.spark.rows(self.lake.spark.sql(delete)), acknowledging("Erasure")
+        )
+
+    def stored(self, name: str) -> list[tuple[int, str]]:
+        rows = self.lake.run(f"SELECT id, hex(v.t) AS t FROM ratify.bronze.{name} ORDER BY id, t")
+        return [(row["id"], row["t"]) for row in rows]
+
+
+def appending(lake: Lakehouse, source: str) -> tuple[str, Callable[[], object]]:
+    """A table of the strategy `append`, and its pass."""
+    name = f"to_{uuid4().hex[:10]}"
+    query = declared_query("bronze", name, f"SELECT id, v FROM bronze.{source}", [])
+    return name, lambda: list(materialize_appended(lake.spark, query, TableName("bronze", source)))
+
+
+def inserting(lake: Lakehouse, source: str) -> tuple[str, Callable[[], object]]:
+    """A sync of the mode insert, and its pass."""
+    name = f"to_{uuid4().hex[:10]}"
+    sync = declared(name, SyncMode.INSERT, table(source))
+    return name, lambda: run(lake, sync)
+
+
+@pytest.mark.parametrize("taking", [appending, inserting])
+def test_it_is_taken_as_it_is(
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, taking: Callable[[Lakehouse, str], tuple[str, Callable[[], object]]]
+) -> None:
+    without_pictures(monkeypatch)
+    text = TextTable(bronze, "INT")
+    name, take = taking(bronze, text.source)
+    text.insert(1, "CAST(X'FF' AS STRING)")
+    take()
+    text.insert(2, "CAST(X'61FE' AS STRING)")
+    text.insert(3, "'gone'")
+    text.erase(3)
+    text.insert(2, "CAST(X'61FE' AS STRING)")
+    take()
+    expected = [(1, "FF"), (2, "61FE"), (2, "61FE")]
+    assert text.stored(name) == expected
+    text.insert(4, "'\ufffd'")
+    take()
+    take()
+    assert text.stored(name) == [*expected, (4, "EFBFBD")]
+
+
+def test_the_feed_of_a_table_with_maps_is_all_that_there_is(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its versions cannot be compared, so that the sign of replacement stops nothing."""
+    without_pictures(monkeypatch)
+    text = TextTable(bronze, "MAP<STRING, INT>")
+    name, take = appending(bronze, text.source)
+    text.insert(1, "'a'")
+    take()
+    text.insert(2, "'\ufffd'")
+    take()
+    assert text.stored(name) == [(1, "61"), (2, "EFBFBD")]
