@@ -51,6 +51,11 @@ def translating(translate: Callable[[Exception], Exception]) -> Generator[None]:
         yield
     except RatifyError:
         raise
+    except UnicodeDecodeError as error:
+        raise QueryFailed(
+            "A text in the result is no UTF-8, which Spark's client cannot read. Let the query return make_valid_utf8(…) of "
+            "it, or hex(…)."
+        ) from error
     except (PySparkException, RpcError, ValueError) as error:
         # gRPC raises a ValueError if its channel is closed.
         if (ours := translate(error)) is error:

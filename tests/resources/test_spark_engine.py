@@ -15,7 +15,7 @@ import pytest
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs
-from resources.errors import CommitConflict, SparkUnavailable
+from resources.errors import CommitConflict, QueryFailed, SparkUnavailable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_sessions import SessionScope
 from tests.resources.lakehouse import Lakehouse, another_catalog, pairs
@@ -170,6 +170,12 @@ def test_a_conflict_on_every_attempt_is_raised(lake: Lakehouse, table: TableDecl
 def test_errors_of_a_query_stay_what_they_are(lake: Lakehouse) -> None:
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         lake.run("SELECT * FROM ratify.bronze.no_such_table")
+
+
+@pytest.mark.stack
+def test_text_that_is_no_utf8_is_an_error_of_the_query(lake: Lakehouse) -> None:
+    with pytest.raises(QueryFailed, match="make_valid_utf8"):
+        lake.run("SELECT named_struct('t', CAST(X'61FF' AS STRING)) AS v")
 
 
 @pytest.mark.stack
