@@ -8,7 +8,7 @@ from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import translating
-from resources.sql.spark_sql import identifier, literal, table_name
+from resources.sql.spark_sql import has_text, identifier, literal, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ def unless_replaced(types: Mapping[str, str]) -> str:
     texts = [
         identifier(column) if type_ == "string" else f"to_json(struct({identifier(column)}))"
         for column, type_ in types.items()
-        if "string" in type_ or "char" in type_
+        if has_text(type_)
     ]
     found = " OR ".join(f"coalesce(contains({text}, '\ufffd'), false)" for text in texts)
     return f" WHERE assert_true(NOT ({found}), 'text of the feed may be another') IS NULL" if texts else ""

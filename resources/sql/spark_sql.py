@@ -20,10 +20,16 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def has_text(type_: str) -> bool:
+    """Return whether values of a type in Spark SQL are text, or may have text in them."""
+    return "string" in type_ or "char" in type_
+
+
 def readable(column: str, type_: str) -> str:
     """Return an expression of a column, under its name, whose values are to be shown.
 
-    Text in it may have bytes that are no UTF-8, which no client can read; a value of several parts is shown as JSON.
+    Text in it may have bytes that are no UTF-8, which no client can read; a value of several parts that may have text is
+    shown as JSON.
 
     Args:
         column: Its name.
@@ -32,7 +38,7 @@ def readable(column: str, type_: str) -> str:
     name = identifier(column)
     if type_.startswith(("string", "char", "varchar")):
         return f"make_valid_utf8({name}) AS {name}"
-    return f"to_json({name}) AS {name}" if "string" in type_ or "char" in type_ else name
+    return f"to_json({name}) AS {name}" if has_text(type_) else name
 
 
 def table_name(full_name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from components.checks.acknowledged_commits import acknowledge, acknowledging
+from components.checks.acknowledged_commits import acknowledge
 from components.expectations.expectation_rules import Expectations
 from components.sql_table import ValidatedQuery
 from components.strategies.appended_rows import materialize_appended
@@ -17,6 +17,7 @@ from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.append_model import LEAST, AppendModel, InputRow, Numbered, TableVersion
+from tests.components.declared_syncs import erase
 from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.resources.lakehouse import Lakehouse
 
@@ -173,16 +174,14 @@ class AppendedTable:
     def erase(self) -> None:
         """Delete a row of the driving input, and all equal ones, in a commit that is acknowledged, at once or later."""
         _, (chosen, *_) = self.chance.choice(self.model.rows)
-        delete, spark, full_name = f"DELETE FROM {self.a} WHERE id = {chosen}", self.lake.spark, f"ratify.{self.a}"
+        full_name = f"ratify.{self.a}"
         if self.chance.random() < 0.5:
-            # As an erasure deletes rows.
-            merge = f"MERGE INTO {self.a} AS t USING (SELECT {chosen} AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
-            self._note(f"acknowledged {merge}")
-            spark.commit(full_name, lambda: spark.rows(spark.sql(merge)), acknowledging("Of a test"))
+            self._note(f"erasure of {chosen}")
+            erase(self.lake, full_name, chosen)
         else:
-            self._run_statement(delete)
+            self._run_statement(f"DELETE FROM {self.a} WHERE id = {chosen}")
             self._note("acknowledged")
-            acknowledge(spark, full_name, [self.lake.catalog.version(full_name)], "Of a test")
+            acknowledge(self.lake.spark, full_name, [self.lake.catalog.version(full_name)], "Of a test")
         self.model.inputs.append((self._without(chosen), False))
 
     def _without(self, chosen: int) -> tuple[Numbered, ...]:

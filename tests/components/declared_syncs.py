@@ -42,6 +42,16 @@ def bronze(lake: Lakehouse) -> Lakehouse:
     return lake
 
 
+def erase(lake: Lakehouse, full_name: str, *ids: int) -> None:
+    """Delete rows of a table as an erasure does, in a commit that is acknowledged."""
+    listed = ", ".join(map(str, ids))
+    delete = (
+        f"MERGE INTO {full_name} AS t USING (SELECT explode(array({listed})) AS id) AS s "
+        "ON t.id = s.id WHEN MATCHED THEN DELETE"
+    )
+    lake.spark.commit(full_name, lambda: lake.spark.rows(lake.spark.sql(delete)), acknowledging("An erasure"))
+
+
 def assert_it_goes_on_once_that_is_acknowledged(
     bronze: Lakehouse, source: str, sync: SyncDeclaration, run: Callable[[Lakehouse, SyncDeclaration], SyncResult]
 ) -> None:
@@ -51,9 +61,7 @@ def assert_it_goes_on_once_that_is_acknowledged(
     acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
     assert run(bronze, sync).counts.inserted == 0
     bronze.run(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
-    # As an erasure deletes rows.
-    delete = f"MERGE INTO {rows} AS t USING (SELECT explode(array(2, 7)) AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
-    bronze.spark.commit(rows, lambda: bronze.spark.rows(bronze.spark.sql(delete)), acknowledging("An erasure"))
+    erase(bronze, rows, 2, 7)
     bronze.run(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
     assert run(bronze, sync).counts.inserted == 4
     assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])

@@ -5,11 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.acknowledged_commits import acknowledging
 from components.strategies.appended_rows import materialize_appended
 from components.syncs.sync_declaration import SyncMode
 from resources.sql.table_query import TableName
-from tests.components.declared_syncs import bronze, declared, run, table
+from tests.components.declared_syncs import bronze, declared, erase, run, table
 from tests.components.incremental_tables import declared_query, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
@@ -22,7 +21,7 @@ _TYPES = {"INT": "1", "MAP<STRING, INT>": "map('k', 1)"}
 
 
 class TextTable:
-    """A table with a feed, and what takes each of its rows once."""
+    """A table with text and a feed."""
 
     def __init__(self, lake: Lakehouse, other: str) -> None:
         self.lake, self.source, self.other = lake, f"from_{uuid4().hex[:10]}", _TYPES[other]
@@ -31,13 +30,6 @@ class TextTable:
 
     def insert(self, number: int, text: str) -> None:
         self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES ({number}, named_struct('t', {text}), {self.other})")
-
-    def erase(self, number: int) -> None:
-        full_name = f"ratify.bronze.{self.source}"
-        delete = f"MERGE INTO {full_name} AS t USING (SELECT {number} AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
-        self.lake.spark.commit(
-            full_name, lambda: self.lake.spark.rows(self.lake.spark.sql(delete)), acknowledging("Erasure")
-        )
 
     def stored(self, name: str) -> list[tuple[int, str]]:
         rows = self.lake.run(f"SELECT id, hex(v.t) AS t FROM ratify.bronze.{name} ORDER BY id, t")
@@ -69,7 +61,7 @@ def test_it_is_taken_as_it_is(
     take()
     text.insert(2, "CAST(X'61FE' AS STRING)")
     text.insert(3, "'gone'")
-    text.erase(3)
+    erase(bronze, f"ratify.bronze.{text.source}", 3)
     text.insert(2, "CAST(X'61FE' AS STRING)")
     take()
     expected = [(1, "FF"), (2, "61FE"), (2, "61FE")]
