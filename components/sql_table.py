@@ -21,6 +21,7 @@ from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
 from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
+from resources.sql.spark_sql import comparable
 from resources.sql.table_query import TableQuery
 from resources.wording import keys_shown
 
@@ -118,7 +119,7 @@ class ValidatedQuery:
             lineage: The columns that each is computed from (see `TableQuery.lineage`).
 
         Raises:
-            QueryMismatch: a column is missing, or has another type than declared.
+            QueryMismatch: a column is missing, has another type than declared, or one by which no changed row is found.
         """
         self._check_columns(types)
         declared = {column.name: column for column in self.declaration.columns}
@@ -128,6 +129,8 @@ class ValidatedQuery:
             for name, type_text in types.items()
             if name not in omitted
         ]
+        if self.declaration.keys and self.declaration.writer is Engine.SPARK:
+            _check_comparable(self.declaration, columns)
         columns += self.added_columns(types, lineage)
         # Where rows of landed files are passed on, a query may read the landing order of the table, which needs row ids.
         passed_on = _LOADED.issubset(column.name for column in columns)
@@ -183,6 +186,16 @@ class ValidatedQuery:
                     f"{', '.join(found)}.",
                     *field,
                 )
+
+
+def _check_comparable(declaration: TableDeclaration, columns: Sequence[Column]) -> None:
+    for column in columns:
+        if not comparable(column.type):
+            raise QueryMismatch(
+                f"{declaration.table_name}, column {column.name}: the query gives {column.type}, and Spark compares no "
+                f"maps, by which it would find the rows that changed. Write map_entries(…) AS {column.name}, or to_json(…) "
+                f"AS {column.name}, in the query; or choose DuckDB, or the strategy append or snapshot."
+            )
 
 
 def _without_row_ids(declaration: TableDeclaration, *, wanted: bool = False) -> TableDeclaration:

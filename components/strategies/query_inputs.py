@@ -26,7 +26,7 @@ from resources.spark.change_feed import unless_replaced
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import first_line
 from resources.sql.query_parts import reads_all_columns
-from resources.sql.spark_sql import at_version, identifier, literal, table_name
+from resources.sql.spark_sql import at_version, comparable, identifier, literal, table_name
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _NO_VERSION = -1
 _LANDED_AGAIN = Path(__file__).with_name("landed_again.sql")
 _MOST_FILES = 1_000
 _WORD = re.compile(r"\w+")
-_NOT_COMPARED = re.compile(r"\bmap<|\bvariant\b")
 
 
 @dataclass
@@ -176,8 +175,8 @@ class QueryInputs:
             return f"(SELECT {self._listed(name)} FROM {every} WHERE false)"
         view, table = f"ratify_added_{self.query.inputs.index(name)}", self._table_columns(name)
         feed, types = self._feed(name, found.since), self._types_of(name)
-        # Spark compares no versions with such values: of these the feed is all that there is.
-        if not any(_NOT_COMPARED.search(type_) for type_ in types.values()):
+        # Where Spark compares no versions, the feed is all that there is.
+        if all(map(comparable, types.values())):
             feed = f"(SELECT * FROM {feed}{unless_replaced(types)})"
         try:
             self._first_readable(

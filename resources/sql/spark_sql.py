@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+_NOT_COMPARED = re.compile(r"\bmap<|\bvariant\b")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,11 +26,16 @@ def has_text(type_: str) -> bool:
     return "string" in type_ or "char" in type_
 
 
+def comparable(type_: str) -> bool:
+    """Return whether Spark tells if two values of a type in Spark SQL are equal."""
+    return not _NOT_COMPARED.search(type_)
+
+
 def readable(column: str, type_: str) -> str:
     """Return an expression of a column, under its name, whose values are to be shown.
 
-    Text in it may have bytes that are no UTF-8, which no client can read; a value of several parts that may have text is
-    shown as JSON.
+    Text in it may have bytes that are no UTF-8, which no client can read, and the client gives timestamps in its local time,
+    without saying so. A value of several parts that may have either is shown as JSON.
 
     Args:
         column: Its name.
@@ -38,7 +44,10 @@ def readable(column: str, type_: str) -> str:
     name = identifier(column)
     if type_.startswith(("string", "char", "varchar")):
         return f"make_valid_utf8({name}) AS {name}"
-    return f"to_json({name}) AS {name}" if has_text(type_) else name
+    if type_ == "timestamp":
+        # The zone of our sessions is UTC.
+        return f"concat(CAST({name} AS STRING), '+00:00') AS {name}"
+    return f"to_json({name}) AS {name}" if "<" in type_ and (has_text(type_) or "timestamp" in type_) else name
 
 
 def table_name(full_name: str) -> str:

@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from resources.column_types import keeps_values, sql_type
+from resources.errors import TableMissing
 from tests.components.test_yaml_tables import Project, causes, project
 from tests.resources.lakehouse import Lakehouse
 
@@ -110,6 +111,19 @@ def test_more_rows_by_another_program_are_found_by_a_full_table(declared: Declar
     assert declared.run() == ""
     declared.lake.run(f"INSERT INTO {declared.t} SELECT day, id, 7 FROM {declared.t} WHERE id = 1")
     assert "t has several rows with the same day, id (day=datetime.date(2026, 1, 1), id=1)" in declared.run()
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("strategy", ["full", "scd2", "append"])
+def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy: str) -> None:
+    declared.declare(strategy, "day, id, v, array(map('v', v)) AS m")
+    error = declared.run()
+    if strategy == "append":
+        assert (error, len(declared.rows())) == ("", 2)
+    else:
+        assert "t, column m: the query gives array<map<string,int>>, and Spark compares no maps" in error
+        with pytest.raises(TableMissing):
+            declared.lake.catalog.table(f"ratify.{declared.t}")
 
 
 @pytest.mark.parametrize(
