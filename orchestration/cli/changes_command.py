@@ -43,7 +43,8 @@ def changes(
 
 
 def _by_spark(opened: "Engines", full_name: str, versions: tuple[int | None, int | None], most: int) -> list[dict[str, Any]]:
-    from resources.spark.change_feed import read_changes, rows_in_utc
+    from resources.spark.change_feed import read_changes
+    from resources.spark.utc_rows import rows_in_utc
 
     found = read_changes(opened.spark, full_name, *versions).orderBy(*_DELTA).limit(most)
     return rows_in_utc(opened.spark, found)

@@ -23,13 +23,14 @@ def _spark_rows(query: str) -> list[dict[str, Any]]:
     from resources.catalog.unity_catalog import UnityCatalog
     from resources.spark.spark_engine import Spark
     from resources.spark.spark_errors import query_errors
+    from resources.spark.utc_rows import rows_in_utc
 
     spark = Spark(catalog=UnityCatalog())
     # PySpark takes a second to import: not before there is a session to use it with.
     _ = spark.session
     try:
         with query_errors():
-            return spark.rows(spark.sql(query))
+            return rows_in_utc(spark, spark.sql(query))
     finally:
         spark.close()
 

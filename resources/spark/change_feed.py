@@ -1,13 +1,12 @@
 """The change data feed of a table: its rows that commits changed, as they were and as they are."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from resources.delta.feed_parts import partitions_known_since
 from resources.delta.table_log import TableLog
 from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.spark.spark_engine import Spark
-from resources.spark.spark_errors import translating
 from resources.sql.spark_sql import has_text, identifier, literal, table_name
 
 if TYPE_CHECKING:
@@ -68,12 +67,3 @@ def unless_replaced(types: Mapping[str, str]) -> str:
     ]
     found = " OR ".join(f"coalesce(contains({text}, '\ufffd'), false)" for text in texts)
     return f" WHERE assert_true(NOT ({found}), 'text of the feed may be another') IS NULL" if texts else ""
-
-
-def rows_in_utc(spark: Spark, frame: "DataFrame") -> list[dict[str, Any]]:
-    """Return the rows of a query as `Spark.rows` does, but timestamps with their zone, which is UTC.
-
-    `DataFrame.collect` gives them without a zone, in the local time of this process, where an hour of autumn is twice.
-    """
-    with translating(spark.translated):
-        return cast("Any", frame).toArrow().to_pylist(maps_as_pydicts="strict")

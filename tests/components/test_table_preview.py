@@ -1,12 +1,16 @@
 """What is personal in a table is known from its columns and from where its records have subjects, and is not previewed."""
 
+import time
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from components.table_asset import column_schema
 from components.table_preview import preview_by_duckdb, preview_by_spark
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.sql.subject_match import Match
+from tests.resources.lakehouse import Lakehouse
 
 TABLE = TableDeclaration(
     "bronze",
@@ -33,3 +37,17 @@ def test_a_table_with_nothing_else_has_an_empty_preview() -> None:
     nothing_is_read: Any = None
     for preview in (preview_by_spark(nothing_is_read, table), preview_by_duckdb(nothing_is_read, table)):
         assert (preview.records, preview.schema.columns) == ([], [])
+
+
+@pytest.mark.stack
+def test_timestamps_are_in_utc(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        columns = (Column("at", "timestamp"), Column("more", "array<timestamp>"))
+        query = "SELECT TIMESTAMP '2026-07-01 12:00:00Z' AS at, array(at) AS more"
+        (row,) = preview_by_spark(lake.spark, replace(TABLE, columns=columns), lake.spark.sql(query)).records
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert row.data == {"at": "2026-07-01 12:00:00+00:00", "more": '["2026-07-01T12:00:00.000Z"]'}

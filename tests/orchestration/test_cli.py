@@ -92,9 +92,10 @@ def test_up_history_sql_status_down(new_home: Path) -> None:
     for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
         assert invoke(new_home, "sql", statement).returncode == 0, statement
     assert invoke(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
-    for engine in ("spark", "duckdb"):
-        asked = invoke(new_home, "sql", "SELECT sum(id) AS total FROM bronze.t", "--json", "--engine", engine)
-        assert json.loads(asked.stdout) == [{"total": 6}], engine
+    for engine, type_ in {"spark": "TIMESTAMP", "duckdb": "TIMESTAMPTZ"}.items():
+        query = f"SELECT sum(id) AS total, {type_} '2026-01-01 12:00:00Z' AS at FROM bronze.t"
+        asked = ratify(new_home, "sql", query, "--json", "--engine", engine, TZ="America/New_York")
+        assert json.loads(asked.stdout) == [{"total": 6, "at": "2026-01-01 12:00:00+00:00"}], engine
     wrong = invoke(new_home, "sql", "SELECT [id] FROM bronze.t")
     assert wrong.returncode == 1
     assert "QueryFailed: [PARSE_SYNTAX_ERROR]" in wrong.stderr
