@@ -102,19 +102,20 @@ class TableChange:
         rows: Rows in the table now.
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
+        rows_version: See `rows_version`.
         last: The table's last commit, whoever made it.
         seconds: How long the materialization took.
         preview: Some rows.
         batches: For a table of landed files, ids of its load batches.
         batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
-        rows_version: The newest of its versions that was no mere maintenance of its files; None: the last one.
     """
 
     version: int
     rows: int
     added: int
     versions: Sequence[int]
+    rows_version: str
     last: Commit | None = None
     seconds: float | None = None
     preview: dg.TableMetadataValue | None = None
@@ -122,27 +123,26 @@ class TableChange:
     batch_rows: int = 0
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     landings: int = 0
-    rows_version: int | None = None
 
     @property
     def data_version(self) -> str:
         """What changes if and only if tables that are made of this one have to be computed again."""
-        version = self.version if self.rows_version is None else self.rows_version
-        return f"{version}.{self.landings}" if self.landings else str(version)
+        return f"{self.rows_version}.{self.landings}" if self.landings else self.rows_version
 
 
-def rows_version(spark: Spark, full_name: str, version: int) -> int:
-    """Return the newest version of a table, up to one of its versions, that was no mere maintenance of its files.
+def rows_version(spark: Spark, full_name: str, version: int) -> str:
+    """Return which table it is, and the newest version up to one of its versions that was no mere maintenance of its files.
 
-    Where all of those that the log still has were, it is the oldest of them.
+    Where all of those that the log still has were, it is the oldest of them. A table that is dropped and created again has
+    another id, whose first part stands for it.
     """
-    newest = version
+    table_id, newest = spark.catalog.table(full_name).table_id or "", version
     for commit in spark.recent_commits(full_name, _MOST_COMMITS_OF_MAINTENANCE):
         if commit.version <= version:
             newest = commit.version
             if commit.operation not in MAINTENANCE:
                 break
-    return newest
+    return f"{table_id.partition('-')[0]}.{newest}"
 
 
 def result(
@@ -253,7 +253,7 @@ def materialize_by(
     return result(declaration, shown)
 
 
-def _merge_change(created: bool, wrote: WriteResult, rows_version: int, removed: int | None) -> TableChange:
+def _merge_change(created: bool, wrote: WriteResult, rows_version: str, removed: int | None) -> TableChange:
     commit = wrote.commit
     metrics = commit.metrics if commit else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{did}", 0) for did in ("Inserted", "Updated", "Deleted"))

@@ -5,10 +5,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from components.table_asset import rows_version
 from resources.duckdb.table_compaction import compact
 from tests.components.test_checks import CheckedTable
 from tests.ingest.test_batch_loading import HEADER
-from tests.resources.lakehouse import Lakehouse
+from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 
@@ -21,7 +22,10 @@ def test_the_data_version_changes_when_something_landed(lake: Lakehouse, tmp_pat
         def version() -> str:
             done = table.run(dg.AssetSelection.assets(table.key))
             (event,) = done.get_asset_materialization_events()
-            return event.step_materialization_data.materialization.tags["dagster/data_version"]
+            tags = event.step_materialization_data.materialization.tags or {}
+            table_id, _, of_rows = tags["dagster/data_version"].partition(".")
+            assert (lake.catalog.table(lake.full(table.source.table)).table_id or "").startswith(f"{table_id}-")
+            return of_rows
 
         table.landing.put("1.csv", HEADER + "A,x\n")
         assert [version(), version()] == ["1", "1"]
@@ -37,3 +41,16 @@ def test_the_data_version_changes_when_something_landed(lake: Lakehouse, tmp_pat
         assert version() == "2.1"
         table.landing.put("4.csv", HEADER + "C,x\n")
         assert version() == "4.1"
+
+
+def test_a_table_that_is_created_again_has_another(lake: Lakehouse) -> None:
+    """It comes to a version that it had, and what is downstream has the rows of before."""
+    table = pairs()
+    found = list[str]()
+    for _ in range(2):
+        lake.spark.ensure_table(table)
+        lake.run(f"INSERT INTO {lake.full(table)} VALUES (1, 'a')")
+        found.append(rows_version(lake.spark, lake.full(table), 1))
+        lake.run(f"DROP TABLE {lake.full(table)}")
+    assert [version.partition(".")[2] for version in found] == ["1", "1"]
+    assert len(set(found)) == 2
