@@ -28,7 +28,8 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
 
     column: str = Field(description="A key; a date where the partitions are days, else a text or an integer")
     daily: DailyPartitions | None = Field(default=None, description="One partition for each day")
-    values: list[str | int] = Field(default=[], description="One partition for each of these values")
+    # Without `bool`, YAML's `no` would be the integer 0.
+    values: list[str | int | bool] = Field(default=[], description="One partition for each of these texts or integers")
 
     def partitions(self, query: TableQuery, keys: Sequence[str]) -> TablePartitions:
         """Return the partitions.
@@ -53,6 +54,10 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
             if end and end <= start:
                 raise UnsafeDeclaration(f"The end {end} is not after the start {start}.", "daily", "end")
             return TablePartitions(self.column, start, end)
+        for number, value in enumerate(self.values):
+            if isinstance(value, bool):
+                what = f"a boolean in YAML ({str(value).lower()}), as are yes, no, on and off: put a text into quotes."
+                raise UnsafeDeclaration(f"It is {what}", "values", number)
         values = [str(value) for value in self.values]
         for number, value in enumerate(values):
             if not value or value in values[:number]:

@@ -23,6 +23,7 @@ attributes:
   keys: [day]
 """
 PARTITION = "  strategy: partition\n  partitions: {column: day, daily: {start: 2013-01-01, end: 2014-01-01}}\n"
+LISTED = "  strategy: partition\n  partitions: {column: day, values: [a, a]}\n"
 DAYS = "SELECT day, amount\nFROM bronze.orders\n"
 
 
@@ -232,12 +233,8 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 6, partitions",
             "Nothing says which",
         ),
-        (
-            "  strategy: partition\n  partitions: {column: day, values: [a, a]}\n",
-            DAYS,
-            "line 6, partitions.values[1]",
-            "'a' is empty or stands twice",
-        ),
+        (LISTED, DAYS, "line 6, partitions.values[1]", "'a' is empty or stands twice"),
+        (LISTED.replace("a, a", "DE, NO"), DAYS, "line 6, partitions.values[1]", "a boolean in YAML (false)"),
         (
             PARTITION + "  expectations:\n    - {name: a, expect: amount > 0, action: quarantine}\n",
             DAYS,
