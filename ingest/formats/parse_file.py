@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # A file with more uses data as names, and the table could never drop its columns.
 _NEW_COLUMNS_LIMIT = 100
+_FILE_PATH = "_file_path"
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class FileSql:
     @classmethod
     def of(cls, file: str) -> "FileSql":
         """Return the SQL of one file."""
-        return cls(literal(file), literal("," + json.dumps({"_file_path": file}, ensure_ascii=False)[1:]))
+        return cls(literal(file), literal("," + json.dumps({_FILE_PATH: file}, ensure_ascii=False)[1:]))
 
 
 def select_rows(raw: Raw, columns: Sequence[Column], file: FileSql, load: Load) -> str:
@@ -165,7 +166,10 @@ def select_rows(raw: Raw, columns: Sequence[Column], file: FileSql, load: Load) 
     }
     top = ", ".join(f"{_not_null(column, outputs.get(column.name))} AS {identifier(column.name)}" for column in columns)
     rest = raw.rest if raw.others and rescues else "''"
-    row = f"{raw.row} AS row, {file.name} AS file, {file.end} AS rescued_end, {rest} AS rest"
+    # A JSON object with a name twice has one of the values for most readers.
+    names = {name.lower() for name in (*raw.others, *(field.name for field in raw.fields.values()))}
+    end = literal("}") if _FILE_PATH in names else file.end
+    row = f"{raw.row} AS row, {file.name} AS file, {end} AS rescued_end, {rest} AS rest"
     return f"SELECT {top} FROM (SELECT *{values} FROM (SELECT {row}{found} FROM {raw.relation}))"
 
 

@@ -157,7 +157,11 @@ JSON = st.recursive(
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(records=st.lists(st.dictionaries(st.sampled_from(["id", "name"]) | TEXT, JSON, max_size=4), min_size=1, max_size=4))
+@given(
+    records=st.lists(
+        st.dictionaries(st.sampled_from(["id", "name", "_file_path"]) | TEXT, JSON, max_size=4), min_size=1, max_size=4
+    )
+)
 def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
     """Each value is in its column or in `_rescued_data`."""
     content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
