@@ -159,7 +159,9 @@ JSON = st.recursive(
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.lists(
-        st.dictionaries(st.sampled_from(["id", "name", "_file_path"]) | TEXT, JSON, max_size=4), min_size=1, max_size=4
+        st.dictionaries(st.sampled_from(["id", "name", "_file_path", "_source_file"]) | TEXT, JSON, max_size=4),
+        min_size=1,
+        max_size=4,
     )
 )
 def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
@@ -180,7 +182,8 @@ def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[
     for record, row in zip(records, rows, strict=True):
         kept = json.loads(row["_rescued_data"] or "{}")
         for key, value in record.items():
-            found = kept.get(key, row.get(key.lower()))
+            # A field may have the name of a load column, which is not for it.
+            found = kept.get(key, row[key.lower()] if key.lower() in {"id", "name"} else None)
             text = value if isinstance(value, str) else json.dumps(value)
             assert found == value or (isinstance(found, int) and found == int(text)) or json_equal(found, text), (
                 key,
