@@ -29,7 +29,9 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
     column: str = Field(description="A key; a date where the partitions are days, else a text or an integer")
     daily: DailyPartitions | None = Field(default=None, description="One partition for each day")
     # Without `bool`, YAML's `no` would be the integer 0.
-    values: list[str | int | bool] = Field(default=[], description="One partition for each of these texts or integers")
+    values: list[str | int | bool] = Field(
+        default=[], description="One partition for each of these; no true or false, which yes and no are in YAML: quote them"
+    )
 
     def partitions(self, query: TableQuery, keys: Sequence[str]) -> TablePartitions:
         """Return the partitions.
