@@ -13,7 +13,7 @@ from assets.cross_engine.proof_steps import Step, step_table
 from assets.cross_engine.proof_tables import ORDERS, ORDERS_FLINK
 from assets.cross_engine.row_digest import Block, Digest, DigestPart, by_spark
 from assets.cross_engine.spark_steps import name_of
-from components.table_asset import TableChange, asset_key, result
+from components.table_asset import TableChange, asset_key, result, rows_version
 from resources.declarations import Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import FlinkFailed, FlinkUnavailable
@@ -120,12 +120,14 @@ def orders_flink(
         context.log.error("Flink failed: %s", error)  # noqa: TRY400 the error is as clear as its traceback
         check = _check(False, {"status": "failed", "error": str(error)})
     own = next((each for each in found if each.insert is OWN), None)
-    rows = spark.count(ORDERS_FLINK)
+    name, rows = spark.full_name(ORDERS_FLINK), spark.count(ORDERS_FLINK)
+    version = spark.catalog.version(name)
     wrote = TableChange(
-        version=spark.catalog.version(spark.full_name(ORDERS_FLINK)),
+        version=version,
         rows=rows,
         added=rows,
         versions=[*([0] if created else []), *(own.versions if own else ())],
+        rows_version=rows_version(spark, name, version),
     )
     yield result(ORDERS_FLINK, wrote)
     yield check

@@ -189,7 +189,16 @@ def _materialized(
 ) -> dg.MaterializeResult[Any]:
     rows = sum(entry.digest.rows for entry in entries)
     versions = [entry.version for entry in entries]
-    return result(table, TableChange(max(versions), rows, rows, versions, more={"run": run.id, **more}))
+    # Each run creates the tables again, so that its id stands for the table's.
+    change = TableChange(
+        version=max(versions),
+        rows=rows,
+        added=rows,
+        versions=versions,
+        rows_version=f"{run.id}.{max(versions)}",
+        more={"run": run.id, **more},
+    )
+    return result(table, change)
 
 
 def _check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
