@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import translating
+from resources.sql.spark_sql import has_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,6 @@ def rows_in_utc(spark: Spark, frame: "DataFrame") -> list[dict[str, Any]]:
     with a VARIANT are as it gives them: the other way has the bytes of such a value, and fails where it is NULL.
     """
     with translating(spark.translated):
-        if "variant" in frame.schema.simpleString():
+        if any(has_variant(field.dataType.simpleString()) for field in frame.schema.fields):
             return spark.rows(frame)
         return cast("Any", frame).toArrow().to_pylist(maps_as_pydicts="strict")

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-_NOT_COMPARED = re.compile(r"\bmap<|\bvariant\b")
+_MAP = re.compile(r"\bmap<")
+# No field of this name.
+_VARIANT = re.compile(r"\bvariant\b(?!\s*:)")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -28,7 +30,12 @@ def has_text(type_: str) -> bool:
 
 def comparable(type_: str) -> bool:
     """Return whether Spark tells if two values of a type in Spark SQL are equal."""
-    return not _NOT_COMPARED.search(type_)
+    return not _MAP.search(type_) and not has_variant(type_)
+
+
+def has_variant(type_: str) -> bool:
+    """Return whether values of a type in Spark SQL are a VARIANT, or may have one in them."""
+    return bool(_VARIANT.search(type_))
 
 
 def readable(column: str, type_: str) -> str:

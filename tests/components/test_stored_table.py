@@ -8,6 +8,7 @@ import pytest
 
 from resources.column_types import keeps_values, sql_type
 from resources.errors import TableMissing
+from resources.sql.spark_sql import comparable
 from tests.components.test_yaml_tables import Project, causes, project
 from tests.resources.lakehouse import Lakehouse
 
@@ -124,6 +125,12 @@ def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy:
         assert "t, column m: the query gives array<map<string,int>>, and Spark compares no maps" in error
         with pytest.raises(TableMissing):
             declared.lake.catalog.table(f"ratify.{declared.t}")
+
+
+@pytest.mark.parametrize("type_", ["int", "struct<map:int>", "struct<variant:int>", "array<struct<variant: string>>"])
+def test_types_that_spark_compares(type_: str) -> None:
+    assert comparable(type_)
+    assert not any(map(comparable, (f"map<string,{type_}>", f"struct<a:map<int,{type_}>>", "struct<b:variant>", "variant")))
 
 
 @pytest.mark.parametrize(
