@@ -102,20 +102,19 @@ class TableChange:
         rows: Rows in the table now.
         added: Rows added less rows deleted.
         versions: Versions that this materialization committed.
-        rows_version: See `rows_version`.
         last: The table's last commit, whoever made it.
         seconds: How long the materialization took.
         preview: Some rows.
         batches: For a table of landed files, ids of its load batches.
         batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
+        rows_version: See `rows_version`; empty: the version stands for it.
     """
 
     version: int
     rows: int
     added: int
     versions: Sequence[int]
-    rows_version: str
     last: Commit | None = None
     seconds: float | None = None
     preview: dg.TableMetadataValue | None = None
@@ -123,11 +122,13 @@ class TableChange:
     batch_rows: int = 0
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     landings: int = 0
+    rows_version: str = ""
 
     @property
     def data_version(self) -> str:
         """What changes if and only if tables that are made of this one have to be computed again."""
-        return f"{self.rows_version}.{self.landings}" if self.landings else self.rows_version
+        version = self.rows_version or str(self.version)
+        return f"{version}.{self.landings}" if self.landings else version
 
 
 def rows_version(spark: Spark, full_name: str, version: int) -> str:

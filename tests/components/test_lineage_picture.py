@@ -138,7 +138,7 @@ def test_a_materialization_shows_what_the_tables_before_it_reported() -> None:
     @dg.multi_asset(specs=[dg.AssetSpec(asset_key(table)) for table in (bronze, silver, gold)])
     def tables() -> Generator[dg.MaterializeResult[object]]:
         for table in (bronze, silver, gold):
-            yield result(table, TableChange(version=1, rows=1, added=1, versions=[1], rows_version="a.1"))
+            yield result(table, TableChange(version=1, rows=1, added=1, versions=[1]))
 
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize([tables], instance=instance)
