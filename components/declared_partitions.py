@@ -56,14 +56,17 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
             if end and end <= start:
                 raise UnsafeDeclaration(f"The end {end} is not after the start {start}.", "daily", "end")
             return TablePartitions(self.column, start, end)
+        values = list[str]()
         for number, value in enumerate(self.values):
             if isinstance(value, bool):
-                what = f"a boolean in YAML ({str(value).lower()}), as are yes, no, on and off: put a text into quotes."
-                raise UnsafeDeclaration(f"It is {what}", "values", number)
-        values = [str(value) for value in self.values]
-        for number, value in enumerate(values):
-            if not value or value in values[:number]:
-                raise UnsafeDeclaration(f"{value!r} is empty or stands twice.", "values", number)
+                raise UnsafeDeclaration(
+                    f"It is a boolean in YAML ({str(value).lower()}), as are yes, no, on and off: put a text into quotes.",
+                    *("values", number),
+                )
+            text = str(value)
+            if not text or text in values:
+                raise UnsafeDeclaration(f"{text!r} is empty or stands twice.", "values", number)
+            values.append(text)
         return TablePartitions(self.column, values=tuple(values))
 
 
