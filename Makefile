@@ -47,24 +47,26 @@ prove: setup $(FLINK) ## Run the cross-engine proof: Spark, Structured Streaming
 dev: setup ## The embedded stack and the Dagster UI on http://127.0.0.1:3000, or PORT
 	$(BIN)/ratify dev $(if $(PORT),--port $(PORT))
 
-# Three processes keep two cores busy, because a test often waits; all of them share one stack. tests/conftest.py says which
-# tests run beside each other.
+# Three processes keep two cores busy, because a test often waits; all of them share one stack. tests/run_schedule.py says
+# which file runs when. Modules are compiled once: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each of the
+# hundreds of processes that tests start would compile them again.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 # Most of the tests' Java servers live for a minute or two, and their tables have a few rows: the optimizing compiler, and
 # Spark's generation of Java code for each query, would take half of their time. Without the former, Java's room for compiled
 # code is small. The Spark that all tests share has the compiler (tests/conftest.py). `make test-long` runs with both.
 test: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m \
   -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-test: setup $(FLINK) ## All tests but the long forms
+test: setup $(FLINK) ## What must hold before anything lands: all tests but the long tier
 	$(PYTEST) -n $(WORKERS) -m "not long"
 
 test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
 	$(PYTEST) -n 2 -m "not stack and not server and not browser and not long"
 
-test-long: setup $(FLINK) ## Also the long forms of the chaos and fuzz tests
-	$(PYTEST) -n $(WORKERS)
+SHARD ?= 1/1
+test-long: setup $(FLINK) ## The long tier, or a part of it (SHARD=2/6): what has not passed on this code yet
+	$(PYTEST) -n $(WORKERS) --long-shard $(SHARD)
 
 lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .

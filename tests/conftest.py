@@ -1,6 +1,4 @@
-"""What the whole suite shares: one real stack for all of its processes, started by the first test that asks, and which tests
-run beside which (`make test` runs several processes; see `_GROUPS`).
-"""
+"""What the whole suite shares: one real stack for all of its processes, started by the first test that asks."""
 
 import os
 import signal
@@ -9,7 +7,6 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -25,6 +22,8 @@ from resources.process_memory import keep_imported
 from resources.settings import Settings
 from tests import reaper
 from tests.shared_stack import shared, shared_folder
+
+pytest_plugins = ["tests.run_plugin"]
 
 _REPOSITORY = Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,78 +41,6 @@ _SERVERS = frozenset(
 )
 
 
-# `make test` runs several processes. The files of one group run one after the other in one process; any other file is one
-# group. These groups and files take longest, and start first, so that all processes end at about the same time.
-_GROUPS: dict[str, tuple[str, ...]] = {
-    "the tables of the shipped events, and the broker, which one test kills": (
-        "sample/test_flink_tables.py",
-        "sample/test_tracker_events.py",
-        "sample/test_tracker_replay.py",
-        "sample/test_tracker_source.py",
-        "sample/test_tracker_validation.py",
-        "orchestration/test_stream.py",
-        "orchestration/test_simulate.py",
-        "orchestration/test_stream_chaos.py",
-        "ingest/test_kafka_records.py",
-        "ingest/test_kafka_records_chaos.py",
-        "ingest/test_file_records.py",
-        "resources/test_kafka_client.py",
-        "components/test_topic_feed.py",
-    ),
-    "a Spark of their own, which takes memory beside that of the run": (
-        "sample/test_ui.py",
-        "orchestration/test_cli.py",
-        "sample/test_demo_runs.py",
-        "embedded/test_spark_s3.py",
-        "embedded/test_embedded_stack.py",
-    ),
-    "the schema of the proof": (
-        "orchestration/test_prove.py",
-        "assets/test_flink_step.py",
-        "assets/test_workspace_setup.py",
-    ),
-    "the ledger of files": (
-        "components/test_checks.py",
-        "ingest/test_batch_loading.py",
-        "ingest/test_many_writers.py",
-        "ingest/test_rewrite_policies.py",
-        "sample/test_queries.py",
-    ),
-    "": (
-        "resources/test_table_stream.py",
-        "clients/test_spark_client.py",
-        "resources/test_duckdb_engine.py",
-        "resources/test_commit_outcome.py",
-    ),
-}
-_FILES = [(group or file, file) for group, files in _GROUPS.items() for file in files]
-
-
-def _group(nodeid: str) -> str:
-    path = nodeid.partition("::")[0]
-    return next((group for group, file in _FILES if path.endswith(file)), path)
-
-
-def _rank(item: pytest.Item) -> int:
-    groups = [group for group, _ in _FILES]
-    group = _group(item.nodeid)
-    return groups.index(group) if group in groups else len(groups)
-
-
-# pytest-xdist 3.8 has groups by a marker, which it writes into node ids; with pytest 9.2 it cannot.
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process whole groups, in the order of the tests."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class GroupScheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return _group(nodeid)
-
-    config.option.loadscopereorder = False
-    return GroupScheduling(config, log)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Once a run: in the process that starts the workers, or the only one."""
     if not hasattr(config, "workerinput"):
@@ -122,11 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are no unit tests; what takes longest comes first."""
+    """Mark the tests that are no unit tests."""
     for item in items:
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
-    items.sort(key=_rank)
     # All test modules are imported now.
     keep_imported()
 
