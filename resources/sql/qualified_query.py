@@ -30,7 +30,9 @@ def qualified(query: TableQuery, columns: Mapping[TableName, Sequence[str]]) -> 
         _refuse_common_columns(root)
         _name_fields(root)
         _keep_case(root)
+        _mark_qualifiers(root)
         found = qualify(root, dialect=dialect, schema=schema, validate_qualify_columns=True)
+        _refuse_qualifiers_as_columns(found)
     except SqlglotError as error:
         raise NotDerivable(f"sqlglot cannot follow it: {str(error).splitlines()[0]}") from error
     _restore_case(found)
@@ -43,6 +45,30 @@ def _keep_case(root: Nodes) -> None:
 
     for name in root.find_all(exp.Identifier):
         name.meta["written"] = name.name
+
+
+def _mark_qualifiers(root: Nodes) -> None:
+    from sqlglot import exp
+
+    for column in root.find_all(exp.Column):
+        for name in column.parts[:-1]:
+            name.meta["qualifier"] = True
+
+
+def _refuse_qualifiers_as_columns(found: Nodes) -> None:
+    """Refuse `customer.id` where sqlglot takes the name of a joined table for a column that has a field of this name.
+
+    It does so for tables of SEMI and ANTI joins, because no column of these comes out of the join. The engine looks for a
+    table of the name first.
+    """
+    from sqlglot import exp
+
+    for column in found.find_all(exp.Column):
+        if column.this.meta.get("qualifier"):
+            select = column.parent_select
+            read = [select.args.get("from_"), *(select.args.get("joins") or ())] if select else []
+            if column.name.lower() in {each.this.alias_or_name.lower() for each in read if each}:
+                raise NotDerivable(f"{column.name} is the name of a table that it joins, and of a column")
 
 
 def _refuse_common_columns(root: Nodes) -> None:

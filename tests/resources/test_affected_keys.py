@@ -14,6 +14,7 @@ from resources.sql.query_parts import NotDerivable
 from resources.sql.table_query import TableQuery
 
 COLUMNS = {"a": ("id", "k", "v"), "b": ("k", "w"), "c": ("w", "u")}
+_SHARED_NAMES = ("id", "k", "v", "w", "u", "a", "b", "c", "bronze", "key", "value")
 Rows = list[tuple[int | None, ...]]
 
 
@@ -23,8 +24,15 @@ class QueryMaker:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 queries, not keys
         self.names = 0
+        # A name may also be that of a column, or of a table that the query reads.
+        self.shared = self.chance.sample(_SHARED_NAMES, len(_SHARED_NAMES)) if self.chance.random() < 0.5 else []
 
-    def name(self) -> str:
+    def name(self, near: Sequence[str] = ()) -> str:
+        """A new name, in some queries that of a column, most often of one that is `near`."""
+        if self.shared and self.chance.random() < 0.7:
+            name = next((name for name in self.shared if name in near), self.shared[0])
+            self.shared.remove(name)
+            return name
         self.names += 1
         return f"t{self.names}"
 
@@ -46,7 +54,7 @@ class QueryMaker:
         columns, clause = list(first), f"{text} AS {alias}"
         for _ in range(self.chance.choice((0, 0, 1, 1, 2))):
             text, names = self.relation(depth - 1)
-            alias = self.name()
+            alias = self.name([each.partition(".")[2] for each in columns])
             kind = self.chance.choice((*["JOIN"] * 3, *["LEFT JOIN"] * 4, "SEMI JOIN", "ANTI JOIN", "FULL JOIN"))
             others = [f"{alias}.{name}" for name in names]
             same = self.chance.choice(("=", "=", "=", "IS NOT DISTINCT FROM", "<"))
@@ -159,6 +167,30 @@ def outcome(con: duckdb.DuckDBPyConnection, text: str, tables: dict[str, Rows]) 
     for table, rows in tables.items():
         fill(con, f"bronze.{table}", COLUMNS[table], rows)
     return Counter(con.execute(text).fetchall())
+
+
+_SEMI = "SELECT o.id AS key, o.w AS value FROM bronze.a AS o LEFT {} JOIN {} ON {}.k = o.w"
+
+
+@pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
+@pytest.mark.parametrize(
+    ("joined", "name"),
+    [("x.b AS v", "v"), ("x.v", "v"), ("(SELECT k FROM x.b) AS v", "v"), ("x.b AS V", "V"), ("x.b AS v", "v.k")],
+)
+def test_a_joined_table_with_the_name_of_a_column_is_not_taken_for_it(kind: str, joined: str, name: str) -> None:
+    """The engine takes v.k for a column of the table, sqlglot for a field of o.v."""
+    columns = {"a": ("id", "v", "w"), "b": ("k", "w"), "v": ("k", "w")}
+
+    def derived_from(text: str) -> list[str]:
+        query = TableQuery.parsed(text, "databricks", "a query")
+        return [each.text for each in keys_queries(query, ["key"], {each: columns[each.table] for each in query.inputs})]
+
+    with pytest.raises(NotDerivable, match="name of a table that it joins, and of a column"):
+        derived_from(_SEMI.format(kind, joined, name))
+    # Of another name, it is followed; and a field of a structure is one where no table has its column's name.
+    assert "`t`.`k` = `o`.`w`" in derived_from(_SEMI.format(kind, "x.b AS t", "t"))[1]
+    field = f"SELECT o.id AS key, o.w AS value FROM bronze.a AS o LEFT {kind} JOIN x.b AS t ON t.k = v.k"
+    assert "`t`.`k` = `o`.`v`.`k`" in derived_from(field)[1]
 
 
 @settings(max_examples=150, deadline=None)
