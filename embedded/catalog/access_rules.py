@@ -8,6 +8,8 @@ In addition:
 - Each privilege applies at its own level. EXTERNAL USE SCHEMA applies at the schema: the owner of a table still needs it,
   the owner of the schema does not. Owning a catalog never implies a privilege of the metastore (storage outside of the
   managed tables, new catalogs).
+- A dropped table stays below the catalog and the schema that it was dropped from, by their ids: where these are dropped,
+  too, its owner and the admin are left. To undrop it, a principal must own it, and may create tables where it comes back.
 - A missing securable is answered with 404, a missing privilege with 403, as by the reference server (KeyMapper looks
   names up before UnityAccessEvaluator decides). Lists leave out what the principal may not see.
 
@@ -104,7 +106,7 @@ class EffectivePrivileges:
     principal: str
     names: Sequence[str]
     securable_id: str
-    owners: Sequence[str]
+    owners: Sequence[str | None]
     granted: Sequence[Privilege]
 
     def has(self, wanted: Privilege) -> bool:

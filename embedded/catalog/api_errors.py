@@ -13,6 +13,7 @@ class ApiError(Exception):
     status: ClassVar[int] = 500
     delta_type: ClassVar[str] = "InternalServerErrorException"
     error_code: str = "INTERNAL"
+    headers: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, *, status: int, delta_type: str, error_code: str) -> None:
         cls.status, cls.delta_type, cls.error_code = status, delta_type, error_code
@@ -46,6 +47,11 @@ class FailedPreconditionError(ApiError, status=400, delta_type="BadRequestExcept
 
 class NotAuthorizedError(ApiError, status=401, delta_type="NotAuthorizedException", error_code="UNAUTHENTICATED"):
     """No bearer token, or one that is wrong, expired or revoked."""
+
+    headers: ClassVar[dict[str, str]] = {"WWW-Authenticate": "Bearer"}
+
+    def __init__(self) -> None:
+        super().__init__("The bearer token is missing, wrong, expired or revoked; send 'Authorization: Bearer <token>'.")
 
 
 class PermissionDeniedError(ApiError, status=403, delta_type="PermissionDeniedException", error_code="PERMISSION_DENIED"):

@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -45,6 +46,14 @@ def read_or_create_token(path: Path) -> str:
     return token
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A principal: its name, and the id that no other principal of that name has, before or after it."""
+
+    name: str
+    client_id: str
+
+
 class Identities:
     """The principal of each token: the store has the tokens' digests, and token files are read once per process.
 
@@ -57,10 +66,10 @@ class Identities:
         """`files` maps each token from a file to its principal."""
         self._store = store
         self._files = {principal_store.digest_of(token): principal for token, principal in files.items()}
-        self._known: dict[str, tuple[str, float]] = {}
+        self._known: dict[str, tuple[Identity, float]] = {}
 
-    def principal_of(self, token: bytes) -> str | None:
-        """The name of the principal, or None for a token that is unknown, expired or revoked."""
+    def principal_of(self, token: bytes) -> Identity | None:
+        """The principal, or None for a token that is unknown, expired or revoked."""
         digest = principal_store.digest_of(token)
         known = self._known
         found = known.get(digest) or self._look_up(digest)
@@ -73,18 +82,22 @@ class Identities:
         """Empty the cache."""
         self._known = {}
 
-    def _look_up(self, digest: str) -> tuple[str, float] | None:
+    def _look_up(self, digest: str) -> tuple[Identity, float] | None:
         with self._store.read() as tx:
             if digest in self._files:
-                return (self._files[digest], inf) if principal_store.is_principal(tx, self._files[digest]) else None
-            found = principal_store.find_credential(tx, digest, ("token", "access"))
-            return (found.principal, found.expires_at) if found else None
+                name, end = self._files[digest], inf
+            elif found := principal_store.find_credential(tx, digest, ("token", "access")):
+                name, end = found.principal, found.expires_at
+            else:
+                return None
+            client_id = principal_store.client_id_of(tx, name)
+            return (Identity(name, client_id), end) if client_id is not None else None
 
 
 class BearerAuth:
     """ASGI middleware: 401 unless the request has a valid token or its path is public.
 
-    It sets `scope["state"]["principal"]`.
+    It sets `scope["state"]["principal"]`, the name, and `scope["state"]["client_id"]`.
     """
 
     def __init__(self, app: ASGIApp, identities: Identities) -> None:
@@ -97,17 +110,15 @@ class BearerAuth:
             return
         principal = self._principal(scope)
         if principal is not None:
-            scope.setdefault("state", {})["principal"] = principal
+            scope.setdefault("state", {}).update(principal=principal.name, client_id=principal.client_id)
             await self._app(scope, receive, send)
             return
-        error = NotAuthorizedError(
-            "The bearer token is missing, wrong, expired or revoked; send 'Authorization: Bearer <token>'."
-        )
+        error = NotAuthorizedError()
         body = error_body(error, scope["path"])
-        response = JSONResponse(body, error.status, headers={"WWW-Authenticate": "Bearer"})
+        response = JSONResponse(body, error.status, headers=error.headers)
         await response(scope, receive, send)
 
-    def _principal(self, scope: Scope) -> str | None:
+    def _principal(self, scope: Scope) -> Identity | None:
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(values) != 1:
             return None

@@ -175,7 +175,7 @@ async def _health(_: Request) -> Response:
 
 
 def _answer(request: Request, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse(error_body(error, request.url.path), error.status, headers)
+    return JSONResponse(error_body(error, request.url.path), error.status, {**error.headers, **(headers or {})})
 
 
 async def _answer_refusal(request: Request, error: Exception) -> Response:

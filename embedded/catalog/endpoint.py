@@ -12,10 +12,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from embedded.catalog.access_rules import RequiredPrivileges
-from embedded.catalog.api_errors import ApiError, BodyTooLargeError, InvalidParameterError, InvalidRequestError
+from embedded.catalog.api_errors import (
+    ApiError,
+    BodyTooLargeError,
+    InvalidParameterError,
+    InvalidRequestError,
+    NotAuthorizedError,
+)
 from embedded.catalog.bearer_auth import Identities
 from embedded.catalog.server_metrics import ServerMetrics
-from embedded.catalog.store import grant_store
+from embedded.catalog.store import grant_store, principal_store
 from embedded.catalog.store.catalog_database import Store
 from embedded.catalog.store.namespace_store import Catalog, Schema
 from embedded.catalog.store.table_store import Table
@@ -42,6 +48,7 @@ class Call:
     identities: Identities
     metrics: ServerMetrics
     principal: str
+    client_id: str
     required_privileges: RequiredPrivileges
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -56,6 +63,7 @@ class Call:
         Raises PermissionDeniedError, or NoSuchCatalogError, NoSuchSchemaError or NoSuchTableError.
         """
         with self.store.read() as tx:
+            self._refuse_another(tx)
             grant_store.effective(tx, self.principal, names).require((*self.required_privileges, *also))
             yield tx
 
@@ -63,6 +71,7 @@ class Call:
     def read_id(self, table_id: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """Like `read`, for a table or staging table by its id. Raises NoSuchTableError."""
         with self.store.read() as tx:
+            self._refuse_another(tx)
             grant_store.effective_by_id(tx, self.principal, table_id).require((*self.required_privileges, *also))
             yield tx
 
@@ -70,8 +79,14 @@ class Call:
     def write(self, *names: str, also: RequiredPrivileges = ()) -> Generator[Connection]:
         """Like `read`, in a write transaction: the privileges cannot change before its end."""
         with self.store.write() as tx:
+            self._refuse_another(tx)
             grant_store.effective(tx, self.principal, names).require((*self.required_privileges, *also))
             yield tx
+
+    def _refuse_another(self, tx: Connection) -> None:
+        """Raises NotAuthorizedError when the principal was deleted after its token was read, whoever has its name now."""
+        if principal_store.client_id_of(tx, self.principal) != self.client_id:
+            raise NotAuthorizedError
 
     def parse(self, model: type[BodyModel]) -> BodyModel:
         """The body as `model`. Raises InvalidRequestError, or InvalidParameterError for a value out of bounds."""
@@ -115,6 +130,7 @@ def endpoint(handler: Handler, required: RequiredPrivileges) -> Callable[[Reques
             request.app.state.identities,
             request.app.state.metrics,
             principal,
+            getattr(request.state, "client_id", ""),
             required,
             request.path_params,
             request.query_params,

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from embedded.catalog.access_rules import EffectivePrivileges, Privilege
+from embedded.catalog.access_rules import Privilege
 from embedded.catalog.api_errors import PermissionDeniedError
 from embedded.catalog.api_views import load_response
 from embedded.catalog.endpoint import Call
@@ -12,13 +12,13 @@ from embedded.catalog.store import dropped_store, grant_store, namespace_store, 
 
 
 def list_dropped(call: Call) -> Response:
-    """Those of the principal, and all where it may read or write the whole schema.
+    """Those of the principal, and those where it may read or write all that they were dropped from.
 
     With the times, in epoch milliseconds, of their drop and of the end of their files.
     """
     with call.read(*_names(call)) as tx:
         found = dropped_store.list_dropped(tx, namespace_store.get_schema(tx, *_names(call)))
-        all_of_them = _on_schema(tx, call).has(Privilege.SELECT | Privilege.MODIFY)
+        seen = [table for table in found if _has(tx, call, table.id, Privilege.SELECT | Privilege.MODIFY)]
     retention_ms = call.store.dropped_table_seconds * 1000
     listed = [
         {
@@ -28,15 +28,14 @@ def list_dropped(call: Call) -> Response:
             "dropped-at-ms": table.dropped_at,
             "retained-until-ms": table.dropped_at + retention_ms,
         }
-        for table in found
-        if all_of_them or table.owner == call.principal
+        for table in seen
     ]
     return JSONResponse({"tables": listed})
 
 
 def undrop_table(call: Call) -> Response:
     with call.write(*_names(call)) as tx:
-        schema = _schema_if_owner(tx, call)
+        schema = _schema_for_owner(tx, call)
         table = dropped_store.undrop_table(tx, schema, call.path["table_id"])
         body = load_response(table_updates.load(tx, table))
     return JSONResponse(body)
@@ -44,7 +43,7 @@ def undrop_table(call: Call) -> Response:
 
 def delete_dropped(call: Call) -> Response:
     with call.write(*_names(call)) as tx:
-        dropped_store.delete_dropped(tx, _schema_if_owner(tx, call), call.path["table_id"])
+        dropped_store.delete_dropped(tx, _schema_for_owner(tx, call), call.path["table_id"])
     purge_dropped(call.store)
     return Response(status_code=204)
 
@@ -53,17 +52,20 @@ def _names(call: Call) -> tuple[str, str]:
     return call.path["catalog"], call.path["schema"]
 
 
-def _on_schema(tx: Connection, call: Call) -> EffectivePrivileges:
-    return grant_store.effective(tx, call.principal, _names(call))
+def _has(tx: Connection, call: Call, table_id: str, wanted: Privilege) -> bool:
+    return grant_store.effective_on_dropped(tx, call.principal, table_id).has(wanted)
 
 
-def _schema_if_owner(tx: Connection, call: Call) -> namespace_store.Schema:
-    """The schema of the dropped table. Raises NoSuchTableError, or PermissionDeniedError for others than its owners."""
-    schema = namespace_store.get_schema(tx, *_names(call))
-    owner = dropped_store.owner_of_dropped(tx, schema, call.path["table_id"])
-    if owner != call.principal and not _on_schema(tx, call).has(Privilege.OWNER):
-        where = ".".join(_names(call))
+def _schema_for_owner(tx: Connection, call: Call) -> namespace_store.Schema:
+    """The schema in which a dropped table is listed. Raises NoSuchTableError, or PermissionDeniedError.
+
+    To own that schema is enough only if the table was dropped from it: not from another one of its name.
+    """
+    schema, table_id = namespace_store.get_schema(tx, *_names(call)), call.path["table_id"]
+    dropped_store.refuse_unlisted(tx, schema, table_id)
+    if not _has(tx, call, table_id, Privilege.OWNER):
         raise PermissionDeniedError(
-            f"{call.principal} needs OWNER on the dropped table, or on {where}, or on what holds it."
+            f"{call.principal} needs OWNER on the dropped table {table_id}, or on what it was dropped from; "
+            f"{'.'.join(_names(call))} is that only if it was not created since."
         )
     return schema

@@ -122,13 +122,14 @@ commits = Table(
     sqlite_with_rowid=False,
 )
 
-# Managed tables that were dropped, as long as they can be undropped: their rows of `tables`, `commits` and `grants`. The
-# names are those of the parents then, which may be dropped since.
+# Managed tables that were dropped, as long as they can be undropped: their rows of `tables` and `commits`. The ids of the
+# parents decide who may undrop one. Where a parent is dropped, too, its last name only says where the table is listed.
 dropped_tables = Table(
     "dropped_tables",
     metadata,
     Column("id", String, primary_key=True),
     Column("schema_id", String, nullable=False),
+    Column("catalog_id", String, nullable=False),
     Column("catalog_key", Folded, nullable=False),
     Column("schema_key", Folded, nullable=False),
     Column("name", String, nullable=False),
@@ -137,14 +138,26 @@ dropped_tables = Table(
     Column("dropped_at", BigInteger, nullable=False),
     Column("table_row", JSON, nullable=False),
     Column("commit_rows", JSON, nullable=False),
-    Column("grant_rows", JSON, nullable=False),
+)
+
+# What was granted on them: an undrop grants it again to the principals that are still the same.
+dropped_grants = Table(
+    "dropped_grants",
+    metadata,
+    Column("principal", String, ForeignKey("principals.name", ondelete="CASCADE"), nullable=False),
+    Column("table_id", String, ForeignKey("dropped_tables.id", ondelete="CASCADE"), nullable=False),
+    Column("privilege", String, nullable=False),
+    PrimaryKeyConstraint("principal", "table_id", "privilege"),
+    Index("dropped_grants_by_table", "table_id"),
+    sqlite_with_rowid=False,
 )
 
 # Directories of managed tables that cannot be undropped any more, until they are deleted: a crash in between leaves no
 # orphaned files.
 purges = Table("purges", metadata, Column("location", String, primary_key=True))
 
-# Owners and grants refer to a principal by its name; OAuth and databricks-sdk by its `client_id`.
+# Owners and grants refer to a principal by its name, and end with it: a principal that is created with the name of a
+# deleted one finds none. OAuth and databricks-sdk refer to it by its `client_id`.
 principals = Table(
     "principals",
     metadata,

@@ -1,13 +1,14 @@
 """Drops: a managed table's row, commits and grants stay as long as its files, so that it can be undropped.
 
-Every function runs in the given transaction.
+`grant_store` decides by the ids of its parents who may. A schema that was created again finds the tables of the dropped one
+of its name, for those who may undrop them. Every function runs in the given transaction.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.api_errors import NoSuchTableError
@@ -15,9 +16,9 @@ from embedded.catalog.store.catalog_database import now_ms
 from embedded.catalog.store.database_schema import (
     catalogs,
     commits,
+    dropped_grants,
     dropped_tables,
     grants,
-    principals,
     purges,
     schemas,
     staging_tables,
@@ -26,7 +27,7 @@ from embedded.catalog.store.database_schema import (
 from embedded.catalog.store.table_store import Table, get_table, refuse_taken
 
 if TYPE_CHECKING:
-    from embedded.catalog.store.namespace_store import Schema
+    from embedded.catalog.store.namespace_store import Catalog, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,20 @@ def drop_table(tx: Connection, table: Table) -> None:
     tx.execute(delete(staging_tables).where(staging_tables.c.id == table.id))
 
 
-def drop_all(tx: Connection, schema_id: str) -> None:
-    """Drop every table of a schema; note abandoned staging files for deletion."""
-    _drop(tx, tables.c.schema_id == schema_id)
+def drop_all(tx: Connection, schema: "Schema") -> None:
+    """Drop every table of a schema that is being dropped; note abandoned staging files for deletion."""
+    _drop(tx, tables.c.schema_id == schema.id)
+    # It may have been renamed since it lost the first of its tables.
+    tx.execute(update(dropped_tables).where(dropped_tables.c.schema_id == schema.id).values(schema_key=schema.name))
     abandoned = select(staging_tables.c.location).where(
-        staging_tables.c.schema_id == schema_id, staging_tables.c.finalized.is_(False)
+        staging_tables.c.schema_id == schema.id, staging_tables.c.finalized.is_(False)
     )
     tx.execute(upsert(purges).from_select(["location"], abandoned).on_conflict_do_nothing())
+
+
+def catalog_dropped(tx: Connection, catalog: "Catalog") -> None:
+    """Keep the last name of a catalog that is being dropped: its tables are listed in one of that name."""
+    tx.execute(update(dropped_tables).where(dropped_tables.c.catalog_id == catalog.id).values(catalog_key=catalog.name))
 
 
 def list_dropped(tx: Connection, schema: "Schema") -> list[DroppedRow]:
@@ -68,13 +76,11 @@ def undrop_table(tx: Connection, schema: "Schema", table_id: str) -> Table:
     """
     dropped = _found(tx, schema, table_id)
     refuse_taken(tx, schema.id, dropped["name"])
-    tx.execute(insert(tables).values(**{**dropped["table_row"], "schema_id": schema.id, "updated_at": now_ms()}))
+    now = {"schema_id": schema.id, "owner": dropped["owner"], "updated_at": now_ms()}
+    tx.execute(insert(tables).values(**{**dropped["table_row"], **now}))
     if dropped["commit_rows"]:
         tx.execute(insert(commits), dropped["commit_rows"])
-    # A principal that was deleted since has no grants any more, whoever has its name now.
-    same = set(tx.scalars(select(principals.c.name).where(principals.c.created_at <= dropped["dropped_at"])))
-    if granted := [row for row in dropped["grant_rows"] if row["principal"] in same]:
-        tx.execute(insert(grants), granted)
+    _move_grants(tx, dropped_grants.c.table_id, table_id, grants.c.securable_id)
     tx.execute(delete(dropped_tables).where(dropped_tables.c.id == table_id))
     return get_table(tx, schema.catalog.name, schema.name, dropped["name"])
 
@@ -99,9 +105,9 @@ def purged(tx: Connection, locations: list[str]) -> None:
     tx.execute(delete(purges).where(purges.c.location.in_(locations)))
 
 
-def owner_of_dropped(tx: Connection, schema: "Schema", table_id: str) -> str:
-    """The owner of a dropped table. Raises NoSuchTableError."""
-    return str(_found(tx, schema, table_id)["owner"])
+def refuse_unlisted(tx: Connection, schema: "Schema", table_id: str) -> None:
+    """Raises NoSuchTableError unless the table is listed in the schema."""
+    _found(tx, schema, table_id)
 
 
 def _found(tx: Connection, schema: "Schema", table_id: str) -> Mapping[Any, Any]:
@@ -113,11 +119,12 @@ def _found(tx: Connection, schema: "Schema", table_id: str) -> Mapping[Any, Any]
 
 
 def _of(schema: "Schema") -> ColumnElement[bool]:
-    """A schema that was dropped and created again, too, has the tables that it had."""
+    """The tables that a schema lost, and those of a dropped schema that had its name."""
     chosen = dropped_tables.c
-    gone = chosen.schema_id.not_in(select(schemas.c.id))
-    named = and_(chosen.catalog_key == schema.catalog.name, chosen.schema_key == schema.name, gone)
-    return or_(chosen.schema_id == schema.id, named)
+    schema_gone = chosen.schema_id.not_in(select(schemas.c.id))
+    catalog_gone = chosen.catalog_id.not_in(select(catalogs.c.id))
+    in_catalog = or_(chosen.catalog_id == schema.catalog.id, and_(catalog_gone, chosen.catalog_key == schema.catalog.name))
+    return or_(chosen.schema_id == schema.id, and_(schema_gone, in_catalog, chosen.schema_key == schema.name))
 
 
 def _drop(tx: Connection, condition: ColumnElement[bool]) -> None:
@@ -130,17 +137,20 @@ def _drop(tx: Connection, condition: ColumnElement[bool]) -> None:
 
 
 def _retain(tx: Connection, table_row: dict[str, Any]) -> None:
-    own = {name: table_row[name] for name in ("id", "schema_id", "name", "location", "owner")}
-    parents = select(schemas.c.name, catalogs.c.name).join_from(schemas, catalogs).where(schemas.c.id == own["schema_id"])
-    schema_name, catalog_name = tx.execute(parents).one()
+    # Here alone, where the deletion of a principal finds it.
+    own = {"owner": table_row.pop("owner")} | {name: table_row[name] for name in ("id", "schema_id", "name", "location")}
+    parents = select(schemas.c.name, catalogs.c.name, catalogs.c.id).join_from(schemas, catalogs)
+    schema_name, catalog_name, catalog_id = tx.execute(parents.where(schemas.c.id == own["schema_id"])).one()
+    waiting = tx.execute(select(commits).where(commits.c.table_id == own["id"])).mappings()
     dropped = {
+        "catalog_id": catalog_id,
         "catalog_key": catalog_name,
         "schema_key": schema_name,
         "table_row": table_row,
-        "commit_rows": _rows(tx, select(commits).where(commits.c.table_id == own["id"])),
-        "grant_rows": _rows(tx, select(grants).where(grants.c.securable_id == own["id"])),
+        "commit_rows": [dict(row) for row in waiting],
     }
     tx.execute(insert(dropped_tables).values(**own, **dropped, dropped_at=now_ms()))
+    _move_grants(tx, grants.c.securable_id, own["id"], dropped_grants.c.table_id)
 
 
 def _note_purges(tx: Connection, condition: ColumnElement[bool]) -> None:
@@ -149,5 +159,8 @@ def _note_purges(tx: Connection, condition: ColumnElement[bool]) -> None:
     tx.execute(delete(dropped_tables).where(condition))
 
 
-def _rows(tx: Connection, chosen: Select[Any]) -> list[dict[str, Any]]:
-    return [dict(row) for row in tx.execute(chosen).mappings()]
+def _move_grants(tx: Connection, source: Any, table_id: str, target: Any) -> None:
+    """Copy the grants on a table to the other place of grants: its source is deleted with the row of the table."""
+    held = source.table.c
+    found = select(held.principal, source, held.privilege).where(source == table_id)
+    tx.execute(insert(target.table).from_select(["principal", target.name, "privilege"], found))

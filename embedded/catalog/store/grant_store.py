@@ -22,7 +22,15 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.access_rules import ADMIN, EffectivePrivileges, Privilege
 from embedded.catalog.api_errors import NoSuchCatalogError, NoSuchSchemaError, NoSuchTableError
-from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables, with_parents
+from embedded.catalog.store.database_schema import (
+    catalogs,
+    dropped_tables,
+    grants,
+    schemas,
+    staging_tables,
+    tables,
+    with_parents,
+)
 
 METASTORE = "metastore"
 """The id of the metastore as a securable: there is only one."""
@@ -55,6 +63,23 @@ def effective_by_id(tx: Connection, principal: str, table_id: str) -> EffectiveP
         if row:
             return _effective(tx, principal, row[6:], _pairs(row[:6]))
     raise NoSuchTableError(f"No table or staging table has the id {table_id}.")
+
+
+def effective_on_dropped(tx: Connection, principal: str, table_id: str) -> EffectivePrivileges:
+    """A principal's effective privileges on a dropped table: those on the catalog and the schema that it was dropped from.
+
+    Where one of these was dropped, too, nobody has any by it; another one that has its name now counts for nothing. Raises
+    NoSuchTableError.
+    """
+    names = dropped_tables.c.catalog_key, dropped_tables.c.schema_key, dropped_tables.c.name
+    parents = dropped_tables.outerjoin(catalogs, catalogs.c.id == dropped_tables.c.catalog_id).outerjoin(
+        schemas, schemas.c.id == dropped_tables.c.schema_id
+    )
+    chosen = select(*_columns(catalogs, schemas, dropped_tables), *names).select_from(parents)
+    row = tx.execute(chosen.where(dropped_tables.c.id == table_id)).one_or_none()
+    if row is None:
+        raise NoSuchTableError(f"No dropped table has the id {table_id}; its files may be deleted by now.")
+    return _effective(tx, principal, row[6:], _pairs(row[:6]))
 
 
 def visible(tx: Connection, principal: str, names: Sequence[str], table: Table, wanted: Privilege) -> ColumnElement[bool]:

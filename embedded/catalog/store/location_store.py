@@ -1,4 +1,4 @@
-"""Locations of tables and managed storage, no two of which may overlap. Every function runs in the given transaction."""
+"""Locations of tables, dropped ones too, and managed storage: no two overlap. Every function runs in the transaction."""
 
 from typing import Any
 
@@ -6,14 +6,19 @@ from sqlalchemy import ColumnElement, Connection, or_, select
 
 from embedded.catalog.api_errors import InvalidParameterError
 from embedded.catalog.object_names import ancestors
-from embedded.catalog.store.database_schema import catalogs, schemas, tables
+from embedded.catalog.store.database_schema import catalogs, dropped_tables, purges, schemas, staging_tables, tables
+
+# Whoever holds the files: those of dropped tables stay until they are deleted, and their catalog or schema may be gone.
+_LOCATIONS = (tables.c.location, staging_tables.c.location, dropped_tables.c.location, purges.c.location)
 
 
 def refuse_overlap(tx: Connection, location: str) -> None:
     """Raises InvalidParameterError when a table is at, above or below `location`, or managed storage at or below it."""
-    at_or_above = tables.c.location.in_(ancestors(location))
-    if _found(tx, tables.c.location, or_(at_or_above, _below(tables.c.location, location))):
-        raise InvalidParameterError(f"Location {location} overlaps with that of another table.")
+    for held in _LOCATIONS:
+        if _found(tx, held, or_(held.in_(ancestors(location)), _below(held, location))):
+            raise InvalidParameterError(
+                f"Location {location} overlaps with that of another table, which may be a dropped one."
+            )
     for root in (catalogs.c.storage_root, schemas.c.storage_root):
         if _found(tx, root, or_(root == location, _below(root, location))):
             raise InvalidParameterError(f"Location {location} overlaps with managed storage.")

@@ -10,7 +10,7 @@ from embedded.catalog.api_models import CreateCatalog, CreateSchema, UpdateNames
 from embedded.catalog.object_names import folded, storage_location, storage_root
 from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import catalogs, grants, schemas, staging_tables, tables
-from embedded.catalog.store.dropped_store import drop_all
+from embedded.catalog.store.dropped_store import catalog_dropped, drop_all
 from embedded.catalog.store.location_store import refuse_root_in_table
 
 
@@ -91,6 +91,7 @@ def delete_catalog(tx: Connection, name: str, *, force: bool) -> None:
         raise FailedPreconditionError(f"Cannot delete catalog {name} with schemas; drop them, or pass force=true.")
     for schema in names:
         delete_schema(tx, name, schema, force=True)
+    catalog_dropped(tx, catalog)
     tx.execute(delete(grants).where(grants.c.securable_id == catalog.id))
     tx.execute(delete(catalogs).where(catalogs.c.id == catalog.id))
 
@@ -138,7 +139,7 @@ def delete_schema(tx: Connection, catalog_name: str, name: str, *, force: bool) 
         raise FailedPreconditionError(
             f"Cannot delete schema {catalog_name}.{name} with tables; drop them, or pass force=true."
         )
-    drop_all(tx, schema.id)
+    drop_all(tx, schema)
     tx.execute(delete(staging_tables).where(staging_tables.c.schema_id == schema.id))
     tx.execute(delete(grants).where(grants.c.securable_id == schema.id))
     tx.execute(delete(schemas).where(schemas.c.id == schema.id))

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass, fields
 
-from sqlalchemy import Connection, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.access_rules import ADMIN
@@ -13,6 +13,7 @@ from embedded.catalog.store.catalog_database import new_id, now_ms
 from embedded.catalog.store.database_schema import (
     catalogs,
     credentials,
+    dropped_tables,
     initial_principals,
     principals,
     schemas,
@@ -42,6 +43,8 @@ class Credential:
     expires_at: int
 
 
+# Built once, because every request runs it: constructing a statement costs more than running it.
+_CLIENT_ID = select(principals.c.client_id).where(principals.c.name == bindparam("of_name"))
 _SHOWN = [credentials.c[field.name] for field in fields(Credential)]
 
 
@@ -51,8 +54,8 @@ def digest_of(value: str | bytes) -> str:
 
 
 def create_principal(tx: Connection, name: str) -> Principal:
-    """Raises AlreadyExistsError."""
-    if is_principal(tx, name):
+    """Raises AlreadyExistsError, also for the id of another one: whoever is named by it must be one principal."""
+    if tx.scalar(select(exists().where(or_(principals.c.name == name, principals.c.client_id == name)))):
         raise AlreadyExistsError(f"Principal already exists: {name}")
     created = Principal(name, new_id(), now_ms())
     tx.execute(insert(principals).values(name=created.name, client_id=created.client_id, created_at=created.created_at))
@@ -83,16 +86,21 @@ def get_principal(tx: Connection, name_or_id: str) -> Principal:
     return Principal(*row)
 
 
+def client_id_of(tx: Connection, name: str) -> str | None:
+    """The id of the principal that has that name now."""
+    return tx.scalar(_CLIENT_ID, {"of_name": name})
+
+
 def is_principal(tx: Connection, name: str) -> bool:
     """Whether a principal has that name."""
-    return bool(tx.scalar(select(exists().where(principals.c.name == name))))
+    return client_id_of(tx, name) is not None
 
 
 def delete_principal(tx: Connection, principal: Principal) -> None:
     """Delete a principal, its credentials and grants; what it owned becomes the admin's. Raises FailedPreconditionError."""
     if principal.name == ADMIN:
         raise FailedPreconditionError("The admin cannot be deleted.")
-    for table in (catalogs, schemas, staging_tables, tables):
+    for table in (catalogs, schemas, staging_tables, tables, dropped_tables):
         tx.execute(update(table).where(table.c.owner == principal.name).values(owner=ADMIN))
     tx.execute(delete(principals).where(principals.c.name == principal.name))
 

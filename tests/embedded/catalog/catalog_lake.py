@@ -27,8 +27,9 @@ _COUNTER = itertools.count()
 class Lake:
     """Catalog `c<n>` with the schema `s` and the managed table `t`, all of the principal `owner`.
 
-    `dropped_id` is the id of a table `gone` of the owner that was dropped. `mine` and `theirs` are staging tables in it: of
-    `caller`, and of the owner.
+    `dropped_id` is the id of a table `gone` of the owner that was dropped. `lost_id`, if asked for, is that of one whose
+    schema `r` was dropped, too, and created again by `caller`; the files are below `lost_root`. `mine` and `theirs` are
+    staging tables in it: of `caller`, and of the owner.
     """
 
     catalog: str
@@ -37,6 +38,11 @@ class Lake:
     mine: dict[str, str]
     theirs: dict[str, str]
     ids: dict[str, str]
+    lost_id: str = ""
+
+    @property
+    def lost_root(self) -> str:
+        return f"file:///lost/{self.catalog}"
 
     @property
     def delta(self) -> str:
@@ -87,7 +93,14 @@ class LocalCatalog:
         body = CreateDeltaTable.model_validate(create_body(name, staging))
         return table_creation.create_delta_table(tx, schema, body, owner)
 
-    def lake(self, owner: str, caller: str, given: dict[str, Privilege] | None = None) -> Lake:
+    def _lost(self, tx: Connection, lake: Lake, owner: str, caller: str) -> str:
+        first = CreateSchema(name="r", catalog_name=lake.catalog, storage_root=lake.lost_root)
+        table = self._table(tx, namespace_store.create_schema(tx, first, owner), "t", owner)
+        namespace_store.delete_schema(tx, lake.catalog, "r", force=True)
+        namespace_store.create_schema(tx, CreateSchema(name="R", catalog_name=lake.catalog), caller)
+        return table.id
+
+    def lake(self, owner: str, caller: str, given: dict[str, Privilege] | None = None, *, lost: bool = False) -> Lake:
         """A new lake, in one transaction; `given` is what `caller` is granted on its `catalog`, `schema` or `table`."""
         name = f"c{next(_COUNTER)}"
         with self.store.write() as tx:
@@ -107,4 +120,6 @@ class LocalCatalog:
             }
             for kind, privileges in (given or {}).items():
                 grant_store.grant(tx, ids[kind], caller, privileges)
-        return Lake(name, table.id, gone.id, mine, theirs, ids)
+            lake = Lake(name, table.id, gone.id, mine, theirs, ids)
+            lake.lost_id = self._lost(tx, lake, owner, caller) if lost else ""
+        return lake

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedded.catalog.access_rules import Privilege
-from embedded.catalog.store import principal_store
+from embedded.catalog.store import database_schema, principal_store
 from tests.embedded.catalog.catalog_lake import Lake, LocalCatalog
 from tests.embedded.catalog.harness import create_body, error_of
 
@@ -181,6 +181,36 @@ def test_a_principal_that_is_deleted_leaves_no_token_no_grant_and_its_tables_to_
     assert _status(local, "tmp", lake) == 403
     assert local.call("admin", "GET", f"/tables/{lake.table}").json()["owner"] == "admin"
     assert local.call("admin", "DELETE", f"{scim}/admin").json()["error_code"] == "FAILED_PRECONDITION"
+
+
+def test_the_name_of_a_principal_that_is_deleted_is_nowhere(local: LocalCatalog) -> None:
+    """Else the next one of that name would have what it had: the search goes through every value of the database."""
+    local.principal("ghost")
+    lake = local.lake("ghost", "ghost", dict.fromkeys(("catalog", "schema", "table"), P.SELECT), lost=True)
+    assert _change(local, "admin", f"table/{lake.table}", principal="ghost", add=["SELECT"]) == 200
+    staged = local.call("ghost", "POST", f"{lake.delta}/staging-tables", json={"name": "u"}).json()
+    assert local.call("ghost", "POST", f"{lake.delta}/tables", json=create_body("u", staged)).status_code == 200
+    assert _change(local, "admin", f"table/{lake.catalog}.s.u", principal="ghost", add=["SELECT"]) == 200
+    assert local.call("ghost", "DELETE", f"/tables/{lake.catalog}.s.u").status_code == 200
+
+    def found() -> list[str]:
+        with local.store.read() as tx:
+            rows = {name: tx.exec_driver_sql(f"SELECT * FROM {name}").all() for name in database_schema.metadata.tables}
+        return [name for name, all_of_it in rows.items() if "ghost" in str(all_of_it)]
+
+    without = {"metastore", "initial_principals", "commits", "purges"}
+    assert set(found()) == set(database_schema.metadata.tables) - without
+    with local.store.write() as tx:
+        principal_store.delete_principal(tx, principal_store.get_principal(tx, "ghost"))
+    assert found() == []
+
+
+def test_a_principal_is_not_named_by_the_id_of_another(local: LocalCatalog) -> None:
+    with local.store.read() as tx:
+        client_id = principal_store.get_principal(tx, "eve").client_id
+    body = {"displayName": client_id}
+    refused = local.call("admin", "POST", "/api/2.0/preview/scim/v2/ServicePrincipals", json=body)
+    assert (refused.status_code, refused.json()["error_code"]) == (409, "ALREADY_EXISTS")
 
 
 def test_a_token_ends_by_the_clock_and_at_once_when_it_is_revoked(local: LocalCatalog) -> None:

@@ -53,6 +53,11 @@ def _dropped(path: str) -> Request:
     return lambda lake: (f"{lake.delta}/dropped-tables/{lake.dropped_id}{path}", {})
 
 
+def _lost(path: str) -> Request:
+    """Of a dropped schema whose name is that of a new one of the caller."""
+    return lambda lake: (f"{lake.delta[:-1]}r/dropped-tables{path.format(lake=lake)}", {})
+
+
 def _update(lake: Lake) -> tuple[str, dict[str, Any]]:
     requirement = {"type": "assert-table-uuid", "uuid": lake.table_id}
     return f"{lake.delta}/tables/t", {"json": {"requirements": [requirement], "updates": [add_commit(1)]}}
@@ -94,6 +99,9 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ("GET", _D + "/dropped-tables", _delta("/dropped-tables"), (403, 200, 200, 200, 200)),
     ("POST", _D + "/dropped-tables/{table_id}/undrop", _dropped("/undrop"), (403, 403, 403, 200, 200)),
     ("DELETE", _D + "/dropped-tables/{table_id}", _dropped(""), (403, 403, 403, 204, 204)),
+    ("GET", _D + "/dropped-tables", _lost(""), (403, 200, 200, 200, 200)),
+    ("POST", _D + "/dropped-tables/{table_id}/undrop", _lost("/{lake.lost_id}/undrop"), (403, 403, 403, 200, 200)),
+    ("DELETE", _D + "/dropped-tables/{table_id}", _lost("/{lake.lost_id}"), (403, 403, 403, 204, 204)),
     ("POST", _D + "/tables", _made("managed"), (403, 403, 200, 200, 200)),
     ("POST", _D + "/tables", _made("external"), (403, 403, 403, 403, 200)),
     ("POST", _D + "/staging-tables", _delta("/staging-tables", json={"name": "n"}), (403, 403, 200, 200, 200)),
@@ -111,6 +119,8 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
     ),
     ("GET", _PATH, _at(_PATH + "?location=file:///x&operation=READ"), (403, 403, 403, 403, 200)),
     ("GET", _PATH, _at(_PATH + "?location=file:///x&operation=READ_WRITE"), (403, 403, 403, 403, 200)),
+    # Files that wait for an undrop, of a schema that had a root of its own.
+    ("GET", _PATH, _at(_PATH + "?location={lake.lost_root}&operation=READ"), (403, 403, 403, 403, 400)),
     (
         "POST",
         "/catalogs",
@@ -206,7 +216,7 @@ def test_who_may(local: LocalCatalog, row: tuple[str, str, Request, int | tuple[
     statuses = (expected,) * len(CALLERS) if isinstance(expected, int) else expected
     found: list[int] = []
     for caller in CALLERS:
-        path, options = request(local.lake("owner", caller, _GRANTED[caller]))
+        path, options = request(local.lake("owner", caller, _GRANTED[caller], lost=True))
         found.append(local.call(caller, method, path, **options).status_code)
     assert tuple(found) == statuses
     path, options = request(local.lake("owner", "owner"))

@@ -8,8 +8,9 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 
 
-def migrate(tx: Connection) -> None:
-    """Migrate the database to the layout of this code in the caller's transaction: completely, or not at all.
+def migrate(tx: Connection, revision: str = "head") -> None:
+    """Migrate the database to the layout of this code, or to an earlier one: completely, or not at all, for it is
+    one transaction of the caller's.
 
     Raises ValueError when a newer version of the catalog wrote the database: its layout is unknown here.
     """
@@ -17,7 +18,7 @@ def migrate(tx: Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = tx
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     except CommandError as error:
         raise ValueError(
             f"the database was written by a newer version of the catalog ({error}); start that version, or choose "
