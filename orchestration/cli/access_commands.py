@@ -240,7 +240,7 @@ def _show_secret(created: dict[str, Any], value: str, *, as_json: bool) -> None:
         if name != value:
             progress(f"{name}: {text}")
     progress(f"{value}, which is not shown again:")
-    out.print(str(created[value]), highlight=False, soft_wrap=True, markup=False)
+    out.print(str(created[value]), highlight=False, soft_wrap=True)
 
 
 def _show_grants(name: str, found: list[Grant], *, as_json: bool) -> None:

@@ -1,13 +1,11 @@
 """`ratify care`: what maintenance a table needs and allows, and its compaction."""
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from orchestration.cli.terminal_output import Json, err, out, runnable, show
+from orchestration.cli.terminal_output import Json, err, out, runnable, show, show_json, styled
 from resources.wording import counted
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ def _care_when_due(table: str, as_json: bool) -> None:
     rows, failure = care_when_due([".".join(table.split(".")[-2:])] if table else [])
     show("Care", rows, as_json=as_json, counts=_FIGURES)
     if failure:
-        err.print(f"[red]{escape(failure)}[/red]", highlight=False)
+        err.print(styled(failure, "red"))
         raise typer.Exit(1)
 
 
@@ -87,7 +85,7 @@ def _show(opened: "Engines", full_name: str, target_bytes: int, as_json: bool) -
     operations = _operations(rules)
     if as_json:
         shown = {"table": full_name, "managed by": str(rules.manager), "figures": figures, "operations": operations}
-        out.print_json(json.dumps(shown))
+        show_json(shown)
         return
     show(f"{full_name}, managed by {rules.manager}", [figures] if figures else [], counts=_FIGURES)
     show("Maintenance", operations)

@@ -39,10 +39,10 @@ def export(
     statements = list(exported.statements(only or tuple(ExportPart)))
     text = "".join(statement + ("\n\n" if statement.startswith("--") else ";\n\n") for statement in statements)
     if output is None:
-        out.print(text, end="", highlight=False, soft_wrap=True, markup=False)
+        out.print(text, end="", highlight=False, soft_wrap=True)
         return
     output.write_text(text, encoding="utf-8")
-    out.print(f"{counted(len(statements), 'statement')} in {output}", highlight=False, soft_wrap=True, markup=False)
+    out.print(f"{counted(len(statements), 'statement')} in {output}", highlight=False, soft_wrap=True)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from orchestration.automation_sensor import automation_sensor
 from orchestration.cli.care_run import care_rows, run_care
 from orchestration.cli.engine_session import Engines
 from orchestration.cli.job_run import run_job
-from orchestration.cli.terminal_output import err, out, progress, runnable, show
+from orchestration.cli.terminal_output import err, out, progress, show, styled
 from orchestration.definitions import defs
 from orchestration.project_tables import declared_tables
 from orchestration.sensors.landed_files_sensor import landed_files_sensor
@@ -188,9 +188,9 @@ def faults_of(demo: Demo, by_design: Container[tuple[str, str]]) -> list[str]:
 def report(faults: Sequence[str], done: str) -> bool:
     """Print the faults, or `done` if there are none, and return whether there are none."""
     for fault in faults:
-        err.print(f"[red]{fault}[/red]", highlight=False)
+        err.print(styled(fault, "red"))
     if not faults:
-        out.print(runnable(f"[green]{done}[/green] See it in the Dagster UI: `ratify dev`"), highlight=False)
+        out.print(styled(done, "green", " See it in the Dagster UI: `ratify dev`"))
     return not faults
 
 

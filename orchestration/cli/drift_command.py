@@ -46,9 +46,9 @@ def drift(
     title = "Differences that are left" if apply else "Differences of tables from their declarations"
     show(title, rows, as_json=as_json)
     for line in () if as_json else done:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
+        out.print(line, highlight=False, soft_wrap=True)
     for line in failures:
-        err.print(line, highlight=False, soft_wrap=True, markup=False)
+        err.print(line, highlight=False, soft_wrap=True)
     if rows or failures:
         raise typer.Exit(1)
 

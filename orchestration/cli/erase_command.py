@@ -1,13 +1,12 @@
 """`ratify erase`: rows of a person or thing, found and deleted in all layers, with a report of what remains until when."""
 
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, show
+from orchestration.cli.terminal_output import Json, out, show, show_json
 
 if TYPE_CHECKING:
     from orchestration.subject_survey import Subject
@@ -38,7 +37,7 @@ def erase(
     given = Subject(kind, value)
     report, path = _applied(given, reason.strip(), all_rows=all_rows) if apply else (_planned(given), "")
     if as_json:
-        out.print_json(json.dumps(report | ({"report": path} if path else {}), default=str))
+        show_json(report | ({"report": path} if path else {}))
         return
     _print(report, path)
 
@@ -99,6 +98,6 @@ def _print(report: dict[str, Any], path: str) -> None:
         show("Landed files with rows of it", report["landed files"])
     show("What remains" if path else "What would remain", report["remains"])
     for table in report["cannot be found by subject"]:
-        out.print(f"{table}: personal data that cannot be found by subject.", highlight=False, markup=False)
+        out.print(f"{table}: personal data that cannot be found by subject.", highlight=False)
     if path:
-        out.print(f"Report: {path}", highlight=False, soft_wrap=True, markup=False)
+        out.print(f"Report: {path}", highlight=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from orchestration.cli.demo_session import Demo, care_for, count_rows, faults_of
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.sample_flights import day_path, land_days, landed_days, next_day, write
-from orchestration.cli.terminal_output import out, show
+from orchestration.cli.terminal_output import out, show, styled
 from orchestration.definitions import defs
 from orchestration.jobs import medallion_job
 from orchestration.project_tables import declared_tables, sources
@@ -52,7 +52,7 @@ def run_demo(days: int, more: int) -> bool:
         existing = len(landed_days(landing))
         first = land_days(landing, days - existing)
         earlier = f", after {existing} that an earlier demo landed" if existing else ""
-        out.print(f"[bold]1. Landed {_summary(first)}[/bold] in {landing}{earlier}", highlight=False)
+        out.print(styled(f"1. Landed {_summary(first)}", "bold", f" in {landing}{earlier}"))
         demo.bring_up_to_date()
         if demo.failed_steps:
             # The tables that it would have made may be missing.
@@ -60,10 +60,8 @@ def run_demo(days: int, more: int) -> bool:
         before = count_rows(opened, _flights_raw().table)[0]
         second = land_days(landing, more)
         repeated, broken = _repeat_a_day(landing), _land_broken(landing)
-        out.print(
-            f"[bold]2. Landed {_summary(second)}[/bold], {repeated} a second time, and {broken}, which is cut off",
-            highlight=False,
-        )
+        again = f", {repeated} a second time, and {broken}, which is cut off"
+        out.print(styled(f"2. Landed {_summary(second)}", "bold", again))
         demo.bring_up_to_date()
         if demo.failed_steps:
             return _passed(faults_of(demo, {_REFUSED}))

@@ -1,6 +1,5 @@
 """`ratify ingest`: files into a bronze table, by several writers at once, each file exactly once."""
 
-import json
 import signal
 import threading
 import time
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal_output import Json, err, out, progress, show
+from orchestration.cli.terminal_output import Json, err, progress, show, show_json, styled
 from resources.wording import counted
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _declared(table: str, paths: Sequence[str]) -> "Source":
 
     source, declaration = declared_from(table, named_files(paths))
     progress(f"{source.table_name} was not declared; it is now, in {declaration}:")
-    err.print(declaration.read_text(), highlight=False, markup=False)
+    err.print(declaration.read_text(), highlight=False)
     return source
 
 
@@ -105,10 +104,10 @@ def _report(table: str, tally: "Tally", seconds: float, *, interrupted: bool, as
     }
     if as_json:
         more = {"versions": sorted(tally.versions), "refused": tally.refused, "interrupted": interrupted}
-        out.print_json(json.dumps({"table": table, **numbers, **more, "failed": tally.failed}))
+        show_json({"table": table, **numbers, **more, "failed": tally.failed})
         return
     show(f"Ingested into {table}", [numbers])
     if tally.refused:
         show("Refused", tally.refused)
     if tally.failed:
-        err.print(f"[red]stopped:[/red] {tally.failed} Run it again: loaded files are skipped.", highlight=False)
+        err.print(styled("stopped:", "red", f" {tally.failed} Run it again: loaded files are skipped."))

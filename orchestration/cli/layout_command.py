@@ -45,7 +45,7 @@ def layout(
             f"{counted(done.rows, 'row')} in {counted(done.new_files, 'file')}; no row changed. The way back: declare it as "
             f"{before['layout']}, and call again."
         )
-        out.print(text, highlight=False, soft_wrap=True, markup=False)
+        out.print(text, highlight=False, soft_wrap=True)
 
 
 def _row(opened: "Engines", full_name: str, declared: "TableDeclaration", *, required: bool) -> dict[str, Any] | None:

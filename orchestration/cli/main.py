@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from embedded.embedded_errors import EmbeddedError
@@ -41,7 +40,7 @@ from orchestration.cli.sql_command import sql
 from orchestration.cli.stack_commands import down, setup, status, up
 from orchestration.cli.stream_commands import stream_app
 from orchestration.cli.sync_commands import sync_app
-from orchestration.cli.terminal_output import err, out
+from orchestration.cli.terminal_output import err, out, styled
 from orchestration.cli.undrop_commands import purge, undrop
 from resources.distribution import DISTRIBUTION, distribution_version
 from resources.errors import RatifyError
@@ -99,7 +98,7 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:
-            err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+            err.print(styled(f"{type(error).__name__}:", "red", f" {error}"), soft_wrap=True)
             raise typer.Exit(1) from error
 
 

@@ -10,7 +10,7 @@ from orchestration.cli.demo_session import Demo, care_for, faults_of, report, sh
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.stack_session import stack_for_this_process
-from orchestration.cli.terminal_output import out
+from orchestration.cli.terminal_output import out, styled
 from orchestration.project_tables import declared_tables, folder
 from resources.declarations import TableDeclaration
 from resources.errors import TableMissing
@@ -37,7 +37,7 @@ def run_project_demo(*, kafka: bool) -> bool:
         warnings = _warnings(demo)
         show_checks(demo, warnings, "warnings")
     for table, name in warnings:
-        out.print(f"[yellow]{table}.{name}: {demo.checks[table, name].description}[/yellow]", highlight=False)
+        out.print(styled(f"{table}.{name}: {demo.checks[table, name].description}", "yellow"))
     return report(faults_of(demo, warnings), "Every step passed.")
 
 

@@ -16,7 +16,7 @@ from orchestration import proof_definitions
 from orchestration.cli.dagster_session import dagster_instance
 from orchestration.cli.job_run import close_dead_runs, run_job
 from orchestration.cli.stack_session import stack_for_this_process
-from orchestration.cli.terminal_output import err, out, progress, show
+from orchestration.cli.terminal_output import err, out, progress, show, styled
 from resources.settings import Settings
 
 _ENGINES = {
@@ -161,9 +161,9 @@ def _show(results: list[dict[str, Any]], proof: ProofProgress) -> None:
     )
     for result in results:
         if result["result"] != StepOutcome.PASSED:
-            err.print(f"[red]{result['step']}: {result['result']}.[/red] {result['detail']}", highlight=False)
+            err.print(styled(f"{result['step']}: {result['result']}.", "red", f" {result['detail']}"))
     if all(result["result"] == StepOutcome.PASSED for result in results):
-        out.print("[green]Every step and check passed.[/green]", highlight=False)
+        out.print(styled("Every step and check passed.", "green"))
 
 
 def _reason(error: Any) -> str:

@@ -44,7 +44,7 @@ def repair(
     done = "would be taken out" if repaired.version is None else f"taken out in version {repaired.version}"
     out.print(f"{counted(len(repaired.removed), 'file')} {done}.", highlight=False)
     if repaired.loads:
-        out.print("Load again:", *repaired.loads, sep="\n  ", highlight=False, soft_wrap=True, markup=False)
+        out.print("Load again:", *repaired.loads, sep="\n  ", highlight=False, soft_wrap=True)
     if repaired.lost:
         known = sum(file.rows or 0 for file in repaired.lost)
         uncounted = sum(file.rows is None for file in repaired.lost)

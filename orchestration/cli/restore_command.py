@@ -1,13 +1,12 @@
 """`ratify restore`: a table as it was at an earlier version, with a preview of what is lost and what comes back."""
 
 import datetime as dt
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.intervention_output import effects, print_consequences
-from orchestration.cli.terminal_output import Json, out, show
+from orchestration.cli.terminal_output import Json, out, show, show_json
 from resources.wording import counted
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def restore(
             refuse_in_use(instance, means.declaration)
             done = restore_table(opened.spark, instance, plan, means, reason.strip())
     if as_json:
-        out.print_json(json.dumps(_described(plan, keys, done) | effects(means), default=str))
+        show_json(_described(plan, keys, done) | effects(means))
         return
     _print(plan, keys, done)
     if plan.changes:
@@ -131,7 +130,7 @@ def _print(plan: "RestorePlan", keys: "KeyDifferences | None", done: "Commit | N
     if plan.changes_rows:
         lines.append(_for_streams(plan))
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
+        out.print(line, highlight=False, soft_wrap=True)
 
 
 def _for_streams(plan: "RestorePlan") -> str:

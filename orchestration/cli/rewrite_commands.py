@@ -1,13 +1,12 @@
 """`ratify delete` and `ratify replace`: rows of a table by a condition, with a look at them before."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.intervention_output import effects, print_consequences
-from orchestration.cli.terminal_output import Json, out, show
+from orchestration.cli.terminal_output import Json, out, show, show_json
 from resources.wording import counted
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _rewrite(table: str, where: str, by: Path | None, *, every_row: bool, dry_ru
                 close_dead_runs(instance)
                 change, done = rewrite.done(opened.spark, log, instance, means, reason.strip())
     if as_json:
-        out.print_json(json.dumps(_described(change, done) | effects(means), default=str))
+        show_json(_described(change, done) | effects(means))
         return
     _print(change, done)
     if change.changes:
@@ -112,4 +111,4 @@ def _print(change: "ConditionalChange", done: "Commit | None") -> None:
     if keys := change.keys:
         lines.append(f"By key: {keys.gone:,} rows go, {keys.back:,} are new, {keys.other:,} have other values.")
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
+        out.print(line, highlight=False, soft_wrap=True)

@@ -4,7 +4,6 @@ The tables made from the events are checked against these counts. The same seed 
 """
 
 import datetime as dt
-import json
 import random
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, show
+from orchestration.cli.terminal_output import Json, out, show, show_json
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -104,7 +103,7 @@ def tracker(
 
     sent = send(Kafka(), Simulation(events, users, share(bad), seed, rate), topic)
     if as_json:
-        out.print_json(json.dumps({"topic": topic, **asdict(sent), "accepted": sent.accepted}))
+        show_json({"topic": topic, **asdict(sent), "accepted": sent.accepted})
         return
     show(f"Sent to {topic}", [{"kind": kind, "records": count} for kind, count in sent.kinds.items()])
     wanted = f" of {rate:,.0f} requested" if rate else ""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, progress, runnable, show
+from orchestration.cli.terminal_output import Json, out, progress, runnable, show, show_json
 
 
 def setup() -> None:
@@ -54,7 +54,7 @@ def status(as_json: Json = False) -> None:
     home = Settings().home
     state = stack_status(home)
     if as_json:
-        out.print_json(state.model_dump_json() if state else "{}")
+        show_json(state.model_dump(mode="json") if state else {})
     elif state:
         rows = [{"part": "catalog", "address": state.catalog.url, "process": state.catalog.pid or "not ours"}]
         if state.spark:

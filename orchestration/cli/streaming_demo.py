@@ -14,7 +14,7 @@ from orchestration.cli.demo_session import Demo, faults_of, report, show_checks,
 from orchestration.cli.engine_session import Engines, engines
 from orchestration.cli.job_run import close_dead_runs
 from orchestration.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
-from orchestration.cli.terminal_output import out, show
+from orchestration.cli.terminal_output import out, show, styled
 from orchestration.jobs import events_job
 from orchestration.project_tables import declared_tables, event_stream, record_tables
 from resources.declarations import TableDeclaration
@@ -77,7 +77,7 @@ def run_streaming_demo(events: int) -> bool:
         by_design = {(stream.name, rule.name) for rule in stream.expectations.all}
         show_checks(demo, by_design)
     for number, each in enumerate(rounds, 1):
-        out.print(f"[bold]{number}.[/bold] {each.equation()}", highlight=False)
+        out.print(styled(f"{number}.", "bold", f" {each.equation()}"))
     faults = [*faults_of(demo, by_design), *(fault for each in rounds for fault in each.faults())]
     return report(faults, "Every record is accounted for, and every step passed.")
 
@@ -86,10 +86,8 @@ def _round(kafka: Kafka, opened: Engines, demo: Demo, stream: EventStream, numbe
     before = _counts(opened, stream)
     sent = send(kafka, Simulation(events, _USERS, _BAD, seed=number))
     faults = ", ".join(f"{count:,} {kind}" for kind, count in sent.kinds.items())
-    out.print(
-        f"[bold]{number}. Sent {sent.records:,} records[/bold], {sent.records / sent.seconds:,.0f}/s: {faults}",
-        highlight=False,
-    )
+    sent_so = f", {sent.records / sent.seconds:,.0f}/s: {faults}"
+    out.print(styled(f"{number}. Sent {sent.records:,} records", "bold", sent_so))
     demo.run(events_job.name, "the events, bronze to gold", declared_tables().with_dependents([asset_key(stream.records)]))
     after = _counts(opened, stream)
     return Round(sent, {name: after[name] - before[name] for name in after})

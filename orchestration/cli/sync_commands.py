@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from orchestration.cli.terminal_output import Json, err, out, show
+from orchestration.cli.terminal_output import Json, err, out, show, styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +111,7 @@ def import_sync(
 
 def _report_failed(messages: "Sequence[str]") -> None:
     for message in messages:
-        err.print(f"[red]failed:[/red] {escape(message)}", highlight=False)
+        err.print(styled("failed:", "red", f" {message}"))
     if messages:
         raise typer.Exit(1)
 

@@ -33,7 +33,7 @@ def undrop(
     found = _chosen(catalog, table, table_id)
     undrop_table(catalog, found)
     text = f"{found.full_name} is back as it was when it was dropped, {_at(found.dropped_at)} UTC."
-    out.print(text, highlight=False, soft_wrap=True, markup=False)
+    out.print(text, highlight=False, soft_wrap=True)
 
 
 def purge(
@@ -50,7 +50,7 @@ def purge(
     if not yes:
         typer.confirm(f"Delete {named}, for good?", abort=True)
     delete_dropped(catalog, found)
-    out.print(f"{named}: its files are deleted.", highlight=False, soft_wrap=True, markup=False)
+    out.print(f"{named}: its files are deleted.", highlight=False, soft_wrap=True)
 
 
 def _catalog() -> "UnityCatalog":

@@ -79,9 +79,9 @@ class AccessModel:
         weights = {
             self.create_schema: 5,
             self.drop_schema: 4,
-            self.rename_schema: 1,
+            self.rename_schema: 4,
             self.create_table: 5,
-            self.drop_table: 2,
+            self.drop_table: 4,
             self.grant: 3,
             self.bring_back_or_purge: 6,
             self.what_is_listed: 3,
@@ -193,6 +193,7 @@ class AccessModel:
         assert self.call(who, "POST", "/schemas", json=body).status_code == wanted
         if wanted == 200:
             self.schemas.append(Container(name, who, catalog, root))
+            self.what_is_listed(self.admin, name)
 
     def drop_schema(self) -> None:
         schema = self.schema(name := self.name())
@@ -264,9 +265,12 @@ class AccessModel:
         else:
             assert answer.status_code == 200
             item.state, item.schema = "live", schema
+            for each in self.people.values():
+                self.who_may_write(item, each)
 
-    def what_is_listed(self) -> None:
-        who, schema = self.someone(), self.schema(within := self.name())
+    def what_is_listed(self, who: Person | None = None, within: str = "") -> None:
+        who, within = who or self.someone(), within or self.name()
+        schema = self.schema(within)
         answer = self.call(who, "GET", f"/delta/v1/catalogs/c/schemas/{within}/dropped-tables")
         if schema is None:
             assert answer.status_code == 404
@@ -275,11 +279,11 @@ class AccessModel:
         seen = [each for each in self.tables if self.listed(each, schema) and who in self.owners_of(each)]
         assert found == {(each.id, each.owner.name) for each in seen}
 
-    def who_may_write(self) -> None:
-        item = self.drawn("live") or self.drawn("dropped", "purged")
+    def who_may_write(self, item: Item | None = None, who: Person | None = None) -> None:
+        item = item or self.drawn("live") or self.drawn("dropped", "purged")
         if item is None:
             return
-        who = self.someone(item.owner, *item.granted)
+        who = who or self.someone(item.owner, *item.granted)
         body = {"table_id": item.id, "operation": "READ_WRITE"}
         allowed = 200 if who in self.owners_of(item) | item.granted else 403
         answer = self.call(who, "POST", "/temporary-table-credentials", json=body)
