@@ -82,8 +82,8 @@ class AccessModel:
             self.rename_schema: 4,
             self.create_table: 5,
             self.drop_table: 4,
-            self.grant: 3,
-            self.bring_back_or_purge: 6,
+            self.grant: 5,
+            self.bring_back_or_purge: 8,
             self.what_is_listed: 3,
             self.who_may_write: 4,
             self.files_that_remain_are_protected: 3,
@@ -185,8 +185,8 @@ class AccessModel:
                 if schema.parent is catalog and not schema.gone:
                     self.lose(schema)
 
-    def create_schema(self) -> None:
-        who, catalog, name = self.someone(), self.catalog(), self.name()
+    def create_schema(self, name: str = "") -> None:
+        who, catalog, name = self.someone(), self.catalog(), name or self.name()
         root = f"file://{self.home}/own/{len(self.schemas)}" if who is self.admin else ""
         body = {"name": name, "catalog_name": "c"} | ({"storage_root": root} if root else {})
         wanted = 404 if catalog is None else 409 if self.schema(name) else 200
@@ -202,12 +202,15 @@ class AccessModel:
         assert self.call(who, "DELETE", f"/schemas/c.{name}?force=true").status_code == wanted
         if schema and wanted == 200:
             self.lose(schema)
+            self.create_schema(self.chance.choice([name, name, *NAMES]))
 
     def rename_schema(self) -> None:
-        schema, new_name = self.schema(name := self.name()), self.name()
-        if schema and self.schema(new_name) is None:
-            body = {"new_name": new_name}
-            assert self.call(self.admin, "PATCH", f"/schemas/c.{name}", json=body).status_code == 200
+        named = [each for each in self.schemas if not each.gone]
+        free = [name for name in NAMES if self.schema(name) is None]
+        if named and free:
+            schema, new_name = self.chance.choice(named), self.chance.choice(free)
+            path = f"/schemas/c.{schema.name}"
+            assert self.call(self.admin, "PATCH", path, json={"new_name": new_name}).status_code == 200
             schema.name = new_name
 
     def taken(self, schema: Container, name: str) -> bool:
@@ -223,6 +226,7 @@ class AccessModel:
             created = self.call(who, "POST", f"{path}/tables", json=create_body(name, staged.json()))
             assert created.status_code == 200, created.text
             self.tables.append(Item(staged.json()["table-id"], name, who, schema, staged.json()["location"]))
+            self.grant(self.tables[-1])
 
     def drawn(self, *states: str) -> Item | None:
         found = [each for each in self.tables if each.state in states]
@@ -236,8 +240,8 @@ class AccessModel:
             assert answer.status_code == wanted
             item.state = "dropped" if wanted == 200 else "live"
 
-    def grant(self) -> None:
-        item, to = self.drawn("live"), self.chance.choice(PEOPLE)
+    def grant(self, item: Item | None = None) -> None:
+        item, to = item or self.drawn("live"), self.chance.choice(PEOPLE)
         if item and to in self.people:
             changes = [{"principal": to, "add": ["SELECT", "MODIFY"], "remove": []}]
             path = f"/permissions/table/c.{item.schema.name}.{item.name}"
