@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 
 from ingest.formats.column_names import snake_case
-from resources.declarations import Column, TableDeclaration
+from resources.declarations import APPEND_ONLY, Column, TableDeclaration, is_append_only, records_changes
 from resources.delta.snapshot import RETENTION
 from resources.distribution import distribution_version
 from resources.errors import UnsafeDeclaration
@@ -165,12 +165,30 @@ class Source:
             raise UnsafeDeclaration(
                 f"{self.pattern}: to rescue new columns, {self.table_name} needs the column {RESCUED.name}."
             )
+        if self.on_rewrite is Rewrite.REPLACE:
+            self._refuse_replacement()
         folded = [name.lower() for name in self.rename]
         if doubled := sorted({name for name in folded if folded.count(name) > 1}):
             raise UnsafeDeclaration(f"{self.pattern}: {doubled[0]!r} is renamed twice (names ignore case).", "rename")
         if not self.csv.header and not self.header:
             raise UnsafeDeclaration(
                 f"{self.pattern}: CSV files without a header line need a declared header.", "csv", "header"
+            )
+
+    def _refuse_replacement(self) -> None:
+        """Refuse what would let a corrected file fail each time that it lands."""
+        if records_changes(self.table.properties):
+            raise UnsafeDeclaration(
+                f"{self.pattern}: a corrected file cannot replace rows of a table with a change data feed: DuckDB moves "
+                "those that stay to new files, which the feed would show as deleted. Leave the feed out (incremental tables "
+                "compare versions then), or let on_rewrite be append.",
+                "on_rewrite",
+            )
+        if is_append_only(self.table.properties):
+            raise UnsafeDeclaration(
+                f"{self.pattern}: a corrected file cannot replace rows of an append-only table. Leave {APPEND_ONLY} out, or "
+                "let on_rewrite be append.",
+                "on_rewrite",
             )
 
     @property

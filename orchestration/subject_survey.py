@@ -23,6 +23,7 @@ from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, Ta
 from orchestration.subject_places import other_places, places_of_subjects
 from resources.catalog.dropped_tables import dropped_tables
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import is_append_only
 from resources.delta.expired_log import log_seconds
 from resources.delta.maintenance_rules import Maintenance, maintenance_rules
 from resources.delta.snapshot import Snapshot
@@ -176,7 +177,7 @@ class SubjectSurvey:
             retained_s = deleted_file_seconds(snapshot)
         except UnsafeTable as error:
             stays.append(str(error))
-        append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
+        append_only = is_append_only(snapshot.properties)
         refused = "it only allows appends (delta.appendOnly): switch that off first." if append_only else ""
         log_s = 0
         with suppress(UnsafeTable):

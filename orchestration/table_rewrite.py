@@ -9,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from components.checks.acknowledged_commits import commit_acknowledged
 from components.query_component import query_text
 from orchestration.interventions import Consequences, refuse_in_use, report_intervention
+from resources.declarations import is_append_only
 from resources.delta.commit_history import Commit
 from resources.delta.delta_log import DeltaLog
 from resources.errors import CommitConflict, UnsafeTable
@@ -41,7 +42,7 @@ class ConditionalRewrite:
             QueryFailed, QueryMismatch, UnsafeDeclaration: as `planned_change`, and where there is no such file.
         """
         snapshot = log.refresh()
-        if snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        if is_append_only(snapshot.properties):
             raise UnsafeTable(
                 f"{self.full_name} only allows appends: run ALTER TABLE {self.full_name} SET TBLPROPERTIES "
                 "('delta.appendOnly' = 'false') in Spark to replace or remove rows, and set it back afterwards."

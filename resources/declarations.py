@@ -23,6 +23,7 @@ SAFE_PROPERTIES: Mapping[str, str] = {
     "delta.columnMapping.mode": "none",
 }
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+APPEND_ONLY = "delta.appendOnly"
 ROW_TRACKING = "delta.enableRowTracking"
 """Spark switches it on for each managed table that does not say otherwise. Then its every commit computes the table's whole
 state, to learn the greatest row id, which takes longer than a small commit itself."""
@@ -33,6 +34,11 @@ OWNER = "ratify.owner"
 def records_changes(properties: Mapping[str, str]) -> bool:
     """Return whether a table with these properties records its changes. Delta takes `TRUE` for true, too."""
     return properties.get(CHANGE_DATA_FEED, "").lower() == "true"
+
+
+def is_append_only(properties: Mapping[str, str]) -> bool:
+    """Return whether no row may be removed from a table with these properties. Delta takes `TRUE` for true, too."""
+    return properties.get(APPEND_ONLY, "").lower() == "true"
 
 
 class Engine(StrEnum):

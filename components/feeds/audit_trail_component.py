@@ -12,7 +12,7 @@ from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.table_asset import SIDE_BY_SIDE, step_name, table_spec
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_policies
-from resources.declarations import Column, Engine, TableDeclaration
+from resources.declarations import APPEND_ONLY, Column, Engine, TableDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 
@@ -77,7 +77,7 @@ class AuditTrail(FeedComponent, TableComponent):
     @property
     def properties(self) -> dict[str, str]:
         """Those of every table, and that nobody can change what is recorded."""
-        return {**super().properties, "delta.appendOnly": "true"}
+        return {**super().properties, APPEND_ONLY: "true"}
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

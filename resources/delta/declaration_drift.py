@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from resources.column_types import delta_field, sql_type, type_of_delta
-from resources.declarations import CHANGE_DATA_FEED, Column, TableDeclaration
+from resources.declarations import APPEND_ONLY, CHANGE_DATA_FEED, Column, TableDeclaration
 from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.layout_change import layout_of
 from resources.delta.schema_change import catalog_column
@@ -21,7 +21,7 @@ _CATALOGING = "catalog."
 _WITHOUT_FEATURE = frozenset(
     {"delta.isolationLevel", "delta.logRetentionDuration", "delta.deletedFileRetentionDuration", RETENTION}
 )
-_WITH_FEATURE = {CHANGE_DATA_FEED: "changeDataFeed", "delta.appendOnly": "appendOnly"}
+_WITH_FEATURE = {CHANGE_DATA_FEED: "changeDataFeed", APPEND_ONLY: "appendOnly"}
 _UNSET = "not set"
 
 

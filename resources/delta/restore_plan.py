@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.column_types import type_of_delta
-from resources.declarations import Engine, records_changes
+from resources.declarations import Engine, is_append_only, records_changes
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import COMPUTED
 from resources.delta.delta_log import DeltaLog
@@ -141,7 +141,7 @@ def _planned(log: DeltaLog, snapshot: Snapshot, version: int) -> RestorePlan:
         metadata=tuple(_metadata_differences(now.state.metadata, then.state.metadata)),
         loads=tuple(sorted(touched & before - after)),
         withdrawn=tuple(sorted(touched & after & known)),
-        append_only=properties.get("delta.appendOnly", "").lower() == "true",
+        append_only=is_append_only(properties),
         change_feed=records_changes(properties),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, cast
 
+from resources.declarations import is_append_only
 from resources.delta.commit_actions import Proposal
 from resources.delta.snapshot import Json, Snapshot
 from resources.errors import UnsafeTable
@@ -35,7 +36,7 @@ def supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal], partitio
     """
     refuse_unsupported_features(snapshot, partitioned)
     proposal = plan(snapshot)
-    append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
+    append_only = is_append_only(snapshot.properties)
     # PROTOCOL.md, "Append-only Tables": rows may be moved to other files.
     if append_only and proposal.removes and proposal.data_change:
         raise UnsafeTable(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
-from resources.declarations import Engine, records_changes
+from resources.declarations import Engine, is_append_only, records_changes
 from resources.delta.commit_actions import NothingToCommit, Proposal
 from resources.delta.commit_history import engine_of
 from resources.delta.computed_inputs import COMPUTED
@@ -197,7 +197,7 @@ def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
         UnsafeTable: it is append-only, or has a change data feed.
     """
     shown = f"{len(files):,} of its files" if len(files) > 1 else files[0].path
-    if snapshot.properties.get("delta.appendOnly") == "true":
+    if is_append_only(snapshot.properties):
         raise UnsafeTable(
             f"{snapshot.full_name} is append-only, so {shown} may not be removed from it. Run ALTER TABLE "
             f"{snapshot.full_name} SET TBLPROPERTIES ('delta.appendOnly' = 'false') in Spark, call again, and set it back."

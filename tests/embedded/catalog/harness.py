@@ -82,6 +82,7 @@ class TableClient:
         """One that engines can use: its log has version 0."""
         staged = stage(client, schema, name)
         body = create_body(name, staged) | {"last-commit-timestamp-ms": time.time_ns() // 1_000_000} | changes
+        body["properties"] = staged["required-properties"] | changes.get("properties", {})
         write_first_commit(staged["table-id"], body)
         return cls._finalize(client, schema, staged, body)
 
