@@ -176,7 +176,7 @@ def _securable(kind: str | None, name: str) -> tuple[str, str]:
     if (kind or name).lower() == "metastore":
         return "metastore", ""
     dots = name.count(".")
-    if not name or dots >= len(_KINDS) or (kind and kind.lower() != _KINDS[dots]):
+    if not all(name.split(".")) or dots >= len(_KINDS) or (kind and kind.lower() != _KINDS[dots]):
         raise NotUnderstood(f"{kind or ''} {name!r} is not a catalog, catalog.schema, catalog.schema.table or metastore.")
     return _KINDS[dots], name
 

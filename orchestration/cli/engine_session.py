@@ -34,13 +34,19 @@ def full_name(catalog: UnityCatalog, table: str) -> str:
     Raises:
         TableMissing: it is given otherwise.
     """
-    match table.count("."):
-        case 1:
-            return f"{catalog.connection.name}.{table}"
-        case 2:
-            return table
-        case _:
-            raise TableMissing(f"{table} names no table: give it as schema.table or catalog.schema.table.")
+    return ".".join(name_parts(catalog.connection.name, table))
+
+
+def name_parts(catalog: str, table: str) -> list[str]:
+    """Return catalog, schema and name of a table given as schema.table or catalog.schema.table.
+
+    Raises:
+        TableMissing: it is given otherwise, or a part is empty.
+    """
+    parts = table.split(".")
+    if len(parts) not in (2, 3) or not all(part.strip() for part in parts):
+        raise TableMissing(f"{table!r} names no table: give it as schema.table or catalog.schema.table.")
+    return parts if len(parts) == 3 else [catalog, *parts]
 
 
 @contextmanager

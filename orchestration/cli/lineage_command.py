@@ -34,8 +34,9 @@ def lineage(table: Annotated[str, typer.Argument(help="schema.table, or catalog.
 def _key(table: str, catalog: str) -> "dg.AssetKey":
     import dagster as dg
 
-    path = table.split(".")
-    return dg.AssetKey(path if len(path) == 3 else [catalog, *path])
+    from orchestration.cli.engine_session import name_parts
+
+    return dg.AssetKey(name_parts(catalog, table))
 
 
 def _columns(instance: "dg.DagsterInstance", key: "dg.AssetKey") -> list[str]:

@@ -20,6 +20,7 @@ from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
 from orchestration.cli.drift_command import drift
+from orchestration.cli.engine_errors import engine_of, engine_sentence
 from orchestration.cli.erase_command import erase
 from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
@@ -87,7 +88,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 
 
 class CommandGroup(TyperGroup):
-    """The top of the command line: shows errors that were raised on purpose as a sentence, not as a traceback."""
+    """The top of the command line: shows errors that were raised on purpose, and those of engines, as a sentence."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of `COMMANDS`; Typer would put groups last."""
@@ -99,6 +100,11 @@ class CommandGroup(TyperGroup):
             return super().invoke(ctx)
         except (RatifyError, EmbeddedError) as error:
             err.print(styled(f"{type(error).__name__}:", "red", f" {error}"), soft_wrap=True)
+            raise typer.Exit(1) from error
+        except Exception as error:
+            if not (engine := engine_of(error)):
+                raise
+            err.print(styled(f"{engine}:", "red", f" {engine_sentence(error)}"), soft_wrap=True)
             raise typer.Exit(1) from error
 
 
