@@ -34,6 +34,7 @@ class Proposal:
             snapshot, and so is no blind append even if it only adds files.
         change_files: Files of the change data feed: where a commit has some, its readers take nothing else of it.
         data_change: False where the added files have the rows of the removed ones: streams and change feeds skip it.
+        counted: Then, rows of removed files by the files' keys, as counted in the files: not every writer stores the number.
     """
 
     adds: Sequence[DataFile] = ()
@@ -48,6 +49,7 @@ class Proposal:
     record: str = ""
     change_files: Sequence[DataFile] = ()
     data_change: bool = True
+    counted: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Never, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -23,7 +23,7 @@ from uuid import uuid4
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.commit_actions import Committed, Proposal, actions_of, catalog_update
+from resources.delta.commit_actions import Committed, NothingToCommit, Proposal, actions_of, catalog_update
 from resources.delta.commit_outcome import Winner, outcome
 from resources.delta.log_checkpoints import LOG, checkpoint_actions, newest_checkpoint, replayed_actions
 from resources.delta.snapshot import STATE_ACTIONS, Json, LiveFile, Snapshot, SnapshotState, apply_to_files
@@ -155,10 +155,13 @@ class DeltaLog:
     def commit(self, plan: Callable[[Snapshot], Proposal], *, partitioned: bool = False) -> Committed:
         """Commit what `plan` proposes for the latest version. `plan` runs again for each version that others commit first.
 
+        A plan may run again after it raised, too: what it keeps between two calls are whole results alone.
+
         `partitioned`: the plan gives its files the values of their partition.
 
         Raises:
-            UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files.
+            UnsafeTable: the table has a feature that is not supported here, or is append-only and the plan removes files; or
+                the plan moves rows, and adds another number of them than it removes.
             CommitConflict: others won every attempt; nothing was committed.
             CatalogBusy, CatalogDenied, CatalogRejected, TableMissing: the catalog refused it; nothing was committed.
             CommitOutcomeUnknown: it may have been ratified, or may be yet; the files that it names stay in place.
@@ -198,13 +201,18 @@ class DeltaLog:
 
     def _planned(self, plan: Callable[[Snapshot], Proposal], partitioned: bool) -> tuple[Snapshot, Proposal]:
         # The snapshot after our last commit is good enough: if it is out of date, the catalog refuses the next commit.
-        # Only a refusal of our own needs a fresh snapshot; with other writers around, the old one mostly is out of date,
-        # unless it was read to see who has won.
-        if self._loaded and (self._lost or not self.contended):
-            with suppress(RatifyError):
-                snapshot = self._snapshot(self._loaded)
-                return snapshot, supported(snapshot, plan, partitioned)
-        snapshot = self.refresh()
+        # With other writers around, it mostly is out of date, unless it was read to see who has won.
+        if not self._loaded or (self.contended and not self._lost):
+            snapshot = self.refresh()
+            return snapshot, supported(snapshot, plan, partitioned)
+        known = self._snapshot(self._loaded)
+        try:
+            return known, supported(known, plan, partitioned)
+        except (RatifyError, NothingToCommit):
+            # A refusal may be of a version that is out of date. If it is the latest, the refusal stands.
+            snapshot = self.refresh()
+            if (snapshot.uuid, snapshot.version) == (known.uuid, known.version):
+                raise
         return snapshot, supported(snapshot, plan, partitioned)
 
     def _propose(self, snapshot: Snapshot, proposal: Proposal) -> int | None:

@@ -31,7 +31,7 @@ def supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal], partitio
     `partitioned`: the plan gives its files the values of their partition.
 
     Raises:
-        UnsafeTable: the message names the feature, and what to do.
+        UnsafeTable: the message names the feature, and what to do; or the plan only moves rows, and would lose or add some.
         Whatever `plan` raises.
     """
     refuse_unsupported_features(snapshot, partitioned)
@@ -43,7 +43,29 @@ def supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal], partitio
             f"{snapshot.full_name} only allows appends: run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES "
             "('delta.appendOnly' = 'false') in Spark to replace or remove rows."
         )
+    if not proposal.data_change:
+        _check_rows_stay(snapshot, proposal)
     return proposal
+
+
+def _check_rows_stay(snapshot: Snapshot, proposal: Proposal) -> None:
+    """Check that a commit that only moves rows adds as many as it removes, by the log and not by whoever moved them."""
+    added, removed = sum(file.rows for file in proposal.adds), 0
+    for file in proposal.removes:
+        rows = file.rows
+        # Its writer may have stored no number.
+        if rows is None and (rows := proposal.counted.get(file.key)) is None:
+            raise UnsafeTable(
+                f"{snapshot.full_name}: nothing says how many rows {file.path} has, so its rows cannot be moved safely. The "
+                "table stays as it is: rewrite it with its own engine."
+            )
+        removed += rows
+    if added != removed:
+        raise UnsafeTable(
+            f"{snapshot.full_name}: its files would have {added:,} rows in place of {removed:,} by a commit that changes no "
+            "row. The table stays as it is: a file is damaged, or was changed in place. Compare each with its statistics in "
+            "the log."
+        )
 
 
 def refuse_unsupported_features(snapshot: Snapshot, partitioned: bool = False) -> None:

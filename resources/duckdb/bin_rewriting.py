@@ -1,5 +1,6 @@
 """The rows of several data files of a table as one new file: without the deleted ones, and with the ids that they have."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A rewritten bin: its new file, or None where all of its rows were deleted, and the number of those."""
+    """A rewritten bin: its new file, or None where all rows were deleted, the number of those, and of the others by file."""
 
     file: DataFile | None
     deleted_rows: int
+    counted: Mapping[tuple[str, str], int]
 
 
 def rewrite(
@@ -50,7 +52,7 @@ def rewrite(
     try:
         with live_rows(con, storage, snapshot, bin_.files) as live:
             if not live.rows:
-                return Rewritten(None, live.deleted)
+                return Rewritten(None, live.deleted, live.counted)
             written = write_parquet(con, order.ordered(f"SELECT * EXCLUDE ({FILE}) FROM ({live.select()})"), target)
     except duckdb.Error as error:
         raise UnsafeTable(
@@ -64,4 +66,4 @@ def rewrite(
         )
     file = put_data_file(storage, target, written, live.id_columns, bin_.partition_values)
     target.unlink()
-    return Rewritten(file, live.deleted)
+    return Rewritten(file, live.deleted, live.counted)

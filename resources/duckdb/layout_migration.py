@@ -4,8 +4,8 @@ The commit has all files, the partition columns and the clustering, with `dataCh
 it. The way back is the same with the layout before. A killed run leaves the table as it was; `ratify clean` finds its files.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -94,12 +94,12 @@ def _require_permission(catalog: UnityCatalog, full_name: str) -> None:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Batch:
-    """Files that were read together, and those that have their rows now."""
+    """Files that were read together, with their rows, and all of those that have these rows now."""
 
-    files: dict[tuple[str, str], LiveFile]
-    written: list[DataFile] = field(default_factory=list[DataFile])
+    counted: Mapping[tuple[str, str], int]
+    written: tuple[DataFile, ...]
 
 
 class _Migration:
@@ -108,7 +108,7 @@ class _Migration:
     def __init__(self, session: DuckDBSession, log: DeltaLog, layout: Layout, target_bytes: int, folder: "Path") -> None:
         self._con, self._log, self._layout, self._target, self._folder = session.con, log, layout, target_bytes, folder
         self._metadata: object = None
-        self._batches = list[_Batch]()
+        self._batches: tuple[_Batch, ...] = ()
 
     def proposal(self, snapshot: Snapshot) -> Proposal:
         """Return the proposal for the version after a snapshot."""
@@ -122,11 +122,10 @@ class _Migration:
             self.withdraw()
             self._metadata = read
         live = {file.key: file for file in self._log.files(snapshot)}
-        self._withdraw([batch for batch in self._batches if not batch.files.keys() <= live.keys()])
-        done = {key for batch in self._batches for key in batch.files}
-        if new := {key: file for key, file in live.items() if key not in done}:
-            self._batches.append(_Batch(new))
-            self._write(snapshot, layout, self._batches[-1])
+        self._withdraw([batch for batch in self._batches if not batch.counted.keys() <= live.keys()])
+        done = {key for batch in self._batches for key in batch.counted}
+        if new := [file for key, file in live.items() if key not in done]:
+            self._batches += (self._write(snapshot, layout, new),)
         metadata, further, updates = layout_changed(snapshot, layout)
         adds, removes = self._written(), list(live.values())
         return Proposal(
@@ -145,54 +144,57 @@ class _Migration:
             metadata=(metadata, updates),
             further=further,
             data_change=False,
+            counted={key: rows for batch in self._batches for key, rows in batch.counted.items()},
         )
 
     def done(self, committed: Committed) -> Migrated:
         """Return what the commit did."""
-        files, written = sum(len(batch.files) for batch in self._batches), self._written()
+        files, written = sum(len(batch.counted) for batch in self._batches), self._written()
         rows = sum(file.rows for file in written)
         return Migrated(committed.version, files, len(written), rows, committed.attempts)
 
     def withdraw(self) -> None:
         """Delete all files, which no commit names."""
-        self._withdraw(list(self._batches))
+        self._withdraw(self._batches)
 
     def _written(self) -> list[DataFile]:
         return [file for batch in self._batches for file in batch.written]
 
     def _withdraw(self, batches: Sequence[_Batch]) -> None:
+        self._batches = tuple(batch for batch in self._batches if batch not in batches)
         for batch in batches:
             self._log.storage.discard(file.path for file in batch.written)
-            self._batches.remove(batch)
 
-    def _write(self, snapshot: Snapshot, layout: Layout, batch: _Batch) -> None:
+    def _write(self, snapshot: Snapshot, layout: Layout, files: Sequence[LiveFile]) -> _Batch:
+        """Write the rows of files again: all of them, or none."""
         import duckdb
 
-        size, where = sum(file.add["size"] for file in batch.files.values()), snapshot.full_name
+        size, where, written = sum(file.add["size"] for file in files), snapshot.full_name, list[DataFile]()
         try:
-            with live_rows(self._con, self._log.storage, snapshot, list(batch.files.values())) as live:
+            with live_rows(self._con, self._log.storage, snapshot, files) as live:
                 if not live.rows:
-                    return
+                    return _Batch(live.counted, ())
                 self._sort(live, layout)
                 rows_a_file = max(1, live.rows * self._target // max(size, 1))
                 for values, first, end in self._pieces(where, layout, live.rows, rows_a_file):
                     target = self._folder / f"{uuid4().hex}.parquet"
                     without = f" EXCLUDE ({', '.join(map(identifier, layout.partition_by))})" if layout.partition_by else ""
                     some = f"SELECT *{without} FROM {_ROWS} WHERE rowid >= {first} AND rowid < {end}"
-                    written = write_parquet(self._con, some, target)
-                    batch.written.append(put_data_file(self._log.storage, target, written, live.id_columns, values))
+                    file = write_parquet(self._con, some, target)
+                    written.append(put_data_file(self._log.storage, target, file, live.id_columns, values))
                     target.unlink()
-        except duckdb.Error as error:
+            _check_copied(where, live.rows, sum(file.rows for file in written))
+            return _Batch(live.counted, tuple(written))
+        except BaseException as error:
+            # No proposal has named them.
+            self._log.storage.discard(file.path for file in written)
+            if not isinstance(error, duckdb.Error):
+                raise
             raise UnsafeTable(
                 f"DuckDB cannot write the files of {where} again: {error}. The table stays as it is."
             ) from error
         finally:
             self._con.execute(f"DROP TABLE IF EXISTS {_ROWS}")
-        if (copied := sum(file.rows for file in batch.written)) != live.rows:
-            raise UnsafeTable(
-                f"{where}: its files have {live.rows:,} rows, and their copies {copied:,}. The table stays as it is: a file "
-                "is damaged, or was changed in place."
-            )
 
     def _sort(self, live: LiveRows, layout: Layout) -> None:
         """Store the rows in the order in which they are written, with the columns of their present partitions."""
@@ -251,6 +253,14 @@ def _of_columns(snapshot: Snapshot, layout: Layout) -> Layout:
     except UnsafeDeclaration as error:
         raise UnsafeTable(str(error)) from error
     return found
+
+
+def _check_copied(where: str, rows: int, copied: int) -> None:
+    if copied != rows:
+        raise UnsafeTable(
+            f"{where}: its files have {rows:,} rows, and their copies {copied:,}. The table stays as it is: a file is "
+            "damaged, or was changed in place."
+        )
 
 
 def _refuse_partitions(where: str, layout: Layout, found: Sequence[Sequence[Any]]) -> None:

@@ -98,6 +98,11 @@ class LiveRows:
         return self._rows[path]
 
     @property
+    def counted(self) -> dict[tuple[str, str], int]:
+        """How many there are in each file, by the keys of the files."""
+        return {file.key: self._rows[path] for path, file in self.files.items()}
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The table's columns, without those of its partitions."""
         return tuple(self._types)

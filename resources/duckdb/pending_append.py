@@ -125,20 +125,28 @@ class PendingAppend:
         filled = [staged for staged in self._group if staged.rows]
         small = [staged for staged in filled if staged.size < _FILE_OF_ITS_OWN]
         single = filled if len(small) == 1 else [staged for staged in filled if staged not in small]
-        storage = self._log.storage
-        files = [
-            put_data_file(storage, staged.parquet, ParquetFile(staged.rows, staged.size, dict(staged.stats)))
-            for staged in single
-        ]
-        if len(small) > 1:
-            combined = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
-            names = ", ".join(literal(str(staged.parquet)) for staged in small)
-            try:
-                written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", combined)
-                files.append(put_data_file(storage, combined, written))
-            finally:
-                combined.unlink(missing_ok=True)
+        storage, files = self._log.storage, list[DataFile]()
+        try:
+            for staged in single:
+                given = ParquetFile(staged.rows, staged.size, dict(staged.stats))
+                files.append(put_data_file(storage, staged.parquet, given))
+            if len(small) > 1:
+                files.append(self._combined(small))
+        except BaseException:
+            # No proposal has named them.
+            storage.discard(file.path for file in files)
+            raise
         return files
+
+    def _combined(self, small: Sequence[Staged]) -> DataFile:
+        """Write the rows of several appends to one file."""
+        combined = small[0].parquet.with_name(f"{uuid4().hex}.parquet")
+        names = ", ".join(literal(str(staged.parquet)) for staged in small)
+        try:
+            written = write_parquet(self._con, f"FROM read_parquet([{names}], union_by_name = true)", combined)
+            return put_data_file(self._log.storage, combined, written)
+        finally:
+            combined.unlink(missing_ok=True)
 
 
 def _check_columns(snapshot: Snapshot, staged: Staged) -> None:

@@ -176,4 +176,5 @@ def _proposal(bin_: Bin, rewritten: Rewritten, order: RowOrder) -> Proposal:
             **spread,
         },
         data_change=False,
+        counted=rewritten.counted,
     )

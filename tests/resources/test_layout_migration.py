@@ -263,12 +263,13 @@ def test_what_others_commit_meanwhile_is_there_once(
     """Appended rows get the new layout, and files that lose rows are written again."""
     write, others = layout_migration._Migration._write, iter("ad")  # pyright: ignore[reportPrivateUsage]
 
-    def beside_others(self: Any, *given: Any) -> None:
-        write(self, *given)
+    def beside_others(self: Any, *given: Any) -> Any:
+        written = write(self, *given)
         if (what := next(others, "")) == "a":
             append(lake.duckdb, table, selected([9, 10]), "beside")
         elif what == "d":
             lake.run(f"DELETE FROM {lake.full(table)} WHERE id IN (1, 10)")
+        return written
 
     monkeypatch.setattr(layout_migration._Migration, "_write", beside_others)  # pyright: ignore[reportPrivateUsage]
     done = migrated(lake, table, Layout(("day",)))
@@ -324,9 +325,10 @@ def test_a_race_that_is_lost_each_time_is_a_conflict(
     write = layout_migration._Migration._write  # pyright: ignore[reportPrivateUsage]
     ids = iter(range(100, 200))
 
-    def beside_another(self: Any, *given: Any) -> None:
-        write(self, *given)
+    def beside_another(self: Any, *given: Any) -> Any:
+        written = write(self, *given)
         append(lake.duckdb, table, selected([next(ids)]), f"beside {next(ids)}")
+        return written
 
     monkeypatch.setattr(layout_migration._Migration, "_write", beside_another)  # pyright: ignore[reportPrivateUsage]
     folder = TableModel(lake, table).folder

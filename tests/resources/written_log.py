@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.delta_log import DeltaLog
+from resources.errors import CommitConflict
 from resources.sql.duckdb_sql import literal
 
 FEED = "delta.enableChangeDataFeed"
@@ -16,7 +17,7 @@ class WrittenTable:
     """A table in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.latest = folder, -1
+        self.folder, self.latest, self.known_principal = folder, -1, None
         self._metadata: dict[str, Any] = {}
         (folder / "_delta_log").mkdir()
 
@@ -67,6 +68,17 @@ class WrittenTable:
 
     def log(self) -> DeltaLog:
         return DeltaLog(cast("UnityCatalog", self), NAME, attempts=1, patience=0)
+
+    def update_table(self, full_name: str, requirements: Any, updates: list[dict[str, Any]]) -> dict[str, Any]:
+        """Ratify a staged commit, as the catalog does it."""
+        (asked,) = [update["commit"] for update in updates if update["action"] == "add-commit"]
+        if asked["version"] != self.latest + 1:
+            raise CommitConflict("another was first")
+        staged = self.folder / "_delta_log" / "_staged_commits" / asked["file-name"]
+        self.latest += 1
+        for line in staged.read_text().splitlines():
+            self._metadata = json.loads(line).get("metaData", self._metadata)
+        return {**self.load_table(full_name), "commits": [asked]}
 
     def load_table(self, full_name: str) -> dict[str, Any]:
         """What the catalog answers of it."""
