@@ -195,7 +195,7 @@ class DuckDBPass:
         query = self._sync.source.query
         known = input_columns(self._catalog, query) if query else {}
         lineage = query.lineage({str(name): names for name, names in known.items()}) if query else {}
-        rows, types = typed_rows(session.con.sql(text))
+        rows, types = typed_rows(session.relation(text))
         return SourceRows(rows, inputs, types, lineage=lineage)
 
     def _inputs(self, table: TableName) -> dict[str, InputVersion]:

@@ -170,7 +170,7 @@ def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
     columns = input_columns(spark.catalog, query)
     with duckdb.session() as session:
         session.attach()
-        rows = session.con.sql(duckdb_text(query)).to_arrow_table()
+        rows = session.relation(duckdb_text(query)).to_arrow_table()
     frame = spark.session.createDataFrame(rows)
     lineage = query.lineage({str(name): names for name, names in columns.items()})
     return SourceRows(frame, inputs, dict(frame.dtypes), lineage=lineage)

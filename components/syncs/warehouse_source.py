@@ -44,6 +44,7 @@ def source_on_warehouse(
         return
     with duckdb.session() as session:
         text, inputs = source_text(session, duckdb, sync)
+        session.readable.check(text)
         with reading(sync), uploaded(queries, sync, session.con, text) as rows:
             yield SourceRows(rows.text, inputs, rows.types)
 

@@ -46,6 +46,7 @@ def _duckdb_rows(query: str) -> list[dict[str, Any]]:
     try:
         with engine.session() as session:
             session.attach()
+            session.readable.check_in_catalog(query)
             # So that `schema.table` is a table of the catalog, as it is in Spark. A catalog without schemas cannot be used.
             with suppress(duckdb.CatalogException):
                 session.con.execute(f"USE {ALIAS}")

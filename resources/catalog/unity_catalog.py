@@ -165,19 +165,19 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             CatalogDenied, CatalogUnavailable: as for every call.
         """
         catalog = self.connection.name
-        existing = self._schemas()
+        existing = self.schemas()
         missing = [name for name in names if name.casefold() not in existing]
         for name in missing:
             try:
                 self.ask("create a schema", lambda name=name: self._schemas_api.create(name, catalog))
             except CatalogError:
                 # Another process was faster: servers report that by different errors.
-                if name.casefold() not in self._schemas():
+                if name.casefold() not in self.schemas():
                     raise
         return missing
 
-    def _schemas(self) -> set[str]:
-        """The names, in which case means nothing."""
+    def schemas(self) -> set[str]:
+        """Return the names of the schemas, case-folded: case means nothing in them."""
         catalog = self.connection.name
         return {(s.name or "").casefold() for s in self.ask("list schemas", lambda: list(self._schemas_api.list(catalog)))}
 

@@ -12,6 +12,13 @@ from resources.delta.snapshot import Snapshot
 from resources.errors import UnsafeTable
 
 
+def columns_of(snapshot: Snapshot) -> tuple[Column, ...]:
+    """Return the columns of a table, in table order."""
+    return tuple(
+        Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"]) for field in snapshot.fields
+    )
+
+
 def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
     """Return the proposal that adds the columns that a table lacks, after its own.
 

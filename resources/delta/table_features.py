@@ -1,6 +1,12 @@
-"""Features of a Delta table that a writer must support. A table with an unsupported feature is not written to."""
+"""Features of a Delta table that DuckDB cannot read, cannot write, or of which it cannot read the feed: each alone, or two.
 
-from collections.abc import Callable, Generator, Mapping
+Each is measured both ways by the compatibility matrix: what is refused here is wrong there, and what is wrong there is
+refused here.
+"""
+
+from collections.abc import Callable, Collection, Generator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, cast
 
 from resources.declarations import is_append_only
@@ -23,6 +29,79 @@ _SUPPORTED = frozenset(
         "vacuumProtocolCheck",
     }
 )
+
+
+class Use(Enum):
+    """Ways in which this project uses a table beside Spark."""
+
+    QUERY = "query"
+    """DuckDB reads it as a table of the attached catalog."""
+    FILES = "files"
+    """Its data files, and those of its feed, are read by the names of its columns."""
+    APPEND = "append"
+    """Files are added to it that have all of its columns."""
+    MOVE = "move"
+    """Its files are written again, each with the values of its partition."""
+
+
+MAPPING, PARTITIONS = "column mapping", "partitions"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A use of tables with all of some features that would give, or leave, wrong rows.
+
+    Attributes:
+        features: The features.
+        uses: The uses.
+        reason: For the error: what would be wrong, and what to do. `{table}` is the table, `{mode}` its column mapping, and
+            `{columns}` its partition columns.
+    """
+
+    features: frozenset[str]
+    uses: frozenset[Use]
+    reason: str
+
+
+REFUSALS = (
+    Refusal(
+        frozenset({MAPPING}),
+        frozenset({Use.APPEND, Use.MOVE}),
+        "{table} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. Run ALTER TABLE "
+        "{table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before DuckDB's first write, or drop the "
+        "table and let it be created again.",
+    ),
+    Refusal(
+        frozenset({MAPPING}),
+        frozenset({Use.FILES}),
+        "{table} has column mapping ({mode}), so its files have other names for its columns: read it with Spark.",
+    ),
+    Refusal(
+        frozenset({MAPPING, PARTITIONS}),
+        frozenset({Use.QUERY}),
+        "{table} has column mapping ({mode}) and is partitioned by {columns}, for which DuckDB would read NULL: read it "
+        "with Spark, or copy it in Spark to a table without column mapping.",
+    ),
+    Refusal(
+        frozenset({PARTITIONS}),
+        frozenset({Use.APPEND}),
+        "{table} is partitioned: write it with Spark, or cluster it instead.",
+    ),
+)
+
+
+def refuse(full_name: str, properties: Mapping[str, str], partition_columns: Collection[str], use: Use) -> None:
+    """Refuse a use of a table that its features, or two of them together, make unsafe.
+
+    Raises:
+        UnsafeTable: the message names the features, and what to do.
+    """
+    mode = properties.get("delta.columnMapping.mode", "none")
+    features = {*([MAPPING] if mode != "none" else []), *([PARTITIONS] if partition_columns else [])}
+    for refusal in REFUSALS:
+        if use in refusal.uses and refusal.features <= features:
+            columns = ", ".join(partition_columns)
+            raise UnsafeTable(refusal.reason.format(table=full_name, mode=mode, columns=columns))
 
 
 def supported(snapshot: Snapshot, plan: Callable[[Snapshot], Proposal], partitioned: bool = False) -> Proposal:
@@ -76,17 +155,10 @@ def refuse_unsupported_features(snapshot: Snapshot, partitioned: bool = False) -
     """
     prefix = "delta.feature."
     features = {key.removeprefix(prefix) for key in snapshot.properties if key.startswith(prefix)}
-    mode = snapshot.properties.get("delta.columnMapping.mode", "none")
-    if mode != "none":
-        raise UnsafeTable(
-            f"{snapshot.full_name} has column mapping ({mode}): rows that DuckDB writes to it read as NULL in every engine. "
-            f"Run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none') in Spark before "
-            "DuckDB's first write, or drop the table and let it be created again."
-        )
+    use = Use.MOVE if partitioned else Use.APPEND
+    refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, use)
     if unsupported := sorted(features - _SUPPORTED - {"columnMapping"}):
         raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unsupported)}: write it with Spark.")
-    if snapshot.partition_columns and not partitioned:
-        raise UnsafeTable(f"{snapshot.full_name} is partitioned: write it with Spark, or cluster it instead.")
     for column in snapshot.fields:
         if required := next(_requirements(column["type"], column.get("metadata") or {}), None):
             raise UnsafeTable(f"{snapshot.full_name}, column {column['name']}: has {required}. Write it with Spark.")

@@ -6,7 +6,6 @@ append writes a Delta `txn` action per load, with compare-and-set, so a load is 
 Pending appends from all writers on one machine share one commit (see `resources.duckdb.group_commit`).
 """
 
-import hashlib
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,17 +18,18 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.column_types import sql_type, type_of_delta
+from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_actions import Committed, NothingToCommit
 from resources.delta.delta_log import DeltaLog
 from resources.delta.load_ids import loaded_ids
-from resources.delta.schema_change import columns_added
+from resources.delta.schema_change import columns_added, columns_of
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.extension_loading import load_extensions
 from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Complete, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
+from resources.duckdb.readable_tables import ALIAS, ReadableTables
 from resources.errors import (
     NOTHING_COMMITTED,
     AlreadyLoaded,
@@ -43,12 +43,9 @@ from resources.settings import Settings
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 logger = logging.getLogger(__name__)
-
-ALIAS = "uc"
-"""The name under which the catalog is attached."""
 
 _CHECKPOINT_EVERY = 20
 # Loading the extensions for a checkpoint takes longer than twenty appends: a process that has not loaded them leaves the
@@ -151,6 +148,7 @@ class DuckDBSession:
         self.home = engine.home
         self._engine = engine
         self._catalog = engine.catalog
+        self.readable = ReadableTables(engine.catalog)
         self._attached = False
         self._token = ""
 
@@ -160,6 +158,7 @@ class DuckDBSession:
         schema = literal(self._catalog.default_schema())
         self._engine.load_extensions(self.con)
         self._detach()
+        self.readable.forget()
         # Each time, because an OAuth token lasts an hour, and DuckDB keeps the one that it attached with.
         self._token = self._catalog.bearer_token()
         self.con.execute(
@@ -181,15 +180,20 @@ class DuckDBSession:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. Tables of the catalog are `uc.<schema>.<table>`."""
-        with self._reading():
+        with self._reading(sql):
             return self.con.execute(sql, list(parameters)).fetchall()
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         """Run a statement and return its rows by column name."""
-        with self._reading():
+        with self._reading(sql):
             cursor = self.con.execute(sql)
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def relation(self, sql: str) -> "DuckDBPyRelation":
+        """Return the rows of a query, which reads tables of the catalog only after `attach`; they are not computed yet."""
+        self.readable.check(sql)
+        return self.con.sql(sql)
 
     def count(self, declaration: TableDeclaration) -> int:
         """Return the number of rows in a table."""
@@ -205,11 +209,7 @@ class DuckDBSession:
 
     def columns(self, declaration: TableDeclaration) -> tuple[Column, ...]:
         """Return the current columns of a table, in table order."""
-        snapshot = self.log(declaration).refresh()
-        return tuple(
-            Column(field["name"], type_of_delta(field["type"]).spark, nullable=field["nullable"])
-            for field in snapshot.fields
-        )
+        return columns_of(self.log(declaration).refresh())
 
     def add_columns(self, declaration: TableDeclaration, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Add the columns that a table lacks, after its own, and return all of its columns.
@@ -254,6 +254,7 @@ class DuckDBSession:
             for column in declaration.columns
         )
         parquet = folder / f"{uuid4().hex}.parquet"
+        self.readable.check(select)
         with translating("write rows"):
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
         return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
@@ -327,18 +328,15 @@ class DuckDBSession:
         return declaration.full_name(self._catalog.connection.name)
 
     def _spool(self, declaration: TableDeclaration) -> Path:
-        """The folder that all writers of this machine share which append to this table as this principal."""
-        to = self._catalog.connection
-        secret = to.token.get_secret_value() if to.token else ""
-        who = hashlib.sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
-        folder = self.home / "spool" / f"{self._full_name(declaration)}-{who}"
+        folder = CommitQueue.folder_of(self.home, self._full_name(declaration), self._catalog.connection)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @contextmanager
-    def _reading(self) -> Generator[None]:
+    def _reading(self, sql: str) -> Generator[None]:
         if not self._attached or self._token != self._catalog.bearer_token():
             self.attach()
+        self.readable.check(sql)
         with translating("run a query"):
             yield
 

@@ -20,6 +20,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.feed_parts import values_readable_since
 from resources.delta.row_changes import adds_rows, removes_rows
 from resources.delta.snapshot import Json, Snapshot
+from resources.delta.table_features import Use, refuse
 from resources.delta.table_log import TableLog
 from resources.delta.table_storage import TableStorage
 from resources.duckdb.duckdb_engine import DuckDBSession
@@ -61,7 +62,7 @@ def read_changes(
         TableMissing, LogUnreadable, StorageUnavailable.
     """
     snapshot = log.refresh()
-    _check_mapping(snapshot)
+    refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, Use.FILES)
     table_log = TableLog(log, snapshot)
     first, last = table_log.recorded_range(first, last)
     # A version that the log has lost meanwhile is not found below, either.
@@ -92,7 +93,7 @@ def read_added(
     Raises:
         As `read_changes`.
     """
-    _check_mapping(snapshot)
+    refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, Use.FILES)
     reader = _FeedReader(session, log, snapshot)
     for version in range(since + 1, snapshot.version + 1):
         reader.add(version)
@@ -108,11 +109,6 @@ def read_added(
         f"SELECT a.* EXCLUDE ({_FEED_COLUMNS}) FROM {reader.table} AS a ANTI JOIN ({deleted}) AS d "
         f"ON d._commit_version > a._commit_version{equal} WHERE a._commit_version NOT IN ({listed})"
     )
-
-
-def _check_mapping(snapshot: Snapshot) -> None:
-    if (mode := snapshot.properties.get("delta.columnMapping.mode", "none")) != "none":
-        raise UnsafeTable(f"{snapshot.full_name} has column mapping ({mode}): read its changes with Spark.")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from os import SEEK_END
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +31,7 @@ from resources import errors
 from resources.delta.delta_log import DeltaLog
 from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
 from resources.errors import AlreadyLoaded, CatalogError, RatifyError
+from resources.settings import CatalogConnection
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +164,13 @@ class CommitQueue:
         """`folder` is on a local disk, shared by all processes that append to the table, and used for no other table."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def folder_of(home: Path, full_name: str, to: CatalogConnection) -> Path:
+        """Return the folder that all writers of this machine share which append to a table as this principal."""
+        secret = to.token.get_secret_value() if to.token else ""
+        who = sha256("\n".join([to.host, to.client_id or "", secret]).encode()).hexdigest()[:12]
+        return home / "spool" / f"{full_name}-{who}"
 
     def commit(self, staged: Staged, append: Append, open_yield_window: OpenYieldWindow | None = None) -> Ratified:
         """Append the staged rows together with those of all waiting writers; at times, open a yield window afterwards.

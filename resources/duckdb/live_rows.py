@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from resources.column_types import SqlType, type_of_delta
 from resources.delta.deletion_vectors import deleted_rows
 from resources.delta.snapshot import LiveFile, Snapshot
+from resources.delta.table_features import Use, refuse
 from resources.delta.table_storage import TableStorage
 from resources.errors import UnsafeTable
 from resources.sql.duckdb_sql import identifier, literal, no_rows
@@ -37,10 +38,11 @@ def live_rows(
         files: The files. Each is open, and one of a remote storage is copied to this machine.
 
     Raises:
-        UnsafeTable: a file is missing, or the table tracks its rows and a file has no row ids.
+        UnsafeTable: the table has column mapping, or tracks its rows and a file has no row ids; or a file is missing.
         LogUnreadable, StorageUnavailable.
         duckdb.Error: a file is damaged.
     """
+    refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, Use.FILES)
     with ExitStack() as stack:
         try:
             local = {str(stack.enter_context(storage.downloaded(file.path))): file for file in files}

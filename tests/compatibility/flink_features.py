@@ -5,6 +5,7 @@ from collections.abc import Mapping
 REFUSED: Mapping[str, str] = {
     "column mapping by name": "has mapped columns (delta.columnMapping.mode = name)",
     "column mapping by id": "has mapped columns (delta.columnMapping.mode = id)",
+    "column mapping by name, and partitions": "has mapped columns (delta.columnMapping.mode = name)",
     "CHECK constraints": "it has CHECK constraints (delta.constraints.positive)",
     "generated columns": "requires writer table features [generatedColumns]",
     "default values": "Column Default values is not supported",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from resources.delta.table_features import REFUSALS, Refusal, Use
 from tests.compatibility.flink_features import REFUSED as FLINK_REFUSES
 from tests.compatibility.matrix_cases import INSERT, MAPS, NESTED, ODD, PLAIN
 from tests.compatibility.matrix_features import FEATURES
@@ -90,6 +91,19 @@ Spark, which is never -0.0.
 """
 
 
+_PAIRS = """## Pairs of features
+
+Some features are harmless alone, and not together. Each pair of them is measured, as is each alone, in every use that is not
+Spark's (`tests/compatibility/test_feature_pairs.py`): a query of DuckDB, data files that this project reads itself, change
+data feeds, and `append`. All rows are right there, or the use is refused, before anything is read or written:
+"""
+_USES = {
+    Use.QUERY: "a query of DuckDB",
+    Use.FILES: "the reading of data files and of the change data feed without Spark",
+    Use.APPEND: "`append`",
+    Use.MOVE: "a compaction, or another layout",
+}
+
 _FLINK = """## Flink
 
 The sink of this project ([flink.md](flink.md)) writes the types above that a declaration takes, nested ones too, and Spark
@@ -122,10 +136,16 @@ def document() -> str:
         [
             *(_HEAD, _TYPES, *_table("type", "declared"), *types, *odd, ""),
             *(_FEATURES, *_table("feature"), *features, ""),
+            *(_PAIRS, *map(_refusal, REFUSALS), ""),
             *(_FLINK, *(f"- {name}" for name in FLINK_REFUSES), ""),
             *("## Limits\n", *limits, _MORE),
         ]
     )
+
+
+def _refusal(refusal: Refusal) -> str:
+    uses = [text for use, text in _USES.items() if use in refusal.uses]
+    return f"- {' and '.join(sorted(refusal.features))}: {'; '.join(uses)}"
 
 
 _CELLS = len(WRITERS) * len(READERS)

@@ -70,6 +70,17 @@ FEATURES: Sequence[Feature] = (
         clause="PARTITIONED BY (v)",
         insert="3, 'insert'), (4, 'other'",
     ),
+    Feature(
+        "column mapping by name, and partitions",
+        cells(
+            append=refused("column mapping"),
+            insert=INSERT,
+            spark_duckdb=refused("partitioned by v, for which DuckDB would read NULL"),
+        ),
+        clause="PARTITIONED BY (v)",
+        properties={"delta.columnMapping.mode": "name"},
+        insert="3, 'insert'), (4, 'other'",
+    ),
     Feature("liquid clustering", cells(), clause="CLUSTER BY (id)"),
     Feature(
         "CHECK constraints",
