@@ -3,13 +3,13 @@
 from pathlib import Path
 from string import Template
 
-from ingest.ledger.file_ledger import LANDED_FILES
+from ingest.ledger.file_ledger import LANDED_FILES, landing_place
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, literal, table_name
 
 LANDING = "_landing"
-"""Column that `landed_rows` adds to rows of landed files: struct<version: bigint, entry: bigint>, greatest for the content
-that landed last."""
+"""Column that `landed_rows` adds to rows of landed files: struct<version: bigint, position: int, entry: bigint>, greatest
+for the content that landed last."""
 
 _SQL = Path(__file__).with_suffix(".sql")
 
@@ -26,7 +26,11 @@ def landed_rows(spark: Spark, full_name: str, version: int | None = None, ledger
     Raises:
         TableMissing: the table does not exist.
     """
+    ledger = spark.catalog.table(LANDED_FILES.full_name(spark.catalog.connection.name))
+    place = landing_place({column.name or "" for column in ledger.columns or []})
     return Template(_SQL.read_text()).substitute(
+        version=place[0],
+        position=place[1],
         bronze=at_version(table_name(full_name), version),
         ledger=at_version(spark.sql_name(LANDED_FILES), ledger_version),
         table_id=literal(spark.catalog.table(full_name).table_id or ""),

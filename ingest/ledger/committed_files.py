@@ -12,7 +12,19 @@ from resources.delta.load_ids import loaded_ids, withdrawn_ids
 
 Json = dict[str, Any]
 
-_DETAILS = ("path", "fingerprint", "sha256", "bytes", "rows", "rescued", "batch_id", "seconds", "landed_at")
+_DETAILS = (
+    "path",
+    "fingerprint",
+    "sha256",
+    "bytes",
+    "rows",
+    "rescued",
+    "batch_id",
+    "seconds",
+    "landed_at",
+    "batch_version",
+    "batch_position",
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,9 @@ def ledger_rows(commits: Sequence[CommittedFiles], held: Mapping[str, LedgerEntr
                 rows.append({**values, **common, "status": Status.WITHDRAWN.value, "reason": commit.reason})
         for details in commit.loaded:
             present[details["sha256"]] = details
-            rows.append({**details, **common, "status": Status.LOADED.value})
+            # The first commit of a batch does not know its own version yet.
+            first = details.get("batch_version") or commit.version
+            rows.append({**details, **common, "batch_version": first, "status": Status.LOADED.value})
     return rows
 
 

@@ -3,7 +3,9 @@
 An entry is known by its bronze table (by its id: after a table is dropped and created again, all of its files are waiting),
 the file's path and the SHA-256 of its bytes. Its state is one of `Status`. The rules:
 
-- Order is that of the bronze table's versions. No rule reads a clock or a file's time.
+- Order is that of the bronze table's versions. No rule reads a clock or a file's time. The files of a batch landed in the
+  order in which the batch has them, whatever became of each: all of them count as of the first version that the batch
+  committed (`batch_version`), and among them the position decides (`batch_position`).
 - The commit that brings rows records whose they are (`committed_files`), so rows and record are ratified together. Entries
   LOADED and WITHDRAWN are copied from these commits, in the order of versions, each version once and none left out; so a
   writer that dies after its commit loses nothing: the next one copies the entry. Until then the commits are asked, too.
@@ -23,6 +25,7 @@ the file's path and the SHA-256 of its bytes. Its state is one of `Status`. The 
 """
 
 import datetime as dt
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,12 +66,34 @@ LANDED_FILES = TableDeclaration(
         Column("version", "bigint", "Version of the bronze table that added or removed its rows, or else the latest one"),
         Column("seconds", "double", "From the first look at the file to its commit request"),
         Column("landed_at", "timestamp", "When the file last changed, by the store's clock (UTC)"),
+        Column(
+            "batch_version",
+            "bigint",
+            "Version of the table as of which its batch landed: the first that the batch committed, or else the latest",
+        ),
+        Column("batch_position", "int", "Place of the file in its batch, from 0; NULL of a batch that committed nothing"),
     ),
     comment="The ledger of landed files: what became of each version of each file",
     writer=Engine.DUCKDB,
     operations=APPEND,
     properties=LOADS_RETAINED,
 )
+
+
+_LAST_POSITION = 2**31 - 1
+
+
+def landing_place(columns: Collection[str]) -> tuple[str, str]:
+    """Return SQL, of Spark and DuckDB alike, of an entry's place in the order of landings.
+
+    Entries of one place landed in the order in which the ledger has them.
+
+    Args:
+        columns: Those of the ledger: one that no load has written since this order was introduced lacks the batch's.
+    """
+    version, position = (name if name in columns else "NULL" for name in ("batch_version", "batch_position"))
+    # Batches that committed nothing landed after the one that committed the version.
+    return f"coalesce({version}, version)", f"coalesce({position}, {_LAST_POSITION})"
 
 
 class Status(StrEnum):
@@ -95,7 +120,8 @@ class FileOutcome:
         attempts: How often the commit was tried.
         seconds: From the first look at the file to its commit.
         landed_at: When the file last changed, where the store reports it.
-        repeated_of, conflicts_with: See the ledger's columns.
+        repeated_of, conflicts_with, batch_version, batch_position: See the ledger's columns.
+        held_since: Of a repeated file: version of the table that added the rows which its bytes are.
     """
 
     path: str
@@ -115,6 +141,9 @@ class FileOutcome:
     landed_at: dt.datetime | None = None
     repeated_of: str = ""
     conflicts_with: str = ""
+    batch_version: int | None = None
+    batch_position: int | None = None
+    held_since: int = -1
 
 
 @dataclass(frozen=True)

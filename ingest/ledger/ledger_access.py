@@ -229,8 +229,10 @@ def _same(entry: LedgerEntry, outcome: FileOutcome, declaration: str) -> bool:
     """Whether an entry says of a version of a file what is to be written of it."""
     same_file = (entry.path, entry.fingerprint, entry.sha256) == (outcome.path, outcome.fingerprint, outcome.sha256)
     if outcome.status is Status.REPEATED:
-        # Where its own rows are in the table, its entry LOADED says more.
-        return same_file and entry.status in (Status.REPEATED, Status.LOADED)
+        # Where its own rows are in the table, its entry LOADED says more. An entry from before the rows were removed, and
+        # loaded again, says nothing of where the file is in the batch that loaded them.
+        said = entry.status in (Status.REPEATED, Status.LOADED)
+        return same_file and said and entry.version >= outcome.held_since
     refused = (entry.status, entry.declaration, entry.conflicts_with)
     return same_file and refused == (outcome.status, declaration, outcome.conflicts_with)
 
@@ -253,5 +255,7 @@ def _entry(outcome: FileOutcome, declaration: str, version: int, now: str) -> Js
         "version": version,
         "seconds": outcome.seconds,
         "landed_at": outcome.landed_at and outcome.landed_at.isoformat(),
+        "batch_version": version if outcome.batch_version is None else outcome.batch_version,
+        "batch_position": None if outcome.batch_version is None else outcome.batch_position,
         "recorded_at": now,
     }

@@ -42,6 +42,7 @@ class FileCommits:
     version: int | None = None
     more_follow: bool = False
     _removed: dict[str, FileOutcome] = field(default_factory=dict[str, FileOutcome])
+    _first: int | None = None
 
     @property
     def copies_later(self) -> bool:
@@ -54,10 +55,16 @@ class FileCommits:
 
         Each step is decided by what the table held at one version, and its commit compares and sets load ids: if another
         writer has come first, the table refuses it, and the step is decided again. Appends come first, all in one commit;
-        then replacements, one by one, after which a file that repeated the replaced content may be due.
+        then replacements, one by one, after which a file that repeated the replaced content may be due. In the order of
+        landings, all of them count as of the first.
         """
+        files = [replace(file, batch_position=position) for position, file in enumerate(files)]
         while files := [file for file in files if file.path not in self.settled]:
             held = self.ledger.held([file.path for file in files], [file.sha256 for file in files])
+            # An attempt that was killed may have committed some of the batch's files.
+            before = (entry.version for entry in held if entry.batch_id == files[0].batch_id)
+            self._first = min(before, default=None) if self._first is None else self._first
+            files = [replace(file, batch_version=self._first) for file in files]
             steps = {file.path: self._step(file, held) for file in files}
             appends = {file.sha256: file for file in reversed(files) if steps[file.path] is FileStep.APPEND}
             changing = (file for file in files if steps[file.path] in (FileStep.REPLACE, FileStep.REMOVE))
@@ -97,6 +104,7 @@ class FileCommits:
         ratified = self.session.commit_staged(self.source.table, staged, self._copy_commits)
         seconds = time.monotonic() - began
         self.version = ratified.version
+        self._committed(ratified.version)
         if ratified.completed:
             self.ledger.copied(ratified.version)
         else:
@@ -108,6 +116,9 @@ class FileCommits:
                 attempts=ratified.attempts,
                 seconds=round(file.seconds + seconds, 4),
             )
+
+    def _committed(self, version: int) -> None:
+        self._first = version if self._first is None else self._first
 
     def _copy_commits(self, version: int) -> None:
         """Write the entries of a version, which may have files of other writers."""
@@ -135,6 +146,7 @@ class FileCommits:
             withdrawn=[*old, *([] if with_rows else [path_load(file.path)])],
             reloaded=[path_load(file.path)] if with_rows else [],
         )
+        self._committed(replacement.version)
         seconds = round(file.seconds + time.monotonic() - began, 4)
         done = replace(
             file,
@@ -150,7 +162,7 @@ class FileCommits:
 
     def _unchanged(self, file: FileOutcome, step: FileStep, held: HeldContents) -> FileOutcome:
         """What became of a file that adds nothing."""
-        none = replace(self._removed.get(file.path, file), rows=0, rescued=0)
+        none = replace(self._removed.get(file.path, file), rows=0, rescued=0, batch_version=self._first)
         if file.status is Status.REFUSED and step is FileStep.REFUSED:
             return none
         if (holder := held.holder(file.sha256)) is None:
@@ -163,7 +175,7 @@ class FileCommits:
             return replace(loaded, rows=holder.rows, batch_id=holder.batch_id)
         same = step is FileStep.KNOWN
         reason = "its bytes were loaded before" if same else f"the same bytes as {holder.path}"
-        return replace(none, status=Status.REPEATED, reason=reason, repeated_of=holder.path)
+        return replace(none, status=Status.REPEATED, reason=reason, repeated_of=holder.path, held_since=holder.version)
 
 
 def not_loaded(files: Sequence[FileOutcome]) -> list[FileOutcome]:

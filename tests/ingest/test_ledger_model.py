@@ -35,6 +35,7 @@ from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess
+from tests.ingest.landing_places import landing_order
 from tests.ingest.ledger_model import LandedVersion, ModelTable
 from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
 from tests.ingest.model_contents import CONTENTS, PATHS, digest, text_of
@@ -270,7 +271,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert found == {path for path, file in self.landed.items() if model.waits(file, self.dialect)}
                 with duckdb.session() as session:
                     held = {(entry.path, entry.sha256) for entry in table_entries(session, source).held}
-                assert held == self.held(n)
+                    assert held == self.held(n)
+                    assert landing_order(session, source.table_name, model.held) == model.in_order()
 
     def bronze(self, engine: DuckDB, source: Source) -> dict[str, int]:
         """Rows by path and content, as the files of the log's latest version have them."""

@@ -1,6 +1,7 @@
 """The model finds faults: each of these was in the code once, or is one step away from it, and is put back here."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from ingest.file_source import Rewrite
 from ingest.ledger import file_states, ledger_access
 from ingest.ledger.committed_files import CommittedFiles, committed_files
-from ingest.ledger.file_ledger import LedgerEntry, Status
+from ingest.ledger.file_ledger import FileOutcome, LedgerEntry, Status
 from ingest.ledger.file_load_ids import content_load
 from ingest.ledger.file_states import FileStep, HeldContents, next_step
 from ingest.ledger.ledger_access import FileLedger
 from ingest.ledger.ledger_index import LedgerIndex
 from ingest.load import file_commits
+from ingest.load.file_commits import FileCommits
 from resources.delta.load_ids import loaded_ids
 from resources.duckdb import pending_append
 from resources.errors import RatifyError
@@ -24,6 +26,7 @@ __all__ = ["machine"]
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
 _settles, _held, _missing = file_states._settles, LedgerIndex.held, FileLedger._missing
+_entry, _same = ledger_access._entry, ledger_access._same
 
 
 def _only_what_the_log_knows(self: FileLedger, paths: Iterable[str], sha256s: Iterable[str]) -> HeldContents:
@@ -74,6 +77,14 @@ def _newest_version_alone(self: FileLedger, index: LedgerIndex) -> tuple[list[Co
     return found[-1:], lost
 
 
+def _repeated_files_land_after_their_batch(*arguments: Any) -> dict[str, Any]:
+    return _entry(*arguments) | {"batch_version": arguments[2], "batch_position": None}
+
+
+def _known_since_it_ever_landed(entry: LedgerEntry, outcome: FileOutcome, declaration: str) -> bool:
+    return _same(entry, replace(outcome, held_since=-1), declaration)
+
+
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "the log is asked, not the ledger": (FileLedger, "held", _only_what_the_log_knows),
     "what a killed run has committed is not copied first": (FileLedger, "held", _entries_of_the_index_alone),
@@ -86,6 +97,17 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "rows of a rewritten file stay in the table": (file_commits, "next_step", _rows_of_other_bytes_stay),
     "an append compares no loads": (pending_append, "loaded_ids", lambda _: ()),
     "a file of one table is known to all": (LedgerIndex, "held", _of_any_table),
+    "repeated files land after the others of their batch": (
+        ledger_access,
+        "_entry",
+        _repeated_files_land_after_their_batch,
+    ),
+    "a batch that commits several times lands several times": (FileCommits, "_committed", lambda *_: None),
+    "a repeated file has no place in the batch that loads its bytes again": (
+        ledger_access,
+        "_same",
+        _known_since_it_ever_landed,
+    ),
 }
 
 

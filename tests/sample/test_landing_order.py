@@ -104,7 +104,8 @@ def test_the_last_good_landing_counts_whatever_the_clocks_say(
 
 def test_of_a_batch_the_last_file_counts(lake: Lakehouse, tmp_path: Path) -> None:
     airports = Airports(lake, tmp_path)
-    for name, zone in (("1.csv", DENVER), ("2.csv", PHOENIX), ("3.csv", CHICAGO)):
+    # The third repeats the first, and adds no rows.
+    for name, zone in (("1.csv", DENVER), ("2.csv", PHOENIX), ("3.csv", DENVER), ("4.csv", CHICAGO)):
         airports.write(name, {"BOS": zone})
         airports.landings.append({"BOS": zone})
     airports.load()

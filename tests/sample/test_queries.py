@@ -74,7 +74,8 @@ def frame(lake: Lakehouse, columns: tuple[str, ...], rows: list[dict[str, Any]])
         )
         for number, row in enumerate(rows, 1)
     ]
-    load = "_source_file string, _source_row bigint, _batch_id string, _landing struct<version: bigint, entry: bigint>"
+    landing = "_landing struct<version: bigint, position: int, entry: bigint>"
+    load = f"_source_file string, _source_row bigint, _batch_id string, {landing}"
     return lake.spark.session.createDataFrame(made, f"{schema}, {load}")
 
 
