@@ -1,5 +1,6 @@
 """A kind of landed file: its format, and the bronze table that takes its rows as they came."""
 
+import codecs
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -174,6 +175,7 @@ class Source:
             raise UnsafeDeclaration(
                 f"{self.pattern}: CSV files without a header line need a declared header.", "csv", "header"
             )
+        self._check_format()
 
     def _refuse_replacement(self) -> None:
         """Refuse what would let a corrected file fail each time that it lands."""
@@ -189,6 +191,26 @@ class Source:
                 f"{self.pattern}: a corrected file cannot replace rows of an append-only table. Leave {APPEND_ONLY} out, or "
                 "let on_rewrite be append.",
                 "on_rewrite",
+            )
+
+    def _check_format(self) -> None:
+        """Check that nothing is declared that files of the format do not have.
+
+        Raises:
+            UnsafeDeclaration: something is.
+        """
+        form = self.format_of(self.pattern)
+        if form in (None, Format.CSV):
+            return
+        given = {
+            "csv": self.csv != CsvDialect() or bool(self.header) or self.last_line_open,
+            "encoding": form is Format.PARQUET and codecs.lookup(self.encoding).name != "utf-8",
+        }
+        if meaningless := next((attribute for attribute, is_given in given.items() if is_given), ""):
+            raise UnsafeDeclaration(
+                f"{self.pattern}: files of the format {form.value} have no {meaningless} options; leave them out, or "
+                "declare another format.",
+                meaningless,
             )
 
     @property

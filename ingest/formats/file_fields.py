@@ -10,6 +10,9 @@ from resources.column_types import SqlType, is_numeric
 from resources.errors import BadFile
 from resources.sql.duckdb_sql import literal
 
+ZONELESS = frozenset(["TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S"])
+"""DuckDB's types of timestamps without a zone, by the precision of their fractions."""
+
 
 class FieldKind(Enum):
     """What a field's SQL gives: a text, a JSON value, or a value of the file's own type."""
@@ -60,8 +63,8 @@ class Field:
             return from_json(f"to_json({self.sql})", wanted)
         if self.type == "BLOB" and wanted.name == "VARCHAR":
             return f"TRY(decode({self.sql}))"
-        if self.type == "TIMESTAMP" and wanted.name == "TIMESTAMP WITH TIME ZONE":
-            return f"{self.sql} AT TIME ZONE 'UTC'"
+        if self.type in ZONELESS and wanted.name == "TIMESTAMP WITH TIME ZONE":
+            return f"CAST({self.sql} AS TIMESTAMP) AT TIME ZONE 'UTC'"
         return from_text(self.text, wanted)
 
     @property
@@ -108,6 +111,22 @@ def raw(relation: str, row: str, fields: Iterable[Field], wanted: Collection[str
 def pair(field: Field, condition: str) -> str:
     """Return SQL of a field's `"name":value` in JSON where a condition holds, NULL elsewhere."""
     return f"CASE WHEN {condition} THEN to_json({literal(field.name)})::VARCHAR || ':' || {field.json} END"
+
+
+def doubled_names(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two of the names that are one where case means nothing; None if there are none."""
+    seen = dict[str, str]()
+    for name in names:
+        if name.lower() in seen:
+            return seen[name.lower()], name
+        seen[name.lower()] = name
+    return None
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return names of fields as an error shows them."""
+    nameless = "a column without a name (does the header end with a delimiter, as spreadsheets write it?)"
+    return ", ".join(name[:60] or nameless for name in names)[:200]
 
 
 def check_names(source: Source, file: str, names: Iterable[str]) -> None:

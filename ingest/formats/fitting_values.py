@@ -2,7 +2,8 @@
 
 DuckDB's own casts are too lenient: '1.5' becomes the integer 2, '1e400' an infinite number, '2024-01-01 10:00' a date
 without its hours, and a struct loses the keys that its type does not name, all without an error. So a text must look like a
-value of the type before it is cast.
+value of the type before it is cast, and what is cast is written back: a value fits if the text that its type gives is the
+same value. '02134' and '+4919' are no numbers (postal codes, telephone numbers), and '12345678901234567.89' is no double.
 """
 
 import json
@@ -12,7 +13,12 @@ from collections.abc import Callable, Iterable
 from resources.column_types import SqlType
 from resources.sql.duckdb_sql import identifier, literal
 
-_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_WHOLE = "-?(0|[1-9][0-9]*)"
+_PLAIN_NUMBER = r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)"
+_NUMBER = rf"{_PLAIN_NUMBER}([eE][+-]?[0-9]+)?"
+# A number of so many digits comes back from the type as it was. No double has more digits than the last number.
+_SAFE_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
+_MOST_DIGITS = 800
 _NOT_FINITE = r"(?i)nan|[+-]?inf(inity)?"
 _DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
@@ -35,8 +41,9 @@ def from_text(text: str, wanted: SqlType) -> str:
         case "BLOB":
             return f"TRY(from_base64({text}))"
         case "FLOAT" | "DOUBLE":
-            finite = f"CASE WHEN isfinite({cast}) THEN {cast} END"
-            return f"CASE WHEN {_looks(text, _NUMBER)} THEN {finite} WHEN {_looks(text, _NOT_FINITE)} THEN {cast} END"
+            short = f"length({text}) <= {_SAFE_DIGITS[wanted.name]} AND {_looks(text, _PLAIN_NUMBER)}"
+            exact = f"{_looks(text, _NUMBER)} AND {_comes_back(text, cast)}"
+            return f"CASE WHEN {short} OR ({exact}) OR {_looks(text, _NOT_FINITE)} THEN {cast} END"
         case "TIMESTAMP WITH TIME ZONE":
             # Two casts: the one to a type with a zone assumes the session's zone for a text without one, and the one
             # to a type without a zone drops the offset of the text.
@@ -49,8 +56,21 @@ def from_text(text: str, wanted: SqlType) -> str:
 def _pattern(name: str) -> str:
     if decimal := re.match(r"DECIMAL\(\d+,(\d+)\)", name):
         scale = int(decimal.group(1))
-        return rf"[+-]?([0-9]+(\.[0-9]{{0,{scale}}}0*)?|\.[0-9]{{1,{scale}}}0*)" if scale else r"[+-]?[0-9]+(\.0*)?"
-    return {"BOOLEAN": "(?i)true|false", "DATE": _DATE}.get(name, "[+-]?[0-9]+")
+        some = rf"(\.[0-9]{{0,{scale}}}0*)?"
+        return rf"{_WHOLE}{some}|-?\.[0-9]{{1,{scale}}}0*" if scale else rf"{_WHOLE}(\.0*)?"
+    return {"BOOLEAN": "(?i)true|false", "DATE": _DATE}.get(name, _WHOLE)
+
+
+def _comes_back(text: str, cast: str) -> str:
+    """SQL of whether a floating-point number, written with as many digits as the text has, has the same digits."""
+    digits = digits_of(text)
+    written = digits_of(f"printf('%.*e', CAST(greatest(length({digits}), 1) - 1 AS INTEGER), CAST({cast} AS DOUBLE))")
+    return f"CASE WHEN isfinite({cast}) AND length({digits}) <= {_MOST_DIGITS} THEN {digits} = {written} ELSE false END"
+
+
+def digits_of(text: str) -> str:
+    """Return SQL of the digits of a number, without its sign, exponent, and zeros at both ends."""
+    return f"trim(regexp_replace({text}, '[eE].*|[^0-9]', '', 'g'), '0')"
 
 
 def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:

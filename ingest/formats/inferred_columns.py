@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.file_source import RESCUED, RESERVED, Source
-from ingest.formats.file_fields import Field, FieldKind, Raw
+from ingest.formats.file_fields import ZONELESS, Field, FieldKind, Raw, shown_names
 from ingest.formats.file_readers import reading
 from resources.column_types import sql_type
 from resources.declarations import IDENTIFIER, Column
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS = 20_480
 _SAMPLE_VALUES = 1_000
 _TEXT_TYPES = ("boolean", "bigint", "double", "date", "timestamp")
-# Such a number is an identifier (a postal code, a telephone number, an account), and its zeros count.
-_NO_NUMBER = r"^\s*(\+|-?0[0-9])"
-_TOO_LONG_FOR_DOUBLE = r"^\s*-?[0-9]{16,}\s*$"
+# An article such as 1E5 is none: programs write numbers with a fraction, or with the exponent's sign.
+_ARTICLE = r"^\s*[0-9]+[eE][0-9]+\s*$"
 _EXACT_IN_DOUBLE = 2**53
 
 
@@ -57,7 +56,7 @@ def infer(
             raise BadFile(file, "it has no field whose name can be a column's; name them by letters, digits and _")
         nameless = [field.name for field in raw.fields.values() if not field.column]
         if nameless and RESCUED.name not in source.table.column_names:
-            shown = ", ".join(map(repr, nameless))[:200]
+            shown = shown_names(repr(name) if name else "" for name in nameless)
             raise BadFile(file, f"no column can be named after {shown}: name one for it in the source's declaration")
         candidates = [_candidates(con, raw, field) for field in fields]
         return tuple(
@@ -82,12 +81,9 @@ def _first_that_fit(
 
 def _plainly(field: Field, type_text: str) -> str:
     value = field.as_type(sql_type(type_text))
-    if field.kind is not FieldKind.TEXT or type_text not in ("bigint", "double"):
+    if field.kind is not FieldKind.TEXT or type_text != "double":
         return value
-    name = f"regexp_matches({field.sql}, {literal(_NO_NUMBER)})"
-    if type_text == "double":
-        name += f" OR regexp_matches({field.sql}, {literal(_TOO_LONG_FOR_DOUBLE)})"
-    return f"CASE WHEN NOT ({name}) THEN {value} END"
+    return f"CASE WHEN NOT regexp_matches({field.sql}, {literal(_ARTICLE)}) THEN {value} END"
 
 
 def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Sequence[str]:
@@ -97,7 +93,7 @@ def _candidates(con: "duckdb.DuckDBPyConnection", raw: Raw, field: Field) -> Seq
         case FieldKind.TEXT:
             return _TEXT_TYPES
         case FieldKind.TYPED:
-            return [spark_type_of(duckdb.sqltype(field.type)) or "string"]
+            return ["timestamp" if field.type in ZONELESS else spark_type_of(duckdb.sqltype(field.type)) or "string"]
         case FieldKind.JSON:
             some = f"FROM {raw.relation} WHERE {field.sql} IS NOT NULL LIMIT {_SAMPLE_VALUES}"
             found = con.execute(f"SELECT CAST({field.sql} AS VARCHAR) {some}").fetchall()

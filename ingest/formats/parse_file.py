@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.file_source import RESCUED, RESERVED, NewColumns, Source
-from ingest.formats.file_fields import Field, Raw, pair
+from ingest.formats.file_fields import Field, Raw, pair, shown_names
 from ingest.formats.file_readers import MISFIT, reading
 from ingest.formats.inferred_columns import infer, is_plain
 from resources.column_types import SqlType, sql_type
@@ -117,7 +117,7 @@ def settle_others(source: Source, file: str, raw: Raw, *, rescues: bool) -> None
         NewNames: some have to become columns.
         BadFile: the file must not have them.
     """
-    shown = ", ".join(raw.others)[:200]
+    shown = shown_names(raw.others)
     if source.new_columns is NewColumns.ADD:
         new = [column.lower() for column in map(source.column_of, raw.others) if is_plain(column)]
         if len(new) > _NEW_COLUMNS_LIMIT:

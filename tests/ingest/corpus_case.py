@@ -1,8 +1,9 @@
 """A landed file of the corpus and what must become of it, and the sources and contents that many of them share."""
 
+import io
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_
 from decimal import Decimal
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+from pyarrow.parquet import write_table
 
 from ingest.file_source import APPEND, LOAD_COLUMNS, RESCUED, CsvDialect, NewColumns, SchemaMode, Source
 from resources.declarations import Column, Engine, TableDeclaration
@@ -100,6 +103,14 @@ def parquet_file(select: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as con:
         con.execute(f"COPY ({select}) TO '{folder}/f' (FORMAT parquet)")
         return (Path(folder) / "f").read_bytes()
+
+
+def arrow_file(columns: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bytes:
+    """The bytes of a Parquet file with columns of any names and of Arrow's types, which DuckDB would not write so."""
+    pairs = [*columns.items()] if isinstance(columns, Mapping) else columns
+    table = pa.table([pa.array(*values) for _, values in pairs], names=[name for name, _ in pairs])
+    write_table(table, into := io.BytesIO())
+    return into.getvalue()
 
 
 def jsonl_file(*records: Any) -> bytes:

@@ -119,6 +119,44 @@ CSV_CASES = (
         IngestedFile(((1, "A;d'a", A[2]), (None,) * 3)),
         SEMICOLONS,
     ),
+    Case(
+        "csv whose first line names the delimiter for a spreadsheet",
+        "a.csv",
+        b"sep=;\r\nid;name\r\n1;a\r\n",
+        RefusedFile("first line 'sep=;' names the delimiter for a spreadsheet; remove the line, .* delimiter ';'"),
+    ),
+    Case(
+        "csv without a header line whose first line names the delimiter",
+        "a.csv",
+        b'"sep=,"\n1,Ada,1.50\n',
+        RefusedFile("names the delimiter for a spreadsheet; remove the line"),
+        with_(RESCUING, header=("id", "name", "amount"), csv=CsvDialect(header=False)),
+    ),
+    Case(
+        "csv whose lines end with delimiters",
+        "a.csv",
+        b"id,name,amount,,\n1,a,2.50,,\n",
+        RefusedFile("a column without a name .does the header end with a delimiter, as spreadsheets write it"),
+        FAILING,
+    ),
+    Case(
+        "csv whose lines end with delimiters, and nothing is lost",
+        "a.csv",
+        b"id,name,amount,,\n1,a,2.50,,\n2,b,,,x\n",
+        IngestedFile(((1, "a", Decimal("2.50")), (2, "b", None)), {2: {"": "x"}}),
+    ),
+    Case(
+        "csv whose rows alone end with delimiters",
+        "a.csv",
+        b"id,name,amount\n1,a,2.50,,,\n",
+        IngestedFile(((1, "a", Decimal("2.50")),)),
+    ),
+    Case(
+        "csv whose header alone ends with a delimiter",
+        "a.csv",
+        b"id,name,amount,\n1,a,2.50\n",
+        RefusedFile("line 2: a line has another number of columns .* remove those that a spreadsheet has put at"),
+    ),
     Case("csv in another dialect", "a.csv", CSV, RefusedFile("none of its columns"), SEMICOLONS),
     Case(
         "csv without a header line",
@@ -223,13 +261,13 @@ CSV_CASES = (
         "csv of every type",
         "a.csv",
         b"i,d,f,b,day,at,raw\n"
-        b"1,1e3,0.5,TRUE,2024-01-31,2024-01-31 10:00:00+02:00,AP8=\n"
-        b" +7 ,NaN,-inf,false,2024-1-1,2024-01-31 10:00,\n"
+        b" 1 ,1e3,0.5,TRUE,2024-01-31,2024-01-31 10:00:00+02:00,AP8=\n"
+        b"-7,NaN,-inf,false,2024-1-1,2024-01-31 10:00,\n"
         b"2147483648,1e400,1_0,yes,2024-01-31 10:00,infinity,!\n",
         IngestedFile(
             (
                 (1, 1000.0, 0.5, True, "2024-01-31", "2024-01-31 08:00:00+00", b"\0\xff"),
-                (7, float("nan"), float("-inf"), False, "2024-01-01", "2024-01-31 10:00:00+00", None),
+                (-7, float("nan"), float("-inf"), False, "2024-01-01", "2024-01-31 10:00:00+00", None),
                 (None,) * 7,
             ),
             {
@@ -242,6 +280,21 @@ CSV_CASES = (
                     "at": "infinity",
                     "raw": "!",
                 }
+            },
+        ),
+        TYPES,
+    ),
+    Case(
+        "csv with texts that are no numbers, or more than a number holds",
+        "a.csv",
+        b"i,d,f\n02134,12345678901234567.89,16777217\n+4919,1e-400,0.123456789\n-0,02134.5,1e39\n0,+1.5,-.5\n",
+        IngestedFile(
+            ((None,) * 7, (None,) * 7, (0, *[None] * 6), (0, None, -0.5, *[None] * 4)),
+            {
+                1: {"i": "02134", "d": "12345678901234567.89", "f": "16777217"},
+                2: {"i": "+4919", "d": "1e-400", "f": "0.123456789"},
+                3: {"d": "02134.5", "f": "1e39"},
+                4: {"d": "+1.5"},
             },
         ),
         TYPES,

@@ -3,6 +3,8 @@
 from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
+
 from tests.ingest.corpus_case import (
     ADDING,
     BOTH,
@@ -17,6 +19,7 @@ from tests.ingest.corpus_case import (
     Case,
     IngestedFile,
     RefusedFile,
+    arrow_file,
     encoded,
     jsonl_file,
     parquet_file,
@@ -252,6 +255,59 @@ PARQUET_CASES = (
         "a.parquet",
         parquet_file("SELECT 1 AS x"),
         RefusedFile("none of its columns .*: x; is it"),
+    ),
+    *(
+        Case(
+            f"parquet with the columns {first} and {second}",
+            "a.parquet",
+            arrow_file([(first, ([1],)), (second, ([2],))]),
+            RefusedFile(f"two columns are called '{first}' and '{second}'; names ignore case: rename one"),
+        )
+        for first, second in (("id", "ID"), ("ID", "id"), ("id", "id"), ("more", "More"))
+    ),
+    Case(
+        "parquet with a column named as DuckDB would name a second one",
+        "a.parquet",
+        arrow_file([("id", ([1],)), ("ID_1", ([2],))]),
+        IngestedFile(((1, None, None),), {1: {"ID_1": 2}}),
+    ),
+    Case(
+        "parquet with two fields of a name in a struct",
+        "a.parquet",
+        arrow_file({"id": ([1],), "who": ([[{"name": "a", "Name": "b"}]],)}),
+        RefusedFile("two fields of 'element' are called 'name' and 'Name'"),
+    ),
+    Case(
+        "parquet with a column without a name",
+        "a.parquet",
+        arrow_file({"id": ([1],), "": ([2],)}),
+        IngestedFile(((1, None, None),), {1: {"": 2}}),
+    ),
+    Case(
+        "parquet with times in nanoseconds",
+        "a.parquet",
+        arrow_file({"id": ([1],), "t": ([1_234_567_891], pa.time64("ns"))}),
+        RefusedFile("column 't' has times in nanoseconds, which would be cut: write microseconds, or text"),
+    ),
+    Case(
+        "parquet with timestamps of every precision",
+        "a.parquet",
+        arrow_file(
+            {
+                name: ([1_706_695_200 * per_second], pa.timestamp(unit))
+                for name, unit, per_second in (("s", "s", 1), ("ms", "ms", 1_000), ("us", "us", 10**6), ("ns", "ns", 10**9))
+            }
+            | {"id": ([1],), "zoned": ([1_706_695_200 * 10**9], pa.timestamp("ns", "UTC"))}
+        ),
+        AddsColumns(dict.fromkeys(("s", "ms", "us", "ns", "zoned"), "timestamp")),
+        ADDING,
+    ),
+    Case(
+        "parquet with a timestamp in nanoseconds",
+        "a.parquet",
+        arrow_file({"i": ([1],), "at": ([1_706_695_200_123_456_789], pa.timestamp("ns"))}),
+        IngestedFile(((1, None, None, None, None, "2024-01-31 10:00:00.123456+00", None),)),
+        TYPES,
     ),
     Case(
         "parquet with DuckDB's row number",

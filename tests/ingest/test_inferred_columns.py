@@ -76,6 +76,25 @@ def test_names_of_an_inferred_table(con: duckdb.DuckDBPyConnection, tmp_path: Pa
         infer(con, refusing, "f.csv", tmp_path / "f")
 
 
+def test_what_a_number_would_change_is_inferred_as_text(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    columns = {
+        "id": ("90210", "4919", "bigint"),
+        "zip": ("02134", "10001", "string"),
+        "phone": ("+4919", "4918", "string"),
+        "exact": ("9007199254740993", "1.5", "string"),
+        "amount": ("12345678901234567.89", "0.10", "string"),
+        "small": ("1e-400", "1", "string"),
+        "article": ("1E5", "2E7", "string"),
+        "measured": ("1.000000000000000056e-01", "1e-05", "double"),
+        "price": ("0.10", "1.50", "double"),
+    }
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(line) for line in (columns, next(rows), next(rows))]
+    (tmp_path / "f").write_text("".join(f"{line}\n" for line in lines))
+    found = infer(con, replace(RESCUING, table=EMPTY), "f.csv", tmp_path / "f")
+    assert {column.name: column.type for column in found} == {name: wanted for name, (*_, wanted) in columns.items()}
+
+
 def test_only_a_sample_is_read_to_infer(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("n,never\n" + "1,\n" * 30_000 + "x,\n")
     source = replace(RESCUING, table=EMPTY)

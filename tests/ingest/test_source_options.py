@@ -36,6 +36,11 @@ def test_a_name_says_its_format(name: str, form: Format | None) -> None:
         ({"encoding": "utf-9"}, "there is no encoding 'utf-9'"),
         ({"encoding": "base64"}, "there is no encoding 'base64'"),
         ({"csv": CsvDialect(header=False)}, "need a declared header"),
+        ({"pattern": "x/*.jsonl", "csv": CsvDialect(delimiter=";")}, "files of the format jsonl have no csv options"),
+        ({"format": Format.JSONL, "csv": CsvDialect(nulls=("NA",))}, "have no csv options"),
+        ({"format": Format.PARQUET, "header": ("id",)}, "have no csv options"),
+        ({"pattern": "*.json.gz", "last_line_open": True}, "have no csv options"),
+        ({"pattern": "*.parquet", "encoding": "latin-1"}, "files of the format parquet have no encoding options"),
     ],
 )
 def test_a_source_must_fit_together(change: dict[str, Any], reason: str) -> None:
