@@ -298,8 +298,7 @@ _CAUSES = (
     ("Maximum line size", f"a line is longer than {LINE_LIMIT:,} bytes; is a quote not closed?"),
     (
         "Expected Number of Columns",
-        "a line has another number of columns than the header; quote values that hold delimiters, and remove those that a "
-        "spreadsheet has put at the header's end",
+        "a line has another number of columns than the header; quote values with delimiters, and end no line with one",
     ),
     ("unterminated quote", "a quoted value is not closed; double the quotes inside of values, or land the whole file again"),
     (

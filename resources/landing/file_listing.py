@@ -1,10 +1,15 @@
 """Listing of a store's files in pages, sorted by path, so that a listing can continue where an earlier one stopped.
 
 The order is that of an object store's keys, by code point, folders as if their names ended with `/`.
+
+A name on a disk may be any bytes. In a path, which goes into tables as text, each byte that is no UTF-8 is a character of the
+private use area, U+EF00 and the byte; so is each byte of such a character that a name has itself, so that no two names are
+one path.
 """
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +26,8 @@ SUFFIXES = tuple(
 """Names of files that can hold rows end so; others, such as `1.csv.part`, are files in the making."""
 
 
+_BYTES, _HALF = 0xEF00, 0xDC00
+_PRIVATE = re.compile("[\uef80-\uefff]")
 _NO_FILE = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
@@ -77,6 +84,28 @@ def pages(fs: Any, root: str, folder: str = "", after: str = "", size: int = PAG
             del page[:size]
     if page:
         yield page
+
+
+def located(fs: Any, root: str, path: str) -> str:
+    """Return where a file system has a path below a root; an empty one is the root."""
+    full = f"{root}/{path}" if path else root
+    return name_on_disk(full) if is_local(fs) else full
+
+
+def path_of_name(name: str) -> str:
+    """Return the path, which is text, of a name on a disk, as Python has it: a byte that is no UTF-8 is half a character."""
+    if name.isascii() or (is_text(name) and not _PRIVATE.search(name)):
+        return name
+    text = _PRIVATE.sub(lambda found: "".join(chr(_BYTES + byte) for byte in found.group().encode()), name)
+    return "".join(chr(_BYTES + ord(each) - _HALF) if _HALF <= ord(each) < _HALF + 256 else each for each in text)
+
+
+def name_on_disk(path: str) -> str:
+    """Return the name on a disk, as Python has it, of a path: the inverse of `path_of_name`."""
+    if path.isascii() or not _PRIVATE.search(path):
+        return path
+    parts = (bytes([ord(each) - _BYTES]) if _PRIVATE.match(each) else each.encode() for each in path)
+    return os.fsdecode(b"".join(parts))
 
 
 def look(fs: Any, root: str, path: str) -> Listed | None:
@@ -142,28 +171,29 @@ def _walk_local(root: str, folder: str, after: str) -> Iterator[list[Listed]]:
 def _entries(root: str, folder: str) -> list[str]:
     """The names in a folder that are no hidden ones, sorted; those of folders end with `/`."""
     try:
-        with os.scandir(f"{root}/{folder}") as entries:
+        with os.scandir(name_on_disk(f"{root}/{folder}")) as entries:
             return sorted(
                 [
                     name + "/" if entry.is_dir(follow_symlinks=False) else name
                     for entry in entries
-                    if (name := entry.name)[0] not in "._" and (name.isascii() or is_text(name))
+                    if (name := path_of_name(entry.name))[0] not in "._"
                 ]
             )
     except FileNotFoundError:
         # It may have been removed since its parent was read. A missing landing zone, however, is no empty folder.
-        if not Path(root).exists():
+        if not Path(name_on_disk(root)).exists():
             raise
         return []
 
 
 def _stated(root: str, folder: str, names: Iterable[str]) -> list[Listed]:
-    place, listed, is_file = f"{root}/{folder}", list[Listed](), stat.S_ISREG
+    at, listed, is_file = name_on_disk(f"{root}/{folder}"), list[Listed](), stat.S_ISREG
     # What Listed() does, without its call.
     new = cast("Callable[[tuple[str, int, float, None]], Listed]", partial(tuple.__new__, Listed))  # pyright: ignore[reportUnknownMemberType]
     for name in names:
         try:
-            seen = os.stat(place + name)  # noqa: PTH116 half the time of Path.stat, for each of a million files
+            # Half the time of Path.stat, for each of a million files.
+            seen = os.stat(at + (name if name.isascii() else name_on_disk(name)))  # noqa: PTH116
         except FileNotFoundError:
             continue
         if is_file(seen.st_mode):

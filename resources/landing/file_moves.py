@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from resources.durable_files import sync
-from resources.landing.file_listing import Listed, is_local, look
+from resources.landing.file_listing import Listed, is_local, located, look
 from resources.landing.landing_zone import LandedFile, LandingZone, landed
 
 _CHUNK = 1 << 20
@@ -82,9 +82,9 @@ def overwrite(landing: LandingZone, path: str, fingerprint: str, local: Path) ->
         if present is None or present.fingerprint != fingerprint:
             return Moved.MISSING if present is None else Moved.CHANGED
         if not is_local(fs):
-            fs.put_file(str(local), f"{root}/{path}")
+            fs.put_file(str(local), located(fs, root, path))
             return Moved.DONE
-        target = Path(root, path)
+        target = Path(located(fs, root, path))
         partial = target.with_name(f".{target.name}.part")
         shutil.copyfile(local, partial)
         shutil.copymode(target, partial)
@@ -105,8 +105,8 @@ def remove_note(dead_letters: LandingZone, path: str) -> None:
         LandingUnavailable: it cannot be removed.
     """
     with dead_letters.opened() as (fs, root):
-        if fs.exists(f"{root}/{path}{_NOTE}"):
-            fs.rm_file(f"{root}/{path}{_NOTE}")
+        if fs.exists(located(fs, root, path + _NOTE)):
+            fs.rm_file(located(fs, root, path + _NOTE))
 
 
 def remove_partial_copies(moved: LandingZone) -> None:
@@ -131,7 +131,7 @@ def _move(fs: Any, root: str, path: str, fingerprint: str, folder: str, reason: 
         return Moved.CHANGED
     if reason is not None:
         record = {"path": path, "bytes": present.size, "fingerprint": fingerprint, "reason": reason}
-        fs.pipe_file(f"{root}/{target}{_NOTE}", json.dumps(record, indent=2).encode())
+        fs.pipe_file(located(fs, root, target + _NOTE), json.dumps(record, indent=2).encode())
     return _deleted(fs, root, path, fingerprint)
 
 
@@ -161,18 +161,18 @@ def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str
 def _copy(fs: Any, root: str, path: str, target: str) -> bool:
     """Copy a file atomically, and return whether the copy has its bytes; otherwise there is no copy."""
     parent, _, name = target.rpartition("/")
-    fs.makedirs(f"{root}/{parent}", exist_ok=True)
+    fs.makedirs(located(fs, root, parent), exist_ok=True)
     # On a disk, a copy under its own name would be incomplete for a while, or for ever after a crash.
     partial = f"{parent}/.{name}.part" if is_local(fs) else target
-    fs.cp_file(f"{root}/{path}", f"{root}/{partial}")
+    fs.cp_file(located(fs, root, path), located(fs, root, partial))
     if not _same_bytes(fs, root, path, partial):
-        fs.rm_file(f"{root}/{partial}")
+        fs.rm_file(located(fs, root, partial))
         return False
     if is_local(fs):
         # Else a power failure after the deletion could lose both.
-        sync(Path(root, partial))
-        Path(root, partial).replace(Path(root, target))
-        sync(Path(root, parent))
+        sync(Path(located(fs, root, partial)))
+        Path(located(fs, root, partial)).replace(located(fs, root, target))
+        sync(Path(located(fs, root, parent)))
     return True
 
 
@@ -181,7 +181,7 @@ def _same_bytes(fs: Any, root: str, one: str, other: str) -> bool:
     first, second = seen
     if not (first and second) or first.size != second.size:
         return False
-    return _same_etag(first, second) or _digest(fs, f"{root}/{one}") == _digest(fs, f"{root}/{other}")
+    return _same_etag(first, second) or _digest(fs, located(fs, root, one)) == _digest(fs, located(fs, root, other))
 
 
 def _same_etag(one: Listed, other: Listed) -> bool:
@@ -189,9 +189,9 @@ def _same_etag(one: Listed, other: Listed) -> bool:
     return isinstance(one.stamp, str) and bool(one.stamp) and one.stamp == other.stamp
 
 
-def _digest(fs: Any, place: str) -> bytes:
+def _digest(fs: Any, file: str) -> bytes:
     digest = hashlib.sha256()
-    with fs.open(place, "rb") as stream:
+    with fs.open(file, "rb") as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     return digest.digest()
@@ -201,5 +201,5 @@ def _deleted(fs: Any, root: str, path: str, fingerprint: str) -> Moved:
     present = _version(fs, root, path)
     if present is None or present.fingerprint != fingerprint:
         return Moved.MISSING if present is None else Moved.CHANGED
-    fs.rm_file(f"{root}/{path}")
+    fs.rm_file(located(fs, root, path))
     return Moved.DONE

@@ -14,7 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.errors import LandingUnavailable, RatifyError
-from resources.landing.file_listing import Listed, is_data, look, pages
+from resources.landing.file_listing import Listed, is_data, located, look, pages
 from resources.settings import Settings
 
 _CHUNK = 1 << 20
@@ -117,7 +117,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
             LandingUnavailable: the file cannot be read.
         """
         with self.opened() as (fs, root):
-            return bytes(fs.cat_file(f"{root}/{path}"))
+            return bytes(fs.cat_file(located(fs, root, path)))
 
     def fetch(self, path: str, into: Path) -> FetchedFile:
         """Copy a file into a local folder, hashing the very bytes that are copied.
@@ -129,7 +129,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
         local = into / hashlib.sha256(path.encode()).hexdigest()[:16]
         with (
             self.opened() as (fs, root),
-            fs.open(f"{root}/{path}", "rb", block_size=_READ_AHEAD) as source,
+            fs.open(located(fs, root, path), "rb", block_size=_READ_AHEAD) as source,
             local.open("wb") as target,
         ):
             while chunk := source.read(_CHUNK):
@@ -163,7 +163,7 @@ class LandingZone(dg.ConfigurableResource[Any]):
             ) from error
 
     def _require(self, fs: Any, root: str) -> None:
-        if not fs.exists(root):
+        if not fs.exists(located(fs, root, "")):
             raise LandingUnavailable(
                 f"The landing zone {self.root} does not exist: create it, or set {self.setting} to where files land."
             )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.errors import LandingUnavailable
+from resources.landing.file_listing import located, path_of_name
 from resources.landing.landing_zone import FetchedFile, LandedFile, LandingZone, folder_of
 
 
@@ -21,7 +22,8 @@ class NamedFiles(LandingZone):
             LandingUnavailable: there is nothing of that name, or the store does not answer.
         """
         if "://" not in place:
-            place = os.path.normpath(Path(place).absolute())
+            # Python has a byte that is no UTF-8 as half a character.
+            place = path_of_name(os.path.normpath(Path(place).absolute()))
         if re.search(r"[*?\[]", place):
             zone = LandingZone(url=folder_of(place))
             found = zone.files(place.removeprefix(zone.url))
@@ -31,7 +33,7 @@ class NamedFiles(LandingZone):
             if not found:
                 zone = LandingZone(url=place)
                 with zone.opened() as (fs, root):
-                    if not fs.exists(root):
+                    if not fs.exists(located(fs, root, "")):
                         raise LandingUnavailable(f"There is no {place}: check the name.")
                 found = zone.files()
         place_url, home = _url(zone), _url(self)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.landing.file_listing import is_data, look, pages
+from resources.landing.file_listing import is_data, is_text, look, name_on_disk, pages, path_of_name
+from resources.landing.file_moves import Moved, archive
 from resources.landing.landing_zone import LandingZone, folder_of, matcher
+from resources.landing.named_files import NamedFiles
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3, moto_s3
 
 NAMES = ["a.csv", "a/1.csv", "a/z/9.csv", "a0.csv", "b-1.csv", "b/2.csv", "b/3.csv", "ba/4.csv", "é/5.csv", "Z.csv"]
@@ -81,7 +83,53 @@ def test_an_s3_listing_pages_through_more_than_one_answer(s3: MotoS3) -> None:
     assert zone.look([names[7], "trips/none.csv"]) == [zone.files(names[7])[0]]
 
 
-def test_what_is_no_file_or_has_no_readable_name_is_left_out(tmp_path: Path) -> None:
+NAMES_OF_BYTES = (
+    b"\xff.csv",
+    "caf\u00e9.csv".encode("latin-1"),
+    "caf\u00e9.csv".encode(),
+    b"\xef\xbf\xbf.csv",
+    "\uefff.csv".encode(),
+)
+
+
+def test_a_name_of_any_bytes_is_a_path(tmp_path: Path) -> None:
+    """It is listed, found, read and moved, and no two names are one path."""
+    folder = os.fsdecode(bytes(tmp_path) + b"/in\xfcer")
+    Path(folder).mkdir()
+    for name in NAMES_OF_BYTES:
+        Path(folder, os.fsdecode(name)).write_bytes(name)
+    zone = LandingZone(url=str(tmp_path))
+    files = zone.files("**/*.csv")
+    assert [file.path.encode() for file in files] == sorted(file.path.encode() for file in files)
+    assert zone.look([file.path for file in files]) == files
+    assert {zone.read(file.path) for file in files} == {*NAMES_OF_BYTES}
+    assert zone.fetch(files[0].path, tmp_path).local.read_bytes() in NAMES_OF_BYTES
+    assert [file.path for page in zone.pages("", files[1].path) for file in page] == [file.path for file in files[2:]]
+    for file in files:
+        assert archive(zone, file.path, file.fingerprint, "_archive") is Moved.DONE
+    assert {os.fsencode(path.name) for path in (tmp_path / "_archive").rglob("*.csv")} == {*NAMES_OF_BYTES}
+    assert zone.files("**/*.csv") == []
+
+
+@given(st.binary(min_size=1).filter(lambda name: not {0, ord("/")} & {*name}))
+def test_names_and_paths_are_pairs(name: bytes) -> None:
+    path = path_of_name(os.fsdecode(name))
+    assert os.fsencode(name_on_disk(path)) == name
+    assert is_text(path)
+
+
+def test_a_file_is_named_by_its_bytes(tmp_path: Path) -> None:
+    place = os.fsdecode(bytes(tmp_path) + b"/caf\xe9.csv")
+    Path(place).write_bytes(b"a")
+    (file,) = NamedFiles(url=str(tmp_path)).named(place)
+    assert file.path == "caf\uefe9.csv"
+    (tmp_path / "zone").mkdir()
+    zone = NamedFiles(url=str(tmp_path / "zone"))
+    (elsewhere,) = zone.named(place)
+    assert zone.fetch(elsewhere.path, tmp_path).local.read_bytes() == b"a"
+
+
+def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
     fs, root = fsspec.url_to_fs(str(tmp_path))
     put(fs, root, "good.csv", "inner/deep.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -89,7 +137,6 @@ def test_what_is_no_file_or_has_no_readable_name_is_left_out(tmp_path: Path) -> 
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "link.csv").symlink_to(tmp_path / "good.csv")
     os.mkfifo(tmp_path / "pipe.csv")
-    Path(os.fsdecode(bytes(tmp_path) + b"/\xff.csv")).touch()
     assert [file.path for page in pages(fs, root) for file in page] == ["good.csv", "inner/deep.csv", "link.csv"]
 
 
