@@ -90,7 +90,7 @@ def test_a_declaration_is_refused_or_its_files_load(server: CatalogProcess, tmp_
             wrong[str(case)] = "accepted"
             continue
         with server.client() as client:
-            create_declared(client, source.table, properties=dict(source.table.properties))
+            create_declared(client, source.table)
         try:
             found = loaded(engine, zone, source, tmp_path / "landing" / f"kv{number}", case)
         except Exception as error:  # noqa: BLE001 whatever is raised, the declaration was accepted

@@ -1,19 +1,139 @@
-"""Declared tables on a catalog server, through its API alone: for tests whose subject is not Spark."""
+"""Declared tables on a catalog server as Spark creates them, and rows in them: in milliseconds, and without an engine.
 
+For tests whose subject is not how a table comes to be. `test_declared_tables.py` compares both ways.
+"""
+
+import json
+import time
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import duckdb
 import httpx
 
+from embedded.catalog.table_contract import CLUSTERING, ROW_TRACKING
 from resources.column_types import delta_field, sql_type
-from resources.declarations import TableDeclaration
-from tests.embedded.catalog.harness import TableClient
+from resources.declarations import ROW_TRACKING as TRACKS_ROWS
+from resources.declarations import Column, TableDeclaration, records_changes
+from resources.duckdb.parquet_files import write_parquet
+from resources.sql.duckdb_sql import identifier, literal
+from tests.embedded.catalog.harness import SPARK, TableClient, create_body, log_of, stage, write_first_commit
+
+_MARK = "rowIdHighWaterMark"
 
 
-def create_declared(admin: httpx.Client, *declarations: TableDeclaration, **more: Any) -> None:
-    """Create tables in the catalog `ratify`, and their schemas, which may be there; `more` is of the request."""
-    for declaration in declarations:
-        made = admin.post("/schemas", json={"name": declaration.layer, "catalog_name": "ratify"})
+def create_declared(admin: httpx.Client, *declarations: TableDeclaration) -> None:
+    """Create tables in the catalog `ratify`, and their schemas, which may be there."""
+    for schema in {declaration.layer: None for declaration in declarations}:
+        made = admin.post("/schemas", json={"name": schema, "catalog_name": "ratify"})
         assert made.status_code in (200, 409), made.text
-        fields = [delta_field(column.name, sql_type(column.type)) for column in declaration.columns]
-        columns = {"type": "struct", "fields": fields}
-        TableClient.create_readable(admin, declaration.layer, declaration.name, columns=columns, **more)
+    for declaration in declarations:
+        staged = stage(admin, declaration.layer, declaration.name)
+        body = _body(declaration, staged)
+        write_first_commit(staged["table-id"], body)
+        TableClient.finalize(admin, declaration.layer, staged, body)
+
+
+def _body(declaration: TableDeclaration, staged: dict[str, Any]) -> dict[str, Any]:
+    """What Spark sends to create a table: Delta switches row tracking on, unless the declaration says otherwise."""
+    body = create_body(declaration.name, staged)
+    properties = {**body["properties"], TRACKS_ROWS: "true", **declaration.created_properties}
+    features = {"invariants", "appendOnly"}
+    if properties[TRACKS_ROWS] == "true":
+        features |= {"domainMetadata", "rowTracking"}
+        names = {"CommitVersion": "row-commit-version", "Id": "row-id"}
+        properties |= {
+            f"delta.rowTracking.materializedRow{key}ColumnName": f"_{name}-col-{uuid4()}" for key, name in names.items()
+        }
+    if records_changes(properties):
+        features.add("changeDataFeed")
+    layout = declaration.layout
+    if layout.cluster_by:
+        features |= {"domainMetadata", "clustering"}
+        body["domain-metadata"] = {CLUSTERING: {"clusteringColumns": [[name] for name in layout.cluster_by]}}
+    body["protocol"]["writer-features"] += sorted(features)
+    fields = [_field(column) for column in declaration.columns]
+    return body | {
+        "columns": {"type": "struct", "fields": fields},
+        "comment": declaration.comment,
+        "partition-columns": list(layout.partition_by),
+        "properties": properties,
+        "last-commit-timestamp-ms": time.time_ns() // 1_000_000,
+    }
+
+
+def _field(column: Column) -> dict[str, Any]:
+    comment = {"comment": column.comment} if column.comment else {}
+    return delta_field(column.name, sql_type(column.type)) | {"nullable": column.nullable, "metadata": comment}
+
+
+def insert_rows(admin: httpx.Client, declaration: TableDeclaration, select: str, **info: Any) -> int:
+    """Append the rows of a query of DuckDB in the order of the table's columns, as INSERT of Spark does; return the version.
+
+    `info`: more of the `commitInfo`.
+    """
+    table = TableClient.of(admin, declaration.layer, declaration.name)
+    loaded = table.load()
+    version, now = loaded["latest-table-version"] + 1, time.time_ns() // 1_000_000
+    now = max(now, loaded["metadata"]["last-commit-timestamp-ms"] + 1)
+    adds = _data_files(log_of(table.location).parent, declaration, select)
+    for add in adds:
+        add |= {"modificationTime": now, "dataChange": True}
+    domains = list[dict[str, Any]]()
+    if "delta.feature.rowTracking" in loaded["metadata"]["properties"]:
+        last = _last_row_id(table.location, version)
+        for add in adds:
+            add |= {"baseRowId": last + 1, "defaultRowCommitVersion": version}
+            last += json.loads(add["stats"])["numRecords"]
+        domain = {"domain": ROW_TRACKING, "configuration": json.dumps({_MARK: last}), "removed": False}
+        domains.append({"domainMetadata": domain})
+    return table.commit([{"commitInfo": _info(version, now, adds) | info}, *({"add": add} for add in adds), *domains])
+
+
+def _info(version: int, now: int, adds: list[dict[str, Any]]) -> dict[str, Any]:
+    rows, size = sum(json.loads(add["stats"])["numRecords"] for add in adds), sum(add["size"] for add in adds)
+    return {
+        "inCommitTimestamp": now,
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "readVersion": version - 1,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {"numFiles": str(len(adds)), "numOutputRows": str(rows), "numOutputBytes": str(size)},
+        "engineInfo": SPARK,
+        "txnId": str(uuid4()),
+    }
+
+
+def _data_files(folder: Path, declaration: TableDeclaration, select: str) -> list[dict[str, Any]]:
+    """Write the rows, a file for each combination of the partition columns' values."""
+    by = [identifier(name) for name in declaration.layout.partition_by]
+    typed = {identifier(column.name): sql_type(column.type).sql for column in declaration.columns}
+    kept = ", ".join(f"{name}::{type_} AS {name}" for name, type_ in typed.items() if name not in by)
+    adds = list[dict[str, Any]]()
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute(f"CREATE TABLE given AS SELECT * FROM ({select}) AS given({', '.join(typed)})")
+        texts = [f"{name}::VARCHAR" for name in by]
+        for values in con.execute(f"SELECT DISTINCT {', '.join(texts) or '1'} FROM given ORDER BY ALL").fetchall():
+            partition = dict(zip(declaration.layout.partition_by, values, strict=False))
+            path = "".join(f"{name}={value}/" for name, value in partition.items()) + f"part-00000-{uuid4()}-c000.parquet"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            wanted = [literal(value) if value is not None else "NULL" for value in partition.values()]
+            here = [f"{text} IS NOT DISTINCT FROM {value}" for text, value in zip(texts, wanted, strict=True)]
+            written = write_parquet(con, f"SELECT {kept} FROM given WHERE {' AND '.join(here) or 'true'}", folder / path)
+            stats = json.dumps(written.stats)
+            adds.append({"path": path, "partitionValues": partition, "size": written.size, "stats": stats})
+    return adds
+
+
+def _last_row_id(location: str, version: int) -> int:
+    """The greatest row id before a version, as the latest commit that says it does; -1 in a table without rows."""
+    for before in range(version - 1, -1, -1):
+        for line in (log_of(location) / f"{before:020d}.json").read_text().splitlines():
+            domain = json.loads(line).get("domainMetadata", {})
+            if domain.get("domain") == ROW_TRACKING:
+                return int(json.loads(domain["configuration"])[_MARK])
+    return -1

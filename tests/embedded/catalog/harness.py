@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from databricks.sdk import WorkspaceClient
 
 API = "/api/2.1/unity-catalog"
 READ = ("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA", "SELECT")
+SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
 WRITE = (*READ, "MODIFY", "CREATE SCHEMA", "CREATE TABLE")
 COLUMNS = {
     "type": "struct",
@@ -75,7 +77,7 @@ class TableClient:
     @classmethod
     def create(cls, client: httpx.Client, schema: str, name: str, **changes: Any) -> "TableClient":
         staged = stage(client, schema, name)
-        return cls._finalize(client, schema, staged, create_body(name, staged) | changes)
+        return cls.finalize(client, schema, staged, create_body(name, staged) | changes)
 
     @classmethod
     def create_readable(cls, client: httpx.Client, schema: str, name: str, **changes: Any) -> "TableClient":
@@ -84,16 +86,36 @@ class TableClient:
         body = create_body(name, staged) | {"last-commit-timestamp-ms": time.time_ns() // 1_000_000} | changes
         body["properties"] = staged["required-properties"] | changes.get("properties", {})
         write_first_commit(staged["table-id"], body)
-        return cls._finalize(client, schema, staged, body)
+        return cls.finalize(client, schema, staged, body)
 
     @classmethod
-    def _finalize(cls, client: httpx.Client, schema: str, staged: dict[str, Any], body: dict[str, Any]) -> "TableClient":
+    def finalize(cls, client: httpx.Client, schema: str, staged: dict[str, Any], body: dict[str, Any]) -> "TableClient":
         answer = client.post(f"{delta(schema)}/tables", json=body)
         assert answer.status_code == 200, answer.text
         return cls(client, f"{delta(schema)}/tables/{body['name']}", staged["table-id"], staged["location"])
 
+    @classmethod
+    def of(cls, client: httpx.Client, schema: str, name: str) -> "TableClient":
+        """One that is there."""
+        path = f"{delta(schema)}/tables/{name}"
+        metadata = client.get(path).raise_for_status().json()["metadata"]
+        return cls(client, path, metadata["table-uuid"], metadata["location"])
+
     def load(self) -> dict[str, Any]:
         return self.client.get(self.path).raise_for_status().json()
+
+    def commit(self, actions: list[dict[str, Any]]) -> int:
+        """Commit actions, of which the first is the `commitInfo`, as the next version; publish and return it."""
+        version = self.load()["latest-table-version"] + 1
+        content, log = as_lines(actions), log_of(self.location)
+        staged = add_commit(version, timestamp=actions[0]["commitInfo"]["inCommitTimestamp"])
+        (folder := log / "_staged_commits").mkdir(exist_ok=True)
+        (folder / staged["commit"]["file-name"]).write_text(content)
+        answer = self.update(staged)
+        assert answer.status_code == 200, answer.text
+        (log / f"{version:020d}.json").write_text(content)
+        assert self.update(published(version)).status_code == 200
+        return version
 
     def update(self, *updates: dict[str, Any], etag: str | None = None) -> httpx.Response:
         requirements = [{"type": "assert-table-uuid", "uuid": self.table_id}]
@@ -192,29 +214,44 @@ def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(body["columns"]),
-        "partitionColumns": [],
+        "partitionColumns": body["partition-columns"],
         "configuration": body["properties"],
         "createdTime": body["last-commit-timestamp-ms"],
+        **({"description": body["comment"]} if "comment" in body else {}),
     }
     info = {"timestamp": 1, "operation": "CREATE TABLE", "operationParameters": {}, "txnId": str(uuid.uuid4())}
-    info["inCommitTimestamp"] = body["last-commit-timestamp-ms"]
+    info |= {"inCommitTimestamp": body["last-commit-timestamp-ms"], "engineInfo": SPARK}
     actions = [
         {"commitInfo": info},
         {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
         {"metaData": metadata},
+        *(
+            {"domainMetadata": {"domain": domain, "configuration": json.dumps(configuration), "removed": False}}
+            for domain, configuration in body.get("domain-metadata", {}).items()
+        ),
     ]
-    log = Path(urlsplit(body["location"]).path) / "_delta_log"
+    log = log_of(body["location"])
     log.mkdir(parents=True)
-    (log / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    (log / f"{0:020d}.json").write_text(as_lines(actions))
 
 
-def add_commit(version: int, file_name: str | None = None, **extra: Any) -> dict[str, Any]:
+def log_of(location: str) -> Path:
+    return Path(urlsplit(location).path) / "_delta_log"
+
+
+def as_lines(actions: Iterable[dict[str, Any]]) -> str:
+    """Return actions as a commit's file has them."""
+    return "".join(json.dumps(action) + "\n" for action in actions)
+
+
+def add_commit(version: int, file_name: str | None = None, timestamp: int | None = None, **extra: Any) -> dict[str, Any]:
+    timestamp = timestamp or 1_700_000_000_000 + version
     commit = {
         "version": version,
-        "timestamp": 1_700_000_000_000 + version,
+        "timestamp": timestamp,
         "file-name": file_name or staged_file(version),
         "file-size": 700,
-        "file-modification-timestamp": 1_700_000_000_000 + version,
+        "file-modification-timestamp": timestamp,
     }
     return {"action": "add-commit", "commit": commit, **extra}
 

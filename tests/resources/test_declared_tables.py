@@ -1,0 +1,100 @@
+"""A table that tests make by the catalog's API is as one that Spark creates, and rows in it as rows that Spark inserts."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from resources.declarations import Column, Engine
+from resources.table_layout import Layout
+from tests.resources.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+_COLUMNS = (Column("id", "bigint", "The key.", nullable=False), Column("v", "string"), Column("at", "timestamp"))
+_DECLARED: tuple[dict[str, Any], ...] = (
+    {},
+    {"keys": ("id",), "properties": {"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"}},
+    {"layout": Layout(partition_by=("v",)), "properties": {"delta.enableRowTracking": "false"}},
+    {"layout": Layout(cluster_by=("v", "id"))},
+)
+_ROWS = "(1, 'a', TIMESTAMP '2025-03-30 01:30:00.000001'), (2, NULL, NULL)"
+# Ids, and the columns of row tracking, whose names are random.
+_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CHANGING = ("delta.lastCommitTimestamp", "delta.clusteringColumns")
+
+
+def _described(lake: Lakehouse, name: str) -> Any:
+    """What the catalog answers of a table, and its log's first version, but for ids, times and order."""
+    loaded = lake.catalog.load_table(f"ratify.bronze.{name}")
+    metadata = loaded["metadata"]
+    properties = {key: value for key, value in metadata["properties"].items() if key not in _CHANGING}
+    log = [json.loads(line) for line in (lake.folder(f"ratify.bronze.{name}") / f"_delta_log/{0:020d}.json").open()]
+    (stored,) = (line["metaData"] for line in log if "metaData" in line)
+    (protocol,) = (line["protocol"] for line in log if "protocol" in line)
+    domains = [line["domainMetadata"]["domain"] for line in log if "domainMetadata" in line]
+    (info,) = (line["commitInfo"] for line in log if "commitInfo" in line)
+    text = json.dumps(
+        [
+            {key: metadata.get(key) for key in ("table-type", "columns", "partition-columns", "last-commit-version")},
+            sorted(properties.items()),
+            json.loads(metadata["properties"].get("delta.clusteringColumns", "[]")),
+            lake.catalog.table(f"ratify.bronze.{name}").comment,
+            [stored["description"], json.loads(stored["schemaString"]), stored["partitionColumns"]],
+            sorted(stored["configuration"].items()),
+            [sorted(value) if isinstance(value, list) else value for value in protocol.values()],
+            domains,
+            [info["operation"], info["engineInfo"]],
+            loaded["latest-table-version"],
+        ],
+        indent=1,
+    )
+    return _RANDOM.sub("<id>", text).splitlines()
+
+
+def _inserted(lake: Lakehouse, name: str, version: int) -> Any:
+    """What a commit that appends rows has, but for paths, times, sizes and how many files it took."""
+    log = lake.folder(f"ratify.bronze.{name}") / f"_delta_log/{version:020d}.json"
+    actions = [json.loads(line) for line in log.open()]
+    info = {**actions[0]["commitInfo"], "operationMetrics": sorted(actions[0]["commitInfo"]["operationMetrics"])}
+    info["operationParameters"].pop("partitionBy")
+    adds = [action["add"] for action in actions if "add" in action]
+    marks = [json.loads(action["domainMetadata"]["configuration"]) for action in actions if "domainMetadata" in action]
+    return (
+        sorted(info),
+        {key: info[key] for key in ("operation", "operationParameters", "readVersion", "isBlindAppend", "engineInfo")},
+        {frozenset(add) for add in adds},
+        sum(json.loads(add["stats"])["numRecords"] for add in adds),
+        {frozenset(json.loads(add["stats"])) for add in adds if json.loads(add["stats"]).get("minValues")},
+        {tuple(add["partitionValues"].items()) for add in adds},
+        [mark["rowIdHighWaterMark"] for mark in marks],
+    )
+
+
+def test_they_are_as_those_of_spark(lake: Lakehouse) -> None:
+    for declared in _DECLARED:
+        by_spark, made = (pairs(**{"writer": Engine.SPARK, "columns": _COLUMNS, **declared}) for _ in range(2))
+        lake.spark.ensure_table(by_spark)
+        lake.create(made, f"VALUES {_ROWS}")
+        lake.run(f"INSERT INTO {lake.full(by_spark)} VALUES {_ROWS}")
+        assert _described(lake, made.name) == _described(lake, by_spark.name)
+        assert _inserted(lake, made.name, 1) == _inserted(lake, by_spark.name, 1)
+        # Each engine reads them, and goes on from there.
+        assert lake.insert(made, "SELECT range, 'b', NULL FROM range(3, 5)") == 2
+        lake.run(f"INSERT INTO {lake.full(made)} VALUES (5, 'c', NULL)")
+        by_engines = lake.rows(made), sorted(lake.read(f"FROM uc.bronze.{made.name}"))
+        assert [[row[:2] for row in rows] for rows in by_engines] == 2 * [
+            [(1, "a"), (2, None), (3, "b"), (4, "b"), (5, "c")]
+        ]
+        joined = f"SELECT count(*) AS n FROM {lake.full(made)} JOIN {lake.full(by_spark)} USING (id, at)"
+        assert lake.run(joined) == [{"n": 1}]
+
+
+def test_duckdb_goes_on_where_they_end(lake: Lakehouse) -> None:
+    made = lake.create(pairs(), "VALUES (1, 'a')")
+    append(lake.duckdb, made, "SELECT 2, 'b'", "load-1")
+    assert lake.insert(made, "VALUES (3, 'c')", userMetadata="x") == 3
+    ids = [action["add"]["baseRowId"] for version in (1, 2, 3) for action in lake.commit(made, version) if "add" in action]
+    assert ids == [0, 1, 2]
+    assert lake.commit(made, 3)[0]["commitInfo"]["userMetadata"] == "x"
+    assert sorted(lake.read(f"FROM uc.bronze.{made.name}")) == [(1, "a"), (2, "b"), (3, "c")]
