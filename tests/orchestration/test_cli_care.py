@@ -22,8 +22,7 @@ __all__ = ["engines", "lake"]
 
 @pytest.mark.stack
 def test_care(lake: Lakehouse) -> None:
-    table = pairs(properties={"delta.enableRowTracking": "false"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={"delta.enableRowTracking": "false"}))
     name = f"bronze.{table.name}"
     for load in range(3):
         append(lake.duckdb, table, f"SELECT {load}::BIGINT, 'a'", f"load {load}")
@@ -49,7 +48,7 @@ def test_care(lake: Lakehouse) -> None:
     refused = CliRunner().invoke(app, ["care", name, "--compact", "--sort", "nothing"])
     assert refused.exit_code == 1
     assert "has no column nothing to sort by: use id, v." in " ".join(refused.stderr.split())
-    assert lake.rows(table) == [(0, "a"), (1, "a"), (2, "a")]
+    assert lake.stored(table) == [(0, "a"), (1, "a"), (2, "a")]
 
 
 @pytest.mark.stack
@@ -58,7 +57,7 @@ def test_all_tables_by_need(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
     cares = [TableCare(), eager, TableCare(small_files=2, enabled=False), eager, eager]
     few, many, never, broken, missing = tables = [pairs() for _ in cares]
     for table in (few, many, never, broken):
-        lake.spark.ensure_table(table)
+        lake.create(table)
         for load in range(1 + (table is many) + 2 * (table is never)):
             append(lake.duckdb, table, f"SELECT {load}::BIGINT, 'a'", f"load {load}")
     (lake.folder(lake.full(broken)) / "_delta_log" / f"{0:020d}.json").unlink()

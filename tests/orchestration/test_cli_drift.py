@@ -74,12 +74,12 @@ def test_a_table_that_somebody_changed(
     assert "TableMissing" in ratify("drift", name, exit_code=1)
     assert "The project declares no table ratify.bronze.nope" in ratify("drift", "bronze.nope", exit_code=1)
 
-    lake.spark.ensure_table(table)
+    lake.create(table)
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
     assert checked(lake, table).passed
     assert drift() == ([], "")
 
-    lake.run(f"ALTER TABLE {full_name} SET TBLPROPERTIES ('catalog.team_name' = 'another')")
+    lake.alter(table, {"catalog.team_name": "another"})
     found = checked(lake, table)
     assert not found.passed
     assert "`ratify drift --apply`" in str(found.metadata["property catalog.team_name"].value)
@@ -133,7 +133,7 @@ def test_another_layout_is_given_by_a_command_of_its_own(lake: Lakehouse, declar
     """It takes no commit of metadata only: the files are written again."""
     table = pairs()
     name, plain = table.table_name, "neither partitioned nor clustered"
-    lake.spark.ensure_table(table)
+    lake.create(table)
     for at in (2, 1):
         append(lake.duckdb, table, f"SELECT {at}::BIGINT, 'a'", f"load {at}")
     declared[:] = [replace(table, layout=Layout(cluster_by=("id",)))]
@@ -149,4 +149,4 @@ def test_another_layout_is_given_by_a_command_of_its_own(lake: Lakehouse, declar
     declared[:] = [table]
     assert "The way back: declare it as clustered by id" in ratify("layout", name)
     assert drift() == ([], "")
-    assert lake.rows(table) == [(1, "a"), (2, "a")]
+    assert lake.stored(table) == [(1, "a"), (2, "a")]

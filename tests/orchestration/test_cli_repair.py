@@ -29,13 +29,12 @@ def ratify(*words: str) -> str:
 
 @pytest.mark.stack
 def test_repair(lake: Lakehouse) -> None:
-    table = pairs()
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs())
     name, log = f"bronze.{table.name}", lake.another_duckdb().log(lake.full(table))
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "day:[1]")
     assert json.loads(ratify("repair", name, "--json")) == []
     (loaded,) = log.files(log.refresh())
-    lake.run(f"INSERT INTO {lake.full(table)} VALUES (2, 'b')")
+    lake.insert(table, "VALUES (2, 'b')")
     (inserted,) = [file for file in log.files(log.refresh()) if file.path != loaded.path]
     for file in (loaded, inserted):
         log.storage.remove(file.path)
@@ -53,13 +52,13 @@ def test_repair(lake: Lakehouse) -> None:
     assert "2 files taken out in version 3." in output
     assert "Load again:\n  day:[1]\n" in output
     assert "Rows that no load brings back: 1." in output
-    assert lake.rows(table) == []
+    assert lake.stored(table) == []
     assert "(no rows)" in ratify("repair", name)
 
 
 def with_an_old_file(lake: Lakehouse, table: TableDeclaration) -> Path:
     """Create a table with a file that its log does not name, ten days older than its newest."""
-    lake.spark.ensure_table(table)
+    lake.create(table)
     folder = lake.another_duckdb().log(lake.full(table)).storage.local
     assert folder
     left = folder / "left.parquet"
@@ -97,7 +96,7 @@ def test_clean_of_old_versions(lake: Lakehouse) -> None:
         assert "could not be read any more" in planned
         assert "old version" not in ratify("clean", name, "--dry-run")
         assert "cannot be read any more" in ratify("clean", name, "--old-versions")
-    assert lake.rows(table) == []
+    assert lake.stored(table) == []
 
 
 @pytest.mark.stack

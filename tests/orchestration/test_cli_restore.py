@@ -117,15 +117,13 @@ def test_rows_by_key_and_a_run_in_progress(given: Shop, monkeypatch: pytest.Monk
 
 @pytest.mark.stack
 def test_another_writer_commits_after_the_preview(lake: Lakehouse) -> None:
-    table = pairs()
-    lake.spark.ensure_table(table)
-    for load in ("one", "two"):
-        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", load)
+    table = lake.create(pairs(), "VALUES (1, 'a')")
+    lake.insert(table, "VALUES (1, 'a')")
     plan = planned_restore(lake.another_duckdb().log(lake.full(table)), 1)
     append(lake.duckdb, table, "SELECT 2::BIGINT, 'b'", "three")
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(CommitConflict, match="was at version 2, and is at 3"):
         table_restore.restore_table(lake.spark, instance, plan, Consequences(None, "", {}, ()), "why")
-    assert len(lake.rows(table)) == 3
+    assert len(lake.stored(table)) == 3
     delete = f"DELETE FROM {lake.full(table)} WHERE id = 5"
     assert commit_acknowledged(lake.spark, lake.full(table), lambda: lake.run(delete), "why", 3) is None
 

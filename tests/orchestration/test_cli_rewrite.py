@@ -23,10 +23,7 @@ UNKNOWN = Consequences(None, "", {}, ())
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs()
-    lake.spark.ensure_table(made)
-    append(lake.duckdb, made, "SELECT * FROM (VALUES (1::BIGINT, 'a'), (2, 'bbbbb'), (3, NULL), (4, 'd'))", "one")
-    return made
+    return lake.create(pairs(), "VALUES (1, 'a'), (2, 'bbbbb'), (3, NULL), (4, 'd')")
 
 
 @pytest.mark.stack
@@ -66,19 +63,19 @@ def test_a_condition_that_sql_would_pass_on_in_part(lake: Lakehouse, table: Tabl
     where = "v IS NULL OR length(v) > 3"
     printed = ratify("replace", table.table_name, "--where", where, "--by", str(query), "--reason", "{wrong}")
     assert "2 rows went, 2 came in their place in version 2." in printed
-    assert lake.rows(table) == [(1, "a"), (4, "d"), (11, None), (12, None)]
+    assert lake.stored(table) == [(1, "a"), (4, "d"), (11, None), (12, None)]
     (commit,) = lake.spark.history(lake.full(table), 1)
     assert (commit.operation, commit.record["acknowledged"]) == ("WRITE", "{wrong}")
     # A column in brackets is a condition, and no alias of the table.
     lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMN flag BOOLEAN")
     lake.run(f"UPDATE {lake.full(table)} SET flag = id = 4")
     assert "1 row went" in ratify("delete", table.table_name, "--where", "(flag) -- only these", "--reason", "a test")
-    assert [row[0] for row in lake.rows(table)] == [1, 11, 12]
+    assert [row[0] for row in lake.stored(table)] == [1, 11, 12]
 
 
 @pytest.mark.stack
 def test_what_is_refused_changes_nothing(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
-    query, name, before = tmp_path / "new.sql", table.table_name, lake.rows(table)
+    query, name, before = tmp_path / "new.sql", table.table_name, lake.stored(table)
 
     def refused(*words: str, sql: str = "") -> str:
         query.write_text(sql)
@@ -97,9 +94,9 @@ def test_what_is_refused_changes_nothing(lake: Lakehouse, table: TableDeclaratio
     assert "no number" in refused("--where", "id = 1", sql="SELECT 1L AS id, CAST(raise_error('no number') AS STRING) AS v")
     missing = ratify("replace", name, "--where", "id = 1", "--by", str(tmp_path / "no.sql"), "--dry-run", exit_code=1)
     assert "does not exist" in missing
-    lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    lake.alter(table, {"delta.appendOnly": "true"})
     assert "only allows appends" in refused("--where", "id = 1")
-    assert (lake.version(table), lake.rows(table)) == (2, before)
+    assert (lake.version(table), lake.stored(table)) == (2, before)
 
 
 @pytest.mark.stack
@@ -121,12 +118,12 @@ def test_another_writer_commits_in_between(
         log = lake.another_duckdb().log(lake.full(table))
         change, commit = rewrite.done(lake.spark, log, instance, UNKNOWN, "why")
         assert (looks, change.matched, commit and commit.version) == ([1, 2], 2, 3)
-        assert [row[0] for row in lake.rows(table)] == [2, 3, 4]
+        assert [row[0] for row in lake.stored(table)] == [2, 3, 4]
         with pytest.raises(UnsafeTable, match="All 3 rows"):
             rewrite.__class__(lake.full(table), "true").planned(lake.spark, log, UNKNOWN)
         everything = ConditionalRewrite(lake.full(table), "true", every_row=True)
         _, commit = everything.done(lake.spark, log, instance, UNKNOWN, "why")
-        assert (commit and commit.version, lake.rows(table)) == (4, [])
+        assert (commit and commit.version, lake.stored(table)) == (4, [])
     assert interventions.consequences(lake.full(table), restored=False) == UNKNOWN
 
 

@@ -24,8 +24,7 @@ def listed(name: str) -> list[dict[str, str]]:
 
 def created(lake: Lakehouse) -> tuple[TableDeclaration, str]:
     """A new table, and its full name."""
-    table = pairs()
-    assert lake.spark.ensure_table(table)
+    table = lake.create(pairs())
     return table, lake.full(table)
 
 
@@ -41,14 +40,14 @@ def test_a_dropped_table_comes_back_as_it_was(lake: Lakehouse) -> None:
     (row,) = listed(name)
     assert row["files until (UTC)"] > row["dropped at (UTC)"]
 
-    assert lake.spark.ensure_table(table)
+    lake.create(table)
     assert "already exists" in ratify("undrop", name, exit_code=1)
-    lake.run(f"DROP TABLE {name}")
+    lake.drop(table)
     assert len(listed(name)) == 2
 
     assert f"{name} is back" in ratify("undrop", name, "--id", row["id"])
     assert [(each["version"], each["operation"]) for each in lake.run(f"DESCRIBE HISTORY {name}")] == history
-    assert lake.rows(table) == [(1, "a"), (2, "c"), (3, "d")]
+    assert lake.stored(table) == [(1, "a"), (2, "c"), (3, "d")]
     append(lake.duckdb, table, "SELECT 4, 'e'", "e")
     with lake.another_duckdb().session() as session:
         rows = session.rows(f"SELECT id FROM uc.{table.table_name} ORDER BY id")
@@ -61,7 +60,7 @@ def test_a_purged_table_is_gone(lake: Lakehouse) -> None:
     table, name = created(lake)
     append(lake.duckdb, table, "SELECT 1, 'a'", "a")
     folder = lake.folder(name)
-    lake.run(f"DROP TABLE {name}")
+    lake.drop(table)
     assert any(folder.iterdir())
     assert "Aborted" in ratify("purge", name, exit_code=1)
     assert any(folder.iterdir())

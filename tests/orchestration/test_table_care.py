@@ -45,7 +45,7 @@ class CaredTables:
         table = pairs(properties={"delta.enableRowTracking": "false"}, **more)
         self.cared[asset_key(table)] = CaredTable(table, care)
         if loads:
-            self.lake.spark.ensure_table(table)
+            self.lake.create(table)
         for load in range(loads):
             append(self.lake.duckdb, table, f"SELECT {load}::BIGINT, 'a'", f"load {load}")
         return table
@@ -82,10 +82,10 @@ def report_of(done: dg.ExecuteInProcessResult) -> str:
 def test_a_table_over_its_thresholds_is_cared_for_once(tables: CaredTables) -> None:
     many, few, never, missing = tables.add(), tables.add(TableCare()), tables.add(TableCare(enabled=False)), pairs()
     tables.cared[asset_key(missing)] = CaredTable(missing, EAGER)
-    before = tables.lake.rows(many)
+    before = tables.lake.stored(many)
     done = tables.run()
     assert done.success
-    assert tables.lake.rows(many) == before
+    assert tables.lake.stored(many) == before
     seen = tables.seen(many)
     assert (seen["care"], seen["files before"], seen["files"], seen["mergeable files before"]) == ("cared for", 3, 1, 3)
     assert seen["why"] == "3 of 3 files can become fewer (limit 2 and 20%). Compacted in 1 commit."
@@ -122,16 +122,16 @@ def test_a_table_over_its_thresholds_is_cared_for_once(tables: CaredTables) -> N
 
 def test_deleted_rows_and_a_long_log_are_cared_for_too(tables: CaredTables) -> None:
     table = tables.add(TableCare(small_files=99, log_versions=4))
-    tables.lake.run(f"INSERT INTO {tables.lake.full(table)} SELECT id, 'b' FROM range(20)")
+    tables.lake.insert(table, "SELECT range, 'b' FROM range(20)")
     tables.lake.run(f"DELETE FROM {tables.lake.full(table)} WHERE id = 7")
-    left = tables.lake.rows(table)
+    left = tables.lake.stored(table)
     assert tables.run().success
     seen = tables.seen(table)
     assert (seen["deleted rows before"], seen["deleted rows"]) in ((1, 1), (1, 0), (0, 0))
     assert seen["versions since checkpoint before"] >= 4
     assert seen["versions since checkpoint"] == 0
     assert "Wrote a checkpoint." in seen["why"]
-    assert tables.lake.rows(table) == left
+    assert tables.lake.stored(table) == left
 
 
 def test_below_the_thresholds_it_compacts_what_it_can(tables: CaredTables) -> None:

@@ -5,6 +5,7 @@ For tests whose subject is not how a table comes to be. `test_declared_tables.py
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from embedded.catalog.table_contract import CLUSTERING, ROW_TRACKING
 from resources.column_types import delta_field, sql_type
 from resources.declarations import ROW_TRACKING as TRACKS_ROWS
 from resources.declarations import Column, TableDeclaration, records_changes
+from resources.delta.schema_change import catalog_column
 from resources.duckdb.parquet_files import write_parquet
 from resources.sql.duckdb_sql import identifier, literal
 from tests.embedded.catalog.harness import SPARK, TableClient, create_body, log_of, stage, write_first_commit
@@ -32,7 +34,8 @@ def create_declared(admin: httpx.Client, *declarations: TableDeclaration) -> Non
         staged = stage(admin, declaration.layer, declaration.name)
         body = _body(declaration, staged)
         write_first_commit(staged["table-id"], body)
-        TableClient.finalize(admin, declaration.layer, staged, body)
+        fields = [catalog_column(field) for field in body["columns"]["fields"]]
+        TableClient.finalize(admin, declaration.layer, staged, body | {"columns": {"type": "struct", "fields": fields}})
 
 
 def _body(declaration: TableDeclaration, staged: dict[str, Any]) -> dict[str, Any]:
@@ -75,35 +78,57 @@ def insert_rows(admin: httpx.Client, declaration: TableDeclaration, select: str,
     """
     table = TableClient.of(admin, declaration.layer, declaration.name)
     loaded = table.load()
-    version, now = loaded["latest-table-version"] + 1, time.time_ns() // 1_000_000
-    now = max(now, loaded["metadata"]["last-commit-timestamp-ms"] + 1)
     adds = _data_files(log_of(table.location).parent, declaration, select)
+    rows, size = sum(json.loads(add["stats"])["numRecords"] for add in adds), sum(add["size"] for add in adds)
+    about = _info(loaded, "WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **info)
+    about["operationMetrics"] = {"numFiles": str(len(adds)), "numOutputRows": str(rows), "numOutputBytes": str(size)}
+    actions = [{"commitInfo": about}]
     for add in adds:
-        add |= {"modificationTime": now, "dataChange": True}
-    domains = list[dict[str, Any]]()
+        add |= {"modificationTime": about["timestamp"], "dataChange": True}
+        actions.append({"add": add})
     if "delta.feature.rowTracking" in loaded["metadata"]["properties"]:
-        last = _last_row_id(table.location, version)
+        version, last = loaded["latest-table-version"] + 1, _last_row_id(table.location, loaded["latest-table-version"])
         for add in adds:
             add |= {"baseRowId": last + 1, "defaultRowCommitVersion": version}
             last += json.loads(add["stats"])["numRecords"]
         domain = {"domain": ROW_TRACKING, "configuration": json.dumps({_MARK: last}), "removed": False}
-        domains.append({"domainMetadata": domain})
-    return table.commit([{"commitInfo": _info(version, now, adds) | info}, *({"add": add} for add in adds), *domains])
+        actions.append({"domainMetadata": domain})
+    return table.commit(actions)
 
 
-def _info(version: int, now: int, adds: list[dict[str, Any]]) -> dict[str, Any]:
-    rows, size = sum(json.loads(add["stats"])["numRecords"] for add in adds), sum(add["size"] for add in adds)
+def set_properties(admin: httpx.Client, declaration: TableDeclaration, properties: Mapping[str, str]) -> int:
+    """Do what `ALTER TABLE … SET TBLPROPERTIES` of Spark does; return the version."""
+    table = TableClient.of(admin, declaration.layer, declaration.name)
+    loaded = table.load()
+    parameters = {"properties": json.dumps(dict(properties))}
+    actions = [{"commitInfo": _info(loaded, "SET TBLPROPERTIES", parameters, isBlindAppend=True)}]
+    latest, updates = loaded["latest-table-version"], [{"action": "set-properties", "updates": dict(properties)}]
+    stored = _last(table.location, latest, "metaData")
+    actions.append({"metaData": {**stored, "configuration": {**stored["configuration"], **properties}}})
+    protocol = _last(table.location, latest, "protocol")
+    if records_changes(properties) and "changeDataFeed" not in protocol["writerFeatures"]:
+        protocol["writerFeatures"].append("changeDataFeed")
+        actions.append({"protocol": protocol})
+        features = {f"{kind}-features": protocol[f"{kind}Features"] for kind in ("reader", "writer")}
+        versions = {f"min-{kind}-version": protocol[f"min{kind.title()}Version"] for kind in ("reader", "writer")}
+        updates.append({"action": "set-protocol", "protocol": versions | features})
+    return table.commit(actions, *updates)
+
+
+def _info(loaded: dict[str, Any], operation: str, parameters: dict[str, str], **more: Any) -> dict[str, Any]:
+    """The `commitInfo` of the commit that follows what the catalog has of a table."""
+    now = max(time.time_ns() // 1_000_000, loaded["metadata"]["last-commit-timestamp-ms"] + 1)
     return {
         "inCommitTimestamp": now,
         "timestamp": now,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-        "readVersion": version - 1,
+        "operation": operation,
+        "operationParameters": parameters,
+        "readVersion": loaded["latest-table-version"],
         "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {"numFiles": str(len(adds)), "numOutputRows": str(rows), "numOutputBytes": str(size)},
+        "operationMetrics": {},
         "engineInfo": SPARK,
         "txnId": str(uuid4()),
+        **more,
     }
 
 
@@ -129,11 +154,16 @@ def _data_files(folder: Path, declaration: TableDeclaration, select: str) -> lis
     return adds
 
 
-def _last_row_id(location: str, version: int) -> int:
-    """The greatest row id before a version, as the latest commit that says it does; -1 in a table without rows."""
-    for before in range(version - 1, -1, -1):
-        for line in (log_of(location) / f"{before:020d}.json").read_text().splitlines():
-            domain = json.loads(line).get("domainMetadata", {})
-            if domain.get("domain") == ROW_TRACKING:
-                return int(json.loads(domain["configuration"])[_MARK])
-    return -1
+def _last_row_id(location: str, latest: int) -> int:
+    """The greatest row id, as the latest commit that says it does; -1 in a table without rows."""
+    domain = _last(location, latest, "domainMetadata", lambda found: found["domain"] == ROW_TRACKING)
+    return int(json.loads(domain["configuration"])[_MARK]) if domain else -1
+
+
+def _last(location: str, latest: int, kind: str, wanted: Callable[[Any], bool] = bool) -> Any:
+    """The latest action of a kind, from the published commits; None where there is none."""
+    for version in range(latest, -1, -1):
+        for line in (log_of(location) / f"{version:020d}.json").read_text().splitlines():
+            if (action := json.loads(line).get(kind)) and wanted(action):
+                return action
+    return None

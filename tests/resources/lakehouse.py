@@ -1,7 +1,7 @@
 """The three engines on the session's one stack, and tables that no other test has."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified
 from resources.spark.spark_engine import Spark
 from tests.embedded.catalog.harness import client_of
-from tests.resources.declared_tables import create_declared, insert_rows
+from tests.resources.declared_tables import create_declared, insert_rows, set_properties
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,14 @@ class Lakehouse:
         """Append rows as INSERT of Spark does: see `create`. Return the version."""
         return insert_rows(self.admin, table, rows, **info)
 
+    def alter(self, table: TableDeclaration, properties: Mapping[str, str]) -> int:
+        """Set properties as ALTER TABLE of Spark does. Return the version."""
+        return set_properties(self.admin, table, properties)
+
+    def drop(self, table: TableDeclaration) -> None:
+        """Drop a table as DROP TABLE does."""
+        self.admin.delete(f"/tables/{self.full(table)}").raise_for_status()
+
     def read(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query by DuckDB, whose tables are `uc.<schema>.<table>`; Spark takes 20 times as long."""
         with self.duckdb.session() as session:
@@ -75,6 +83,10 @@ class Lakehouse:
 
     def rows(self, table: TableDeclaration) -> list[tuple[Any, ...]]:
         return sorted(tuple(row.values()) for row in self.spark.rows(self.spark.table(table)))
+
+    def stored(self, table: TableDeclaration) -> list[tuple[Any, ...]]:
+        """As `rows`, read by DuckDB."""
+        return sorted(self.read(f"FROM uc.{table.table_name}"))
 
     def folder(self, full_name: str) -> Path:
         """Where the files of a table are."""

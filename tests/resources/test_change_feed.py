@@ -30,8 +30,7 @@ def changed(lake: Lakehouse, table: TableDeclaration, *versions: int) -> list[tu
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
     """Appended by DuckDB, then updated, deleted from and merged into by Spark."""
-    made = pairs(properties={FEED: "true", "delta.checkpointInterval": "3"})
-    lake.spark.ensure_table(made)
+    made = lake.create(pairs(properties={FEED: "true", "delta.checkpointInterval": "3"}))
     append(lake.duckdb, made, "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) t(id, v)", "one")
     lake.run(f"UPDATE {lake.full(made)} SET v = 'B' WHERE id = 2")
     lake.run(f"DELETE FROM {lake.full(made)} WHERE id = 1")
@@ -115,7 +114,7 @@ def test_the_command_shows_utc_wherever_it_runs(lake: Lakehouse, fresh_schema: s
 
 def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> None:
     def switch(on: str) -> None:
-        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{on}')")
+        lake.alter(table, {FEED: on})
 
     def since() -> int | None:
         log = TableLog.opened(lake.catalog, lake.full(table))
@@ -130,7 +129,7 @@ def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> 
     append(lake.duckdb, table, "SELECT 4, 'd'", "two")
     switch("true")
     append(lake.duckdb, table, "SELECT 5, 'e'", "three")
-    lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('a' = 'b')")
+    lake.alter(table, {"a": "b"})
     assert (since(), lake.version(table)) == (6, 8)
     with pytest.raises(ChangesNotRecorded, match="has recorded its changes since version 6: ask from there on"):
         changed(lake, table, 5)

@@ -23,9 +23,7 @@ REQUESTS = "_ratify/requests"
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs()
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(pairs())
 
 
 class Machine:
@@ -75,7 +73,7 @@ def machines(
 
 
 def numbers(lake: Lakehouse, table: TableDeclaration) -> list[int]:
-    return [row[0] for row in lake.rows(table)]
+    return [row[0] for row in lake.stored(table)]
 
 
 def test_who_lost_is_taken_along(lake: Lakehouse, table: TableDeclaration, machines: list[Machine]) -> None:

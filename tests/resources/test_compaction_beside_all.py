@@ -73,7 +73,7 @@ class Beside:
 def compacted_beside(lake: Lakehouse, files: int, folder: Path) -> None:
     table, seen = pairs(properties={FEED: "true", ROW_TRACKING: "false"}), pairs(properties={ROW_TRACKING: "false"})
     for each in (table, seen):
-        lake.spark.ensure_table(each)
+        lake.create(each)
     full_name, rows = lake.full(table), files * ROWS_OF_A_FILE
     lake.run(f"INSERT INTO {full_name} SELECT /*+ REPARTITION({files}) */ id, 'old' FROM range({rows})")
     log = log_of(lake, table)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from resources.declarations import Column, Engine
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.table_layout import Layout
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
@@ -72,6 +72,7 @@ def _inserted(lake: Lakehouse, name: str, version: int) -> Any:
 
 
 def test_they_are_as_those_of_spark(lake: Lakehouse) -> None:
+    all_made = list[TableDeclaration]()
     for declared in _DECLARED:
         by_spark, made = (pairs(**{"writer": Engine.SPARK, "columns": _COLUMNS, **declared}) for _ in range(2))
         lake.spark.ensure_table(by_spark)
@@ -79,15 +80,34 @@ def test_they_are_as_those_of_spark(lake: Lakehouse) -> None:
         lake.run(f"INSERT INTO {lake.full(by_spark)} VALUES {_ROWS}")
         assert _described(lake, made.name) == _described(lake, by_spark.name)
         assert _inserted(lake, made.name, 1) == _inserted(lake, by_spark.name, 1)
-        # Each engine reads them, and goes on from there.
+        all_made += [by_spark, made]
+    # Each engine reads them, and goes on from there.
+    for made in all_made[1::2]:
         assert lake.insert(made, "SELECT range, 'b', NULL FROM range(3, 5)") == 2
-        lake.run(f"INSERT INTO {lake.full(made)} VALUES (5, 'c', NULL)")
-        by_engines = lake.rows(made), sorted(lake.read(f"FROM uc.bronze.{made.name}"))
-        assert [[row[:2] for row in rows] for rows in by_engines] == 2 * [
-            [(1, "a"), (2, None), (3, "b"), (4, "b"), (5, "c")]
-        ]
-        joined = f"SELECT count(*) AS n FROM {lake.full(made)} JOIN {lake.full(by_spark)} USING (id, at)"
-        assert lake.run(joined) == [{"n": 1}]
+    lake.run(f"INSERT INTO {lake.full(all_made[3])} VALUES (5, 'c', NULL)")
+    for number, table in enumerate(all_made):
+        expected = [(1, "a"), (2, None), *[(3, "b"), (4, "b")][: 2 * (number % 2)], *[(5, "c")][: number == 3]]
+        assert sorted(lake.read(f"SELECT id, v FROM uc.bronze.{table.name}")) == expected
+    each = (f"SELECT {number} AS number, count(*) AS rows, max(unix_micros(at)) AS at FROM {lake.full(table)}"
+            for number, table in enumerate(all_made))  # fmt: skip
+    found = lake.run(f"{' UNION ALL '.join(each)} ORDER BY number")
+    assert [row["rows"] for row in found] == [2, 4, 2, 5, 2, 4, 2, 4]
+    assert len({row["at"] for row in found}) == 1
+
+
+def test_their_properties_are_set_as_by_spark(lake: Lakehouse) -> None:
+    by_spark, made = lake.create(pairs()), lake.create(pairs())
+    name = lake.full(by_spark)
+    lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.appendOnly' = 'true')")
+    assert lake.alter(made, {"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"}) == 1
+    assert _described(lake, made.name) == _described(lake, by_spark.name)
+    found = [[next(iter(action)) for action in lake.commit(table, 1)] for table in (made, by_spark)]
+    assert sorted(found[0]) == sorted(found[1])
+    infos = [lake.commit(table, 1)[0]["commitInfo"] for table in (made, by_spark)]
+    assert [set(info) for info in infos] == 2 * [set(infos[1])]
+    assert [info["operation"] for info in infos] == 2 * ["SET TBLPROPERTIES"]
+    lake.run(f"INSERT INTO {lake.full(made)} VALUES (1, 'a')")
+    assert lake.run(f"SELECT id, _change_type AS c FROM table_changes('{lake.full(made)}', 1)") == [{"id": 1, "c": "insert"}]
 
 
 def test_duckdb_goes_on_where_they_end(lake: Lakehouse) -> None:
@@ -97,4 +117,4 @@ def test_duckdb_goes_on_where_they_end(lake: Lakehouse) -> None:
     ids = [action["add"]["baseRowId"] for version in (1, 2, 3) for action in lake.commit(made, version) if "add" in action]
     assert ids == [0, 1, 2]
     assert lake.commit(made, 3)[0]["commitInfo"]["userMetadata"] == "x"
-    assert sorted(lake.read(f"FROM uc.bronze.{made.name}")) == [(1, "a"), (2, "b"), (3, "c")]
+    assert lake.stored(made) == [(1, "a"), (2, "b"), (3, "c")]

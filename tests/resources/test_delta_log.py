@@ -21,9 +21,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs(properties={"delta.checkpointInterval": "3"})
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(pairs(properties={"delta.checkpointInterval": "3"}))
 
 
 def files(lake: Lakehouse, table: TableDeclaration) -> list[LiveFile]:
@@ -104,14 +102,13 @@ def test_a_removed_file_is_removed_for_every_engine_and_described_in_the_log(
 
 
 def test_rows_of_an_append_only_table_stay(lake: Lakehouse) -> None:
-    table = pairs(properties={"delta.appendOnly": "true"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={"delta.appendOnly": "true"}))
     append(lake.duckdb, table, "SELECT 1, 'a'", "one")
     log = lake.duckdb.log(lake.full(table))
     taken = log.files(log.refresh())
     with pytest.raises(UnsafeTable, match="only allows appends"):
         log.commit(lambda snapshot: Proposal(removes=taken))
-    assert (lake.version(table), lake.rows(table)) == (1, [(1, "a")])
+    assert (lake.version(table), lake.stored(table)) == (1, [(1, "a")])
 
 
 @pytest.mark.parametrize("kind", ["v2 json", "v2 parquet", "v1", "v1 in parts"])
@@ -169,6 +166,6 @@ def test_a_version_that_another_lost_is_found_and_its_commit_awaited(lake: Lakeh
     assert newest_lost_version(log, -1) == first
     assert newest_lost_version(log, first) == -1
     assert not wait_for_other_version(log, 0.2)
-    lake.run(f"INSERT INTO {lake.full(table)} VALUES (3, 'z')")
+    lake.insert(table, "VALUES (3, 'z')")
     assert wait_for_other_version(log, 0.2)
     assert lake.version(table) == second + 1

@@ -11,7 +11,7 @@ import pytest
 from duckdb import IOException
 
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, TableDeclaration
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.delta_log import DeltaLog
 from resources.duckdb import duckdb_engine
 from resources.duckdb.duckdb_engine import DuckDB
@@ -28,6 +28,7 @@ from resources.errors import (
     TableMissing,
     UnsafeTable,
 )
+from resources.table_layout import Layout
 from tests.embedded.catalog.harness import READ, CatalogProcess, ClientPrincipal, TableClient, outlive
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
@@ -36,9 +37,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs()
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(pairs())
 
 
 def test_a_load_is_written_once(lake: Lakehouse, table: TableDeclaration) -> None:
@@ -107,52 +106,60 @@ def test_two_writers_of_one_load(lake: Lakehouse, table: TableDeclaration) -> No
 
     with ThreadPoolExecutor(3) as pool:
         assert sorted(pool.map(write, range(3))) == ["there", "there", "written"]
-    assert (lake.version(table), lake.rows(table)) == (1, [(1, "a")])
+    assert (lake.version(table), lake.stored(table)) == (1, [(1, "a")])
+
+
+ID, V = Column("id", "bigint"), Column("v", "string")
 
 
 @pytest.mark.parametrize(
-    ("columns", "more", "message"),
+    ("made", "message"),
     [
-        ("id BIGINT, v STRING", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "column mapping"),
-        ("id BIGINT", "", "column v: string is to be written, but the table has no such column"),
-        ("id INT, v STRING", "", "column id: bigint is to be written, but the table has int"),
-        ("id BIGINT, v STRING, w INT", "", "has columns w that are not written"),
-        ("id BIGINT, v STRING", "PARTITIONED BY (v)", "is partitioned"),
-        ("id BIGINT, v STRING, w BIGINT GENERATED ALWAYS AS (id + 1)", "", "asks its writers for generatedColumns"),
+        ({"columns": (ID,)}, "column v: string is to be written, but the table has no such column"),
+        ({"columns": (Column("id", "int"), V)}, "column id: bigint is to be written, but the table has int"),
+        ({"columns": (ID, V, Column("w", "int"))}, "has columns w that are not written"),
+        ({"layout": Layout(partition_by=("v",)), "writer": Engine.SPARK}, "is partitioned"),
     ],
-    ids=["column mapping", "one less", "other type", "one more", "partitioned", "generated"],
+    ids=["one less", "other type", "one more", "partitioned"],
 )
-def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, columns: str, more: str, message: str) -> None:
+def test_nothing_is_written_where_it_would_be_wrong(lake: Lakehouse, made: dict[str, Any], message: str) -> None:
     table = pairs()
-    lake.catalog.ensure_schemas(("bronze",))
-    safe = "" if "mode" in more else "TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
-    lake.run(f"CREATE TABLE {lake.full(table)} ({columns}) USING DELTA {more} {safe}")
+    lake.create(pairs(**made, name=table.name))
     with pytest.raises(UnsafeTable, match=message):
         append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-    assert (lake.version(table), lake.spark.count(table)) == (0, 0)
-    if message == "column mapping":
-        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
-        append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-        assert lake.rows(table) == [(1, "a")]
+    assert (lake.version(table), lake.stored(table)) == (0, [])
+
+
+def test_nothing_is_written_to_features_that_are_unknown(lake: Lakehouse) -> None:
+    """As Spark creates such tables."""
+    mapped, generated = pairs(), pairs()
+    lake.catalog.ensure_schemas(("bronze",))
+    mode = "TBLPROPERTIES ('delta.columnMapping.mode' = '{}')"
+    lake.run(f"CREATE TABLE {lake.full(mapped)} (id BIGINT, v STRING) USING DELTA {mode.format('name')}")
+    computed = "w BIGINT GENERATED ALWAYS AS (id + 1)"
+    lake.run(f"CREATE TABLE {lake.full(generated)} (id BIGINT, v STRING, {computed}) USING DELTA {mode.format('none')}")
+    for table, message in ((mapped, "column mapping"), (generated, "asks its writers for generatedColumns")):
+        with pytest.raises(UnsafeTable, match=message):
+            append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
+        assert (lake.version(table), lake.stored(table)) == (0, [])
+    lake.run(f"ALTER TABLE {lake.full(mapped)} SET {mode.format('none')}")
+    append(lake.duckdb, mapped, "SELECT 1::BIGINT, 'a'", "one")
+    assert lake.rows(mapped) == [(1, "a")]
 
 
 def test_columns_are_known_by_name(lake: Lakehouse) -> None:
     table = pairs()
-    lake.catalog.ensure_schemas(("bronze",))
-    properties = "TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
-    lake.run(f"CREATE TABLE {lake.full(table)} (v STRING, id BIGINT) USING DELTA {properties}")
+    lake.create(pairs(columns=(V, ID), name=table.name))
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
-    with lake.duckdb.session() as session:
-        assert session.rows(f"SELECT id, v FROM uc.bronze.{table.name}") == [(1, "a")]
-    assert lake.rows(table) == [("a", 1)]
+    assert lake.read(f"SELECT id, v FROM uc.bronze.{table.name}") == [(1, "a")]
+    assert lake.stored(table) == [("a", 1)]
 
 
 def test_a_null_where_none_may_be(lake: Lakehouse) -> None:
-    table = pairs(columns=(Column("id", "bigint", nullable=False), Column("v", "string")))
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(columns=(Column("id", "bigint", nullable=False), Column("v", "string"))))
     with pytest.raises(AppendFailed, match="column id: must not be NULL, and is in 2 rows"):
         append(lake.duckdb, table, "SELECT NULL, 'a' FROM range(2)", "one")
-    assert (lake.version(table), lake.spark.count(table)) == (0, 0)
+    assert (lake.version(table), lake.stored(table)) == (0, [])
 
 
 def test_a_missing_table(lake: Lakehouse) -> None:
@@ -200,7 +207,7 @@ def test_writers_sum_up_the_log(
             append(duckdb, table, f"SELECT {number}, 'x'", f"load-{number}")
         names = duckdb.log(lake.full(table)).storage.names("_delta_log")
     assert sorted({int(name[:20]) for name in names if ".checkpoint" in name}) == at
-    assert len(lake.rows(table)) == 6
+    assert len(lake.stored(table)) == 6
 
 
 def test_an_engine_that_was_closed_opens_again(lake: Lakehouse, table: TableDeclaration) -> None:
@@ -244,7 +251,7 @@ def test_a_refusal_after_a_lost_reply_takes_nothing_back(
         patch.setattr(UnityCatalog, "update_table", accepted_unheard)
         # The log itself shows whose version it is.
         assert append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one").version == 1
-    assert lake.rows(table) == [(1, "a")]
+    assert lake.stored(table) == [(1, "a")]
     with pytest.raises(AlreadyLoaded):
         append(duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
 

@@ -11,12 +11,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from resources.declarations import TableDeclaration
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.deletion_vectors import decode_z85, deleted_rows
 from resources.delta.table_storage import TableStorage
 from resources.duckdb import feed_reading
 from resources.errors import ChangesNotRecorded, LogUnreadable, UnsafeTable
 from resources.spark import change_feed
+from resources.table_layout import NO_LAYOUT, Layout
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
@@ -63,7 +64,7 @@ class RandomChanges:
             f"{self.random.choice(days)})"
             for _ in range(self.random.randint(1, most))
         )
-        return f"(SELECT * FROM VALUES {', '.join(each)} AS t(id, v, day))"
+        return f"(SELECT * FROM (VALUES {', '.join(each)}) AS t(id, v, day))"
 
     def condition(self) -> str:
         return self.random.choice(
@@ -105,15 +106,11 @@ class RandomChanges:
 
 def compare(lake: Lakehouse, seed: int, steps: int, *, partitioned: bool, vectors: bool) -> RandomChanges:
     columns = pairs().columns
-    table = pairs(columns=(*columns, type(columns[0])("day", "date")))
-    lake.catalog.ensure_schemas(("bronze",))
-    lake.run(
-        f"CREATE TABLE {lake.full(table)} (id BIGINT, v STRING, day DATE) USING delta "
-        f"{'PARTITIONED BY (day)' if partitioned else ''} TBLPROPERTIES ('{FEED}' = 'true', "
-        "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'none')"
-    )
+    layout = Layout(partition_by=("day",)) if partitioned else NO_LAYOUT
+    properties = {FEED: "true", "delta.enableDeletionVectors": "true"}
+    table = pairs(Engine.SPARK, columns=(*columns, Column("day", "date")), layout=layout, properties=properties)
     changes = RandomChanges(lake, table, seed, partitioned)
-    lake.run(f"INSERT INTO {lake.full(table)} SELECT * FROM {changes.rows(30)}")
+    lake.create(table, changes.rows(30))
     # The catalog requires vectors of its tables; a writer may still write whole files.
     for setting in WHOLE_FILES:
         lake.run(f"SET {setting} = {str(vectors).lower()}")
@@ -149,8 +146,7 @@ def test_both_engines_read_the_same_changes_of_many_tables(lake: Lakehouse, seed
 @pytest.fixture
 def with_vector(lake: Lakehouse) -> tuple[TableDeclaration, dict[str, Any], TableStorage]:
     """A table with two hundred thousand rows, and the `add` of its file with a deletion vector."""
-    table = pairs(properties={FEED: "true", "delta.enableDeletionVectors": "true"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={FEED: "true", "delta.enableDeletionVectors": "true"}))
     append(lake.duckdb, table, "SELECT i, 'a' FROM range(200_000) t(i)", "one")
     # In the first 65,536 rows a bitmap, in the next runs, in the last an array.
     lake.run(
@@ -173,12 +169,10 @@ def test_the_rows_that_a_deletion_vector_deletes(
         counted = found.aggregate("_change_type, count(*), sum(id)").fetchall()
     deleted = [*range(0, 65536, 2), *range(70000, 100001), 150000]
     assert counted == [("delete", len(deleted), sum(deleted))]
+    a_damaged_vector_is_an_error(add, storage)
 
 
-def test_a_damaged_deletion_vector_is_an_error(
-    lake: Lakehouse, with_vector: tuple[TableDeclaration, dict[str, Any], TableStorage]
-) -> None:
-    _, add, storage = with_vector
+def a_damaged_vector_is_an_error(add: dict[str, Any], storage: TableStorage) -> None:
     vector = add["deletionVector"]
     with pytest.raises(LogUnreadable, match="has 62770 rows, and the log says 7"):
         deleted_rows(storage, {**add, "deletionVector": {**vector, "cardinality": 7}})
@@ -195,8 +189,7 @@ def test_a_damaged_deletion_vector_is_an_error(
 
 
 def test_what_duckdb_cannot_read(lake: Lakehouse) -> None:
-    table = pairs(properties={FEED: "true"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={FEED: "true"}))
     for version in range(1, 4):
         append(lake.duckdb, table, f"SELECT {version}, 'a'", f"load {version}")
     with lake.duckdb.session() as session:

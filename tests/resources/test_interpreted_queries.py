@@ -70,8 +70,7 @@ def test_a_server_that_does_not_permit_it_compiles_them() -> None:
 @pytest.mark.stack
 def test_they_are_few_if_all_tables_of_the_pass_have_few(lake: Lakehouse, session: SparkSession) -> None:
     table, written = pairs(Engine.SPARK, layer="silver", keys=("id",)), pairs(Engine.SPARK, layer="gold", keys=("id",))
-    lake.spark.ensure_table(table)
-    lake.spark.sql(f"INSERT INTO {table.table_name} VALUES (1, 'a'), (2, 'b'), (3, 'c')").collect()
+    lake.create(table, "VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     query = TableQuery.parsed(f"SELECT id, v FROM {table.table_name}", "databricks", "a test")
     engine = SparkQueries(lake.spark, query, written)
     with engine.few_rows(3):
@@ -82,8 +81,7 @@ def test_they_are_few_if_all_tables_of_the_pass_have_few(lake: Lakehouse, sessio
 
 @pytest.mark.stack
 def test_rows_that_no_log_tells_are_many(lake: Lakehouse, session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pairs(Engine.SPARK, layer="silver", keys=("id",))
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(Engine.SPARK, layer="silver", keys=("id",)))
     monkeypatch.setattr(TableLog, "opened", lambda *_: None)
     engine = SparkQueries(lake.spark, TableQuery.parsed("SELECT 1L AS id, 'a' AS v", "databricks", "a test"), table)
     with engine.few_rows(1_000):

@@ -185,7 +185,7 @@ def migrate_at_random(lake: Lakehouse, seed: int, steps: int) -> None:
     layout = named(LAYOUTS[seed % len(LAYOUTS)])
     table = orders(properties=properties, layout=layout)
     model = LayoutModel(lake, table, random.Random(seed), layout=layout)  # noqa: S311
-    assert lake.spark.ensure_table(table)
+    lake.create(table)
     model.check()
     does = [
         *(model.append, model.append_by_duckdb, model.delete, model.migrate, model.migrate),
@@ -217,7 +217,7 @@ def test_rows_and_their_ids_stay_at_length(lake: Lakehouse, seed: int) -> None:
 def table(lake: Lakehouse) -> TableDeclaration:
     """With three files of three rows each."""
     made = orders(properties={ROW_TRACKING: "false", VECTORS: "true"})
-    lake.spark.ensure_table(made)
+    lake.create(made)
     for first in (0, 3, 6):
         append(lake.duckdb, made, selected(range(first, first + 3)), f"load {first}")
     return made
@@ -228,7 +228,7 @@ def test_a_stream_goes_on_over_it_if_it_had_read_all_rows_before(
 ) -> None:
     """Of the others it would read NULL in the columns that are partitions now."""
     target, checkpoint = orders(properties={ROW_TRACKING: "false"}), str(tmp_path / "checkpoint")
-    lake.spark.ensure_table(target)
+    lake.create(target)
 
     def stream(number: int, *, checked: bool = True) -> Division:
         """The checked one goes on over a division if it may."""

@@ -18,6 +18,7 @@ from resources.spark.spark_session import credentials_conf
 from resources.spark.spark_sessions import SparkSessions
 from tests.embedded.catalog.clients.test_spark_client import SLOW
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, client_of, outlive, written
+from tests.resources.declared_tables import create_declared
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
 pytestmark = pytest.mark.stack
@@ -62,8 +63,7 @@ def spark_of(lake: Lakehouse, catalog: UnityCatalog, options: dict[str, str]) ->
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
     """With one row."""
-    table = pairs(Engine.SPARK, keys=("id",))
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(Engine.SPARK, keys=("id",)))
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "first")
     return table
 
@@ -148,7 +148,7 @@ def test_every_engine_reports_an_expired_token(
             work()
         raised.append(error)
     assert not [error for error in raised if token in str(error.value)]
-    assert lake.rows(table) == [(1, "a")]
+    assert lake.stored(table) == [(1, "a")]
 
 
 def test_a_job_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,7 @@ def test_a_job_outlives_its_oauth_tokens(lake: Lakehouse, tmp_path: Path, monkey
         catalog = UnityCatalog(host=server.url)
         spark = spark_of(lake, catalog, {"uri": server.url, **oauth_options(catalog)})
         duckdb, first, second = DuckDB(catalog=catalog), pairs(), pairs()
-        spark.ensure_table(first)
-        spark.ensure_table(second)
+        create_declared(admin, first, second)
         with duckdb.session() as session:
             assert session.count(first) == 0
             outlive(admin, session._token)

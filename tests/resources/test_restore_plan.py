@@ -21,15 +21,13 @@ def plan_of(lake: Lakehouse, table: TableDeclaration, version: int | None = None
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs()
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(pairs())
 
 
 def test_random_histories(lake: Lakehouse) -> None:
     """For each version: rows before, less those that go, and those that come back, are the rows that it had."""
     model = TableModel(lake, pairs(properties={"delta.checkpointInterval": "4"}))
-    assert lake.spark.ensure_table(model.table)
+    lake.create(model.table)
     chance = random.Random(7)  # noqa: S311
     does = (model.append, model.append, model.delete_by_spark, model.restore, model.killed_after_the_commit)
     for _ in range(12):
@@ -76,7 +74,7 @@ def test_the_loads_of_undone_versions(lake: Lakehouse, table: TableDeclaration) 
 def test_columns_and_properties_of_the_version(lake: Lakehouse, table: TableDeclaration) -> None:
     name = lake.full(table)
     lake.run(f"ALTER TABLE {name} ADD COLUMN more INT COMMENT 'added'")
-    lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true', 'delta.enableChangeDataFeed' = 'true')")
+    lake.alter(table, {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"})
     plan = plan_of(lake, table, 0)
     assert plan.metadata == (
         "column more goes",

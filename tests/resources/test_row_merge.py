@@ -130,8 +130,7 @@ class MergedTable:
         ids = ", _metadata.row_id, _metadata.row_commit_version" if self.tracked else ""
         read = [tuple(row.values()) for row in self.lake.run(f"SELECT id, v{ids} FROM {self.lake.full(self.table)}")]
         assert sorted((id_, v) for id_, v, *_ in read) == sorted(self.rows.items())
-        with self.lake.another_duckdb().session() as session:
-            assert session.rows(f"SELECT id, v FROM uc.bronze.{self.table.name} ORDER BY id") == sorted(self.rows.items())
+        assert self.lake.stored(self.table) == sorted(self.rows.items())
         if not self.tracked:
             return
         found = {id_: tuple(more) for id_, _, *more in read}
@@ -156,7 +155,7 @@ def made(lake: Lakehouse, seed: int, **more: str) -> MergedTable:
     tracked = str(seed % 2 == 0).lower()
     properties = {VECTORS: "true", FEED: "true", TRACKING: tracked, "delta.checkpointInterval": "4"} | more
     table = MergedTable(lake, pairs(keys=("id",), properties=properties), random.Random(seed))  # noqa: S311
-    assert lake.spark.ensure_table(table.table)
+    lake.create(table.table)
     return table
 
 
@@ -198,7 +197,7 @@ def test_a_commit_follows_the_version_that_it_was_computed_against(lake: Lakehou
             merge_changes(session, table.table, stored, changes, RECORD)
         left = {file.path for file in log_of(lake, table.table).storage.files()} - {file.path for file in files}
         assert not {path for path in left if path.endswith(".parquet")}, "files that nobody names stay"
-    assert dict(lake.rows(table.table)) == {**table.rows, -1: "between"}
+    assert dict(lake.stored(table.table)) == {**table.rows, -1: "between"}
     # Now that it was read again.
     assert table.merged({id_: "new"}).version == 3
     (txn,) = [action["txn"] for action in lake.commit(table.table, 3) if "txn" in action]
@@ -257,4 +256,4 @@ def test_a_file_with_other_rows_than_before_is_found(lake: Lakehouse) -> None:
     table.append()
     with mock.patch.object(row_merge.LiveRows, "rows_of", return_value=99), pytest.raises(RatifyError, match="99"):
         table.merged({min(table.rows): "new"})
-    assert dict(lake.rows(table.table)) == table.rows
+    assert dict(lake.stored(table.table)) == table.rows

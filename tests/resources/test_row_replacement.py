@@ -20,9 +20,9 @@ Rows = list[tuple[int, str]]
 
 
 def new_table(lake: Lakehouse, **properties: str) -> TableDeclaration:
-    made = pairs(columns=COLUMNS, properties={key.replace("_", "."): value for key, value in properties.items()})
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(
+        pairs(columns=COLUMNS, properties={key.replace("_", "."): value for key, value in properties.items()})
+    )
 
 
 def select(file: str, *ids: int) -> str:
@@ -40,12 +40,12 @@ def replaced(
         return replace_rows(session.con, log, staged, "f", file, withdrawn=[old], reloaded=[f"path:{file}"])
 
 
-def rows(lake: Lakehouse, table: TableDeclaration) -> Rows:
-    """As both engines read them."""
-    with lake.another_duckdb().session() as session:
-        read = session.rows(f"SELECT id, f FROM uc.bronze.{table.name} WHERE seen = '2013-01-01 05:00:00Z' ORDER BY ALL")
-    sql = f"SELECT id, f FROM {lake.full(table)} WHERE seen = '2013-01-01 05:00:00Z' ORDER BY id, f"
-    assert read == [tuple(row.values()) for row in lake.run(sql)]
+def rows(lake: Lakehouse, table: TableDeclaration, *, by_spark: bool = False) -> Rows:
+    """As DuckDB reads them, and Spark too where that is asked for."""
+    read = lake.read(f"SELECT id, f FROM uc.bronze.{table.name} WHERE seen = '2013-01-01 05:00:00Z' ORDER BY ALL")
+    if by_spark:
+        sql = f"SELECT id, f FROM {lake.full(table)} WHERE seen = '2013-01-01 05:00:00Z' ORDER BY id, f"
+        assert read == [tuple(row.values()) for row in lake.run(sql)]
     return read
 
 
@@ -58,12 +58,12 @@ def test_the_rows_of_one_file_are_replaced_wherever_they_are(lake: Lakehouse) ->
     both = f"{select('a', 1, 2)} UNION ALL {select('b', 3)}"
     append(lake.duckdb, table, both, "content:1", "path:a", "content:b", "path:b")
     append(lake.duckdb, table, select("c", 4), "content:c")
-    lake.run(f"INSERT INTO {lake.full(table)} VALUES (5, TIMESTAMP '2013-01-01 05:00:00Z', NULL)")
+    lake.insert(table, "VALUES (5, TIMESTAMPTZ '2013-01-01 05:00:00Z', NULL)")
     made = replaced(lake, table, "a", "content:1", "content:2", 11, 12, 13)
     # The first attempt was made on what this log knew last, before Spark's commit.
     assert made == Replaced(4, rows=3, removed=2, attempts=2)
     wanted = [(3, "b"), (4, "c"), (5, None), (11, "a"), (12, "a"), (13, "a")]
-    assert sorted(rows(lake, table), key=lambda row: row[0]) == wanted
+    assert sorted(rows(lake, table, by_spark=True), key=lambda row: row[0]) == wanted
     actions = lake.commit(table, 4)
     assert {a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a} == {
         "content:1": 2,
@@ -81,7 +81,7 @@ def test_the_rows_of_one_file_are_replaced_wherever_they_are(lake: Lakehouse) ->
     assert [id_ for id_, file in rows(lake, table) if file == "a"] == [1, 2]
     # A file that holds nothing else goes as it is; without new rows only those of others are left.
     assert replaced(lake, table, "c", "content:c", "content:none").removed == 1
-    assert [id_ for id_, _ in rows(lake, table)] == [1, 2, 3, 5]
+    assert [id_ for id_, _ in rows(lake, table, by_spark=True)] == [1, 2, 3, 5]
 
 
 def test_two_replacements_of_one_file_are_not_mixed(lake: Lakehouse) -> None:

@@ -103,11 +103,12 @@ class TableModel:
         """Spark reads each version as it was, and DuckDB the latest."""
         full_name = self.lake.full(self.table)
         assert self.lake.version(self.table) == len(self.versions) - 1
-        for version, rows in enumerate(self.versions):
-            read = self.lake.run(f"SELECT id, v FROM {full_name} VERSION AS OF {version} ORDER BY id")
-            assert [(row["id"], row["v"]) for row in read] == rows, version
-        with self.lake.another_duckdb().session() as session:
-            assert session.rows(f"SELECT id, v FROM uc.bronze.{self.table.name} ORDER BY id") == self.versions[-1]
+        found: dict[int, list[tuple[int, str]]] = {version: [] for version in range(len(self.versions))}
+        each = (f"SELECT {version} AS version, id, v FROM {full_name} VERSION AS OF {version}" for version in found)
+        for row in self.lake.run(" UNION ALL ".join(each)):
+            found[row["version"]].append((row["id"], row["v"]))
+        assert [sorted(rows) for rows in found.values()] == self.versions
+        assert self.lake.stored(self.table) == self.versions[-1]
 
 
 def log_of(lake: Lakehouse, table: TableDeclaration) -> DeltaLog:
@@ -132,7 +133,7 @@ def named(folder: Path) -> set[str]:
 def check_at_random(lake: Lakehouse, seed: int, steps: int) -> None:
     properties = {"delta.checkpointInterval": "3"} | ({"delta.enableChangeDataFeed": "true"} if seed % 2 else {})
     model = TableModel(lake, pairs(properties=properties))
-    assert lake.spark.ensure_table(model.table)
+    lake.create(model.table)
     choose = random.Random(seed)  # noqa: S311
     does = [
         model.append,
@@ -184,7 +185,7 @@ def test_every_version_is_as_before_at_length(lake: Lakehouse, seed: int) -> Non
 @pytest.fixture
 def model(lake: Lakehouse) -> TableModel:
     made = TableModel(lake, pairs())
-    assert lake.spark.ensure_table(made.table)
+    lake.create(made.table)
     made.append()
     return made
 
@@ -206,7 +207,7 @@ def test_what_a_writer_may_still_commit_stays(lake: Lakehouse, model: TableModel
 
 def test_the_files_of_a_change_data_feed_stay(lake: Lakehouse) -> None:
     model = TableModel(lake, pairs(properties={"delta.enableChangeDataFeed": "true"}))
-    assert lake.spark.ensure_table(model.table)
+    lake.create(model.table)
     model.append()
     lake.run(f"UPDATE {lake.full(model.table)} SET v = 'new' WHERE id = 1")
     model.versions.append([(0, "row 0"), (1, "new"), (2, "row 2")])
@@ -220,7 +221,7 @@ def test_the_files_of_a_change_data_feed_stay(lake: Lakehouse) -> None:
 
 def test_files_that_only_a_checkpoint_names_stay(lake: Lakehouse) -> None:
     model = TableModel(lake, pairs(properties={"delta.checkpointInterval": "3"}))
-    assert lake.spark.ensure_table(model.table)
+    lake.create(model.table)
     for _ in range(2):
         model.append()
     model.delete_by_spark()
@@ -232,7 +233,7 @@ def test_files_that_only_a_checkpoint_names_stay(lake: Lakehouse) -> None:
         (log / f"{version:020d}.json").unlink()
     aged(model.folder)
     assert "data file" not in {file.kind for file in clean(lake.catalog, log_of(lake, model.table))}
-    assert lake.rows(model.table) == model.versions[-1]
+    assert lake.stored(model.table) == model.versions[-1]
 
 
 def test_a_clock_that_is_ahead_makes_no_file_old(
@@ -269,11 +270,10 @@ def test_files_of_other_kinds(lake: Lakehouse, model: TableModel) -> None:
 
 
 def test_where_it_is_refused(lake: Lakehouse, model: TableModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    full_name = lake.full(model.table)
-    lake.run(f"ALTER TABLE {full_name} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 week 2 days')")
+    lake.alter(model.table, {"delta.deletedFileRetentionDuration": "interval 1 week 2 days"})
     with pytest.raises(UnsafeTable, match="set it to a number of one unit, as 'interval 7 days'"):
         unneeded_files(lake.catalog, log_of(lake, model.table))
-    lake.run(f"ALTER TABLE {full_name} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 day')")
+    lake.alter(model.table, {"delta.deletedFileRetentionDuration": "interval 1 day"})
     (model.folder / "gone.parquet").touch()
     aged(model.folder, 2 * 86_400)
     assert [file.path for file in unneeded_files(lake.catalog, log_of(lake, model.table))][-1] == "gone.parquet"

@@ -110,8 +110,7 @@ class CompactionModel:
         if self.tracked:
             assert len({row_id for row_id, _ in found.values()}) == len(found)
         self.ids = found
-        with self.lake.another_duckdb().session() as session:
-            assert Counter(session.rows(f"SELECT id, v FROM uc.bronze.{self.table.name}")) == self.rows
+        assert Counter(self.lake.stored(self.table)) == self.rows
 
     def check_feed(self) -> None:
         """The versions of compactions are in no feed, by Spark and by DuckDB."""
@@ -131,7 +130,7 @@ def compact_at_random(lake: Lakehouse, seed: int, steps: int) -> None:
     tracked = str(seed % 2 == 0).lower()
     properties = {VECTORS: "true", FEED: "true", ROW_TRACKING: tracked, "delta.checkpointInterval": "4"}
     model = CompactionModel(lake, pairs(properties=properties), random.Random(seed))  # noqa: S311
-    assert lake.spark.ensure_table(model.table)
+    lake.create(model.table)
     does = [
         *(model.append, model.append_by_spark, model.append, model.delete, model.compact),
         *(model.compact, model.killed_before, model.killed_after),
@@ -169,8 +168,7 @@ def test_rows_and_their_ids_stay_at_length(lake: Lakehouse, seed: int) -> None:
 
 
 def appends_beside(lake: Lakehouse, writers: int, commits: int) -> None:
-    table = pairs(properties={ROW_TRACKING: "false"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={ROW_TRACKING: "false"}))
 
     def write(writer: int) -> None:
         with closing(lake.another_duckdb(threads=1)) as duckdb:
@@ -188,9 +186,7 @@ def appends_beside(lake: Lakehouse, writers: int, commits: int) -> None:
             future.result()
         done += compacted_by(duckdb, lake.full(table))
     wanted = [(id_, f"w{id_ // (5 * commits)}") for id_ in range(5 * commits * writers)]
-    assert lake.rows(table) == wanted
-    with lake.another_duckdb().session() as session:
-        assert session.rows(f"SELECT id, v FROM uc.bronze.{table.name} ORDER BY id") == wanted
+    assert lake.stored(table) == wanted
     assert done
     log = log_of(lake, table)
     assert len(log.files(log.refresh())) == 1
@@ -208,8 +204,7 @@ def test_appending_writers_lose_nothing_at_length(lake: Lakehouse) -> None:
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
     """Append-only, without row tracking, with three files of one row each."""
-    made = pairs(properties={ROW_TRACKING: "false", "delta.appendOnly": "true"})
-    lake.spark.ensure_table(made)
+    made = lake.create(pairs(properties={ROW_TRACKING: "false", "delta.appendOnly": "true"}))
     for id_ in (3, 1, 2):
         append(lake.duckdb, made, f"SELECT {id_}::BIGINT, 'a'", f"load {id_}")
     return made
@@ -219,8 +214,7 @@ def test_a_stream_sees_no_change_and_the_history_says_what_was_done(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path
 ) -> None:
     """An append-only table may be compacted, because no row changes."""
-    target = pairs(properties={ROW_TRACKING: "false"})
-    lake.spark.ensure_table(target)
+    target = lake.create(pairs(properties={ROW_TRACKING: "false"}))
 
     def stream() -> None:
         reader = lake.spark.session.readStream.table(lake.full(table))
@@ -289,8 +283,7 @@ def test_partitions_stay(lake: Lakehouse) -> None:
 
 def test_a_bin_that_another_writer_takes_is_planned_again(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the rewriting and the commit Spark deletes a row of the bin, and DuckDB appends one."""
-    table = pairs(properties={ROW_TRACKING: "false", VECTORS: "true"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={ROW_TRACKING: "false", VECTORS: "true"}))
     append(lake.duckdb, table, "SELECT i, 'a' FROM range(100) t(i)", "one")
     append(lake.duckdb, table, "SELECT i, 'a' FROM range(100, 200) t(i)", "two")
     commits = list[str]()
@@ -306,7 +299,7 @@ def test_a_bin_that_another_writer_takes_is_planned_again(lake: Lakehouse, monke
     monkeypatch.setattr(DeltaLog, "commit", commit)
     (done,) = compacted(lake, table)
     assert (done.files, done.deleted_rows) == (3, 1)
-    assert lake.rows(table) == [(id_, "a") for id_ in range(201) if id_ != 7]
+    assert lake.stored(table) == [(id_, "a") for id_ in range(201) if id_ != 7]
     log = log_of(lake, table)
     stored = {name for name in log.storage.names("") if name.startswith("duckdb-")}
     assert len(stored) == 4, "the file of the first plan is gone"

@@ -11,8 +11,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_commits_and_rows_are_those_that_spark_reads(lake: Lakehouse) -> None:
-    table = pairs(properties={"delta.checkpointInterval": "3"})
-    assert lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={"delta.checkpointInterval": "3"}))
     full_name = lake.full(table)
     append(lake.duckdb, table, "SELECT i, 'x' FROM range(10) r(i)", "a load")
     lake.run(f"INSERT INTO {full_name} VALUES (10, 'y'), (11, NULL)")

@@ -23,9 +23,7 @@ Rows = Sequence[tuple[Any, ...]]
 
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
-    made = pairs(keys=("id",))
-    assert lake.spark.ensure_table(made)
-    return made
+    return lake.create(pairs(keys=("id",)))
 
 
 def overwrite(lake: Lakehouse, table: TableDeclaration, rows: Rows) -> Overwritten:
@@ -54,7 +52,7 @@ def test_a_table_equals_the_query_after_any_sequence(lake: Lakehouse, table: Tab
                 wanted = [(chance.randrange(5), chance.choice(["a", "b", None])) for _ in range(chance.randrange(1, 8))]
         if step % 5 == 4:
             # Another engine changes it meanwhile.
-            lake.run(f"INSERT INTO {lake.full(table)} VALUES (9, 'by Spark')")
+            lake.insert(table, "VALUES (9, 'by Spark')")
             present = [*present, (9, "by Spark")]
         before = lake.version(table)
         done = overwrite(lake, table, wanted)
@@ -65,8 +63,9 @@ def test_a_table_equals_the_query_after_any_sequence(lake: Lakehouse, table: Tab
         assert done.version == before + changed
         assert bool(done.commit) == changed
         present = wanted
-        found = lake.run(f"SELECT id, v FROM {lake.full(table)}")
-        assert sorted(str((row["id"], row["v"])) for row in found) == sorted(map(str, wanted))
+        found = lake.read(f"SELECT id, v FROM uc.{table.table_name}")
+        assert sorted(map(str, found)) == sorted(map(str, wanted))
+    assert sorted(str(tuple(row.values())) for row in lake.run(f"FROM {lake.full(table)}")) == sorted(map(str, wanted))
 
 
 def test_the_history_says_what_was_done(lake: Lakehouse, table: TableDeclaration) -> None:
@@ -98,7 +97,7 @@ def test_what_others_commit_meanwhile_is_compared_again(
     done = overwrite(lake, table, [(1, "a")])
     assert DeltaLog.commit is original
     assert commits == ["other"]
-    assert lake.rows(table) == [(1, "a")]
+    assert lake.stored(table) == [(1, "a")]
     assert (done.inserted, done.deleted) == (1, 1)
 
 
@@ -118,19 +117,18 @@ def test_a_writer_that_is_always_overtaken_gives_up(
     monkeypatch.setattr(DeltaLog, "commit", commit)
     with pytest.raises(CommitConflict, match="committed before each of 10 attempts; nothing was written"):
         overwrite(lake, table, [(1, "mine")])
-    assert [row for row in lake.rows(table) if row[1] == "mine"] == []
+    assert [row for row in lake.stored(table) if row[1] == "mine"] == []
     log = lake.duckdb.log(lake.full(table))
     live = {file.path for file in log.files(log.refresh())}
     assert {name for name in log.storage.names("") if name.endswith(".parquet")} == live
 
 
 def test_an_append_only_table_is_refused(lake: Lakehouse) -> None:
-    table = pairs(properties={"delta.appendOnly": "true"})
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(properties={"delta.appendOnly": "true"}))
     assert overwrite(lake, table, [(1, "a")]).rows == 1
     with pytest.raises(UnsafeTable, match="append-only"):
         overwrite(lake, table, [(2, "b")])
-    assert lake.rows(table) == [(1, "a")]
+    assert lake.stored(table) == [(1, "a")]
 
 
 def test_values_are_compared_as_the_table_has_them(lake: Lakehouse) -> None:
@@ -144,8 +142,7 @@ def test_values_are_compared_as_the_table_has_them(lake: Lakehouse) -> None:
         Column("s", "struct<a:int,b:string>"),
         Column("m", "map<string,int>"),
     )
-    table = pairs(columns=columns)
-    lake.spark.ensure_table(table)
+    table = lake.create(pairs(columns=columns))
     rows = (
         "SELECT i AS id, CASE i WHEN 1 THEN 'nan'::DOUBLE WHEN 2 THEN NULL ELSE -0.0 END AS d, 1.5 AS n, "
         "TIMESTAMPTZ '2020-01-01 00:00:00+00' AS at, ['x', NULL] AS tags, {'a': i, 'b': NULL} AS s, MAP {'k': i} AS m "

@@ -104,14 +104,16 @@ class TableClient:
     def load(self) -> dict[str, Any]:
         return self.client.get(self.path).raise_for_status().json()
 
-    def commit(self, actions: list[dict[str, Any]]) -> int:
-        """Commit actions, of which the first is the `commitInfo`, as the next version; publish and return it."""
+    def commit(self, actions: list[dict[str, Any]], *updates: dict[str, Any]) -> int:
+        """Commit actions, of which the first is the `commitInfo`, as the next version; publish and return it.
+
+        `updates` notify the catalog of what the actions change beside rows.
+        """
         version = self.load()["latest-table-version"] + 1
         content, log = as_lines(actions), log_of(self.location)
         staged = add_commit(version, timestamp=actions[0]["commitInfo"]["inCommitTimestamp"])
-        (folder := log / "_staged_commits").mkdir(exist_ok=True)
-        (folder / staged["commit"]["file-name"]).write_text(content)
-        answer = self.update(staged)
+        (log / "_staged_commits" / staged["commit"]["file-name"]).write_text(content)
+        answer = self.update(staged, *updates)
         assert answer.status_code == 200, answer.text
         (log / f"{version:020d}.json").write_text(content)
         assert self.update(published(version)).status_code == 200
@@ -231,7 +233,7 @@ def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
         ),
     ]
     log = log_of(body["location"])
-    log.mkdir(parents=True)
+    (log / "_staged_commits").mkdir(parents=True)
     (log / f"{0:020d}.json").write_text(as_lines(actions))
 
 
