@@ -36,8 +36,8 @@ class AppendedTable:
         lake.spark.catalog.ensure_schemas((f"{schema}_in", schema, "ops"))
         self.a, self.b, self.t = f"{schema}_in.a", f"{schema}_in.b", f"{schema}.t"
         create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{}')"
-        lake.run(create.format(self.a, "id INT, k INT, v INT", str(self.chance.random() < 0.5).lower()))
-        lake.run(create.format(self.b, "k INT, w INT", "false"))
+        lake.quick(create.format(self.a, "id INT, k INT, v INT", str(self.chance.random() < 0.5).lower()))
+        lake.quick(create.format(self.b, "k INT, w INT", "false"))
 
     def step(self) -> None:
         """Some operations on the inputs and the table, and a pass."""
@@ -266,7 +266,7 @@ class AppendedTable:
         version = self._version()
         assert version == len(self.model.table) - 1, (version, self.reproduced())
         if version >= 0:
-            found = Counter(tuple(row.values()) for row in self.lake.run(f"SELECT id, v, w FROM {self.t}"))
+            found = Counter(tuple(row.values()) for row in self.lake.quick(f"SELECT id, v, w FROM {self.t}"))
             assert found == Counter(self.model.table[-1].rows), (found, self.reproduced())
 
     def reproduced(self) -> str:

@@ -33,7 +33,7 @@ def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
 
 
 def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in lake.run(f"SELECT {columns} FROM ratify.bronze.{name}"))
+    return sorted(tuple(row.values()) for row in lake.quick(f"SELECT {columns} FROM ratify.bronze.{name}"))
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def assert_it_goes_on_once_that_is_acknowledged(
     before = stored(bronze, destination, "id")
     acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
     assert run(bronze, sync).counts.inserted == 0
-    bronze.run(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
+    bronze.quick(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
     erase(bronze, rows, 2, 7)
-    bronze.run(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
+    bronze.quick(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
     assert run(bronze, sync).counts.inserted == 4
     assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])

@@ -40,7 +40,7 @@ class HistoryTable:
         self.log, self.done = [f"{seed}: dated {self.dated}, {self.action}, close {self.model.close}"], Counter[str]()
         lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
         self.a, self.t = f"{schema}_in.a", f"{schema}.t"
-        lake.run(f"CREATE TABLE {self.a} (k INT, j STRING, value INT, note INT, changed TIMESTAMP) USING DELTA")
+        lake.quick(f"CREATE TABLE {self.a} (k INT, j STRING, value INT, note INT, changed TIMESTAMP) USING DELTA")
         self.change(self.insert)
 
     def step(self) -> None:
@@ -75,7 +75,8 @@ class HistoryTable:
         if not self.source:
             return self._run_statement(f"DELETE FROM {self.a} WHERE true")
         rows = (
-            f"({row.key[0]}, {row.key[1]}, {row.value or 'NULL'}, {row.note or 'NULL'}, timestamp_micros({row.time or 0}))"
+            f"({row.key[0]}, {row.key[1]}, {row.value or 'NULL'}, {row.note or 'NULL'}, "
+            f"TIMESTAMP '1970-01-01 00:00:00.{row.time or 0:06}Z')"
             for row in self.source
             if isinstance(row.key, tuple)
         )
@@ -221,7 +222,7 @@ class HistoryTable:
         assert version == len(self.versions) - 1, (version, len(self.versions) - 1, self.reproduced())
         if version >= 0:
             ends = "unix_micros(valid_from) AS since, unix_micros(valid_to) AS until"
-            rows = self.lake.run(f'SELECT k, concat("\'", j, "\'") AS j, value, note, {ends}, current FROM {self.t}')
+            rows = self.lake.quick(f'SELECT k, concat("\'", j, "\'") AS j, value, note, {ends}, current FROM {self.t}')
             assert all(row["current"] == (row["until"] is None) for row in rows)
             found = Counter(((row["k"], row["j"]), row["value"], row["note"], row["since"], row["until"]) for row in rows)
             assert found == Counter(self.model.rows), (found, self.model.rows, self.reproduced())
@@ -238,7 +239,7 @@ class HistoryTable:
 
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
-        self.lake.run(statement)
+        (self.lake.run if statement.startswith("RESTORE") else self.lake.quick)(statement)
 
     def _note(self, text: str) -> None:
         self.log.append(text)

@@ -21,11 +21,10 @@ from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 
 
-def main(destination: str, source: str, mode: str, key: str, tracked: str, executor: str) -> None:
-    """Run the pass; a line says when it begins, because the start of Python takes longer than a pass."""
-    catalog = UnityCatalog()
+def sync_of(destination: str, source: str, mode: str, key: str, tracked: str, executor: str) -> SyncDeclaration:
+    """Return the sync that these arguments say."""
     query = TableQuery.parsed(whole_table(TableName("bronze", source)), "databricks", "the test")
-    sync = SyncDeclaration(
+    return SyncDeclaration(
         name=source,
         source=SyncSource(query),
         destination=TableName("bronze", destination),
@@ -34,6 +33,11 @@ def main(destination: str, source: str, mode: str, key: str, tracked: str, execu
         guards=DeletionGuards(tracked=tracked == "tracked"),
         executor=SyncExecutor(executor),
     )
+
+
+def main(*arguments: str) -> None:
+    """Run the pass; a line says when it begins, because the start of Python takes longer than a pass."""
+    catalog, sync = UnityCatalog(), sync_of(*arguments)
     spark, duckdb = Spark(catalog=catalog, attempts=30), DuckDB(catalog=catalog)
     # The start of the engine is not what is to be killed.
     if sync.executor is SyncExecutor.SPARK:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from components.sql_table_component import PARTITIONS_TAG, STALE
+from resources.errors import TableMissing
 from tests.components.test_yaml_tables import Project, causes
 from tests.resources.lakehouse import Lakehouse
 
@@ -39,8 +40,8 @@ class Partitioned:
         lake.spark.catalog.ensure_schemas((self.bronze, self.gold))
         create = "CREATE TABLE {}.{} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none', {})"
         feed = "'delta.enableChangeDataFeed' = 'true'"
-        lake.run(create.format(self.bronze, "a", "id INT, day DATE, k INT, place STRING, v INT", feed))
-        lake.run(create.format(self.bronze, "b", "k INT, w INT", "'ratify.owner' = 'tests'"))
+        lake.quick(create.format(self.bronze, "a", "id INT, day DATE, k INT, place STRING, v INT", feed))
+        lake.quick(create.format(self.bronze, "b", "k INT, w INT", "'ratify.owner' = 'tests'"))
         for name in QUERIES:
             self.declare(name)
 
@@ -83,10 +84,10 @@ class Partitioned:
         )
 
     def rows(self, sql: str) -> list[str]:
-        return sorted(str(tuple(row.values())) for row in self.lake.spark.rows(self.lake.spark.sql(self.sql(sql))))
+        return sorted(str(tuple(row.values())) for row in self.lake.quick(self.sql(sql)))
 
     def insert(self, *rows: str) -> None:
-        self.lake.run(f"INSERT INTO {self.bronze}.a VALUES {', '.join(rows)}")
+        self.lake.quick(f"INSERT INTO {self.bronze}.a VALUES {', '.join(rows)}")
 
     def change(self) -> None:
         """One random change of an input."""
@@ -106,8 +107,10 @@ class Partitioned:
         self.lake.run(self.sql(self.chance.choice(statements)))
 
     def version(self, name: str) -> int | None:
-        full_name = f"ratify.{self.sql(name)}"
-        return self.lake.catalog.version(full_name) if self.lake.spark.session.catalog.tableExists(full_name) else None
+        try:
+            return self.lake.catalog.version(f"ratify.{self.sql(name)}")
+        except TableMissing:
+            return None
 
     def stored(self, name: str, where: str = "true") -> list[str]:
         return self.rows(f"SELECT * FROM gold.{name} WHERE {where}") if self.version(f"gold.{name}") is not None else []

@@ -94,14 +94,14 @@ class SyncedTable:
             "delta.columnMapping.mode": "none",
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        self.lake.run(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA TBLPROPERTIES ({listed})")
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA TBLPROPERTIES ({listed})")
         self.syncs = [self._sync(number) for number in range(2)]
         texts = ", ".join(f"{name} STRING" for name in TYPES)
         for sync in self.syncs:
             if sync.source.table:
                 feed = self.chance.choice(("true", "false"))
                 properties = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{feed}')"
-                self.lake.run(f"CREATE TABLE ratify.bronze.{sync.name} ({texts}) USING DELTA {properties}")
+                self.lake.quick(f"CREATE TABLE ratify.bronze.{sync.name} ({texts}) USING DELTA {properties}")
 
     @property
     def full_name(self) -> str:
@@ -176,10 +176,10 @@ class SyncedTable:
         new += [row for row in rows if row in old and row not in new]
         for row in old:
             same = " AND ".join(f"{name} <=> {_sql(value)}" for name, value in row.items())
-            self.lake.run(f"DELETE FROM ratify.bronze.{sync.name} WHERE {same}")
+            self.lake.quick(f"DELETE FROM ratify.bronze.{sync.name} WHERE {same}")
         if new:
             values = ", ".join(f"({', '.join(_sql(row[name]) for name in TYPES)})" for row in new)
-            self.lake.run(f"INSERT INTO ratify.bronze.{sync.name} VALUES {values}")
+            self.lake.quick(f"INSERT INTO ratify.bronze.{sync.name} VALUES {values}")
 
     def step(self, patch: pytest.MonkeyPatch) -> None:
         """One thing that happens."""
@@ -243,16 +243,16 @@ class SyncedTable:
             if any(all(each[name] == row[name] for name in self.keys) for each in rows):
                 return
             rows.append({**row, "x": 5})
-            self.lake.run(f"INSERT INTO {self.full_name} VALUES ({literal(row['k'])}, 7.00, NULL, 1, 'x', 5)")
+            self.lake.quick(f"INSERT INTO {self.full_name} VALUES ({literal(row['k'])}, 7.00, NULL, 1, 'x', 5)")
         elif rows:
             row = chance.choice(rows)
             same = " AND ".join(f"{name} <=> {_sql(row[name])}" for name in self.keys)
             if action == "update":
                 row["v"] = 77
-                self.lake.run(f"UPDATE {self.full_name} SET v = 77 WHERE {same}")
+                self.lake.quick(f"UPDATE {self.full_name} SET v = 77 WHERE {same}")
             else:
                 rows.remove(row)
-                self.lake.run(f"DELETE FROM {self.full_name} WHERE {same}")
+                self.lake.quick(f"DELETE FROM {self.full_name} WHERE {same}")
 
     def _run(self, sync: SyncDeclaration) -> Any:
         return pass_of(self.lake.spark, self.lake.duckdb, sync).run()
@@ -281,7 +281,7 @@ class SyncedTable:
         return self.lake.catalog.version(self.full_name)
 
     def stored(self) -> list[str]:
-        return _listed(self.lake.run(f"SELECT * FROM {self.full_name}"))
+        return _listed(self.lake.quick(f"SELECT * FROM {self.full_name}"))
 
 
 def _once(name: str, text: Text) -> Any:

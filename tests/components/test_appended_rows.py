@@ -12,7 +12,7 @@ from components.sql_table_component import SqlTable
 from components.strategies import pass_scope
 from components.strategies.appended_rows import materialize_appended
 from components.strategies.pass_plan import PassPlan
-from resources.errors import HistoryNotContinued
+from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_wise_inputs import row_wise_inputs
 from resources.sql.table_query import TableQuery
@@ -50,8 +50,8 @@ class Appended:
         self.a, self.b = f"{bronze}.a", f"{bronze}.b"
         lake.spark.catalog.ensure_schemas((bronze, project.schema("gold")))
         create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
-        lake.run(create.format(self.a, "id INT, k INT, v INT"))
-        lake.run(create.format(self.b, "k INT, w INT"))
+        lake.quick(create.format(self.a, "id INT, k INT, v INT"))
+        lake.quick(create.format(self.b, "k INT, w INT"))
         self.declare()
 
     def declare(self, more: str = "") -> None:
@@ -65,7 +65,7 @@ class Appended:
         self.model.a += rows
         values = ", ".join(map(str, rows))
         if chance.random() < 0.5:
-            self.lake.run(f"INSERT INTO {self.a} VALUES {values}")
+            self.lake.quick(f"INSERT INTO {self.a} VALUES {values}")
         else:
             self.lake.run(
                 f"MERGE INTO {self.a} AS t USING (SELECT * FROM VALUES {values} AS s(id, k, v)) AS s ON t.id = s.id "
@@ -96,11 +96,13 @@ class Appended:
 
     @property
     def version(self) -> int:
-        name = f"ratify.{self.gold}"
-        return self.lake.catalog.version(name) if self.lake.spark.session.catalog.tableExists(name) else 0
+        try:
+            return self.lake.catalog.version(f"ratify.{self.gold}")
+        except TableMissing:
+            return 0
 
     def agrees(self) -> None:
-        found = self.lake.spark.rows(self.lake.spark.sql(f"SELECT id, v, w FROM {self.gold}"))
+        found = self.lake.quick(f"SELECT id, v, w FROM {self.gold}")
         assert sorted(map(str, (tuple(row.values()) for row in found))) == sorted(map(str, self.model.table))
 
     def check(self) -> dict[str, Any]:
@@ -178,7 +180,7 @@ def rewritten(appended: Appended, statement: str) -> None:
     assert done.success, causes(done)
     assert appended.version == before + 1
     model = appended.model
-    model.a = [tuple(row.values()) for row in appended.lake.run(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
+    model.a = [tuple(row.values()) for row in appended.lake.quick(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
     model.table, model.taken = [], 0
     model.appends()
     appended.agrees()
@@ -188,7 +190,7 @@ def rewritten(appended: Appended, statement: str) -> None:
 def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     appended.set_b(1, 10)
     appended.model.a = [(1, 1, 1), (2, 2, 2)]
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
     a, b = f"ratify.{appended.a}", f"ratify.{appended.b}"
     expected = PassPlan("all rows", "no commit of it has rows of an input yet", {a: (None, 1), b: (None, 1)})
     assert appended.planned() == expected
@@ -198,7 +200,7 @@ def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     assert appended.planned() == PassPlan("nothing", "", {a: (1, 1), b: (1, 2)})
     appended.check()
     appended.model.a.append((3, 1, 3))
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
     assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
     appended.model.factor = 3
     appended.declare()
@@ -211,31 +213,33 @@ def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
 def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(1)  # noqa: S311 rows, not keys
     appended.model.a = [(1, 1, 1), (2, 2, 2)]
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1), (2, 2, 2)")
     appended.check()
     appended.model.a.append((3, 1, 3))
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (3, 1, 3)")
     killed(appended, monkeypatch, committed=False)
     killed(appended, monkeypatch, committed=True)
     appended.model.a.append((4, 1, 4))
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (4, 1, 4)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (4, 1, 4)")
     at_once(appended, chance, monkeypatch)
     assert "went on although" not in appended.check()
     rewritten(appended, UPDATE)
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
+)
 def test_versions_without_rows_are_read_once(
     appended: Appended, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     """Not again when the log of the input no longer has them."""
     appended.model.a = [(1, 1, 1)]
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
     appended.check()
     for number in range(2):
         appended.model.a.append((number, 1, -9))
-        appended.lake.run(f"INSERT INTO {appended.a} VALUES ({number}, 1, -9)")
+        appended.lake.quick(f"INSERT INTO {appended.a} VALUES ({number}, 1, -9)")
     appended.check()
     version = appended.lake.catalog.version(f"ratify.{appended.gold}")
     monkeypatch.setattr(pass_scope, limit, value)
@@ -251,7 +255,7 @@ def test_a_column_that_is_renamed_appends_no_row_again(appended: Appended) -> No
     appended.lake.run(f"ALTER TABLE {appended.a} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     appended.lake.run(f"ALTER TABLE {appended.a} ADD COLUMNS (note STRING)")
     appended.model.a = [(1, 1, 1)]
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1, 'a')")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1, 'a')")
     appended.check()
     rewritten(appended, "ALTER TABLE {a} RENAME COLUMN note TO remark")
 
@@ -260,9 +264,9 @@ def test_a_column_that_is_renamed_appends_no_row_again(appended: Appended) -> No
 def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended) -> None:
     appended.declare(", keys: [id], columns: [{name: id, pii: true}]")
     appended.model.a = [(1, 1, 1)]
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1)")
     appended.check()
-    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 2, 2)")
+    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 2, 2)")
     found = causes(appended.run())
     assert "rows with the keys of new ones are in the table already: id=…" in found["t"]
     appended.agrees()

@@ -34,7 +34,7 @@ def no_runs(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:
 @pytest.fixture
 def table(lake: Lakehouse) -> TableDeclaration:
     made = pairs(properties={FEED: "true"})
-    lake.spark.ensure_table(made)
+    lake.ensure(made)
     append(lake.duckdb, made, "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL)) t(id, v)", "one")
     return made
 
@@ -47,7 +47,7 @@ def audited(table: TableDeclaration, tmp_path: Path, *, keys: tuple[str, ...] = 
 
 def recorded(lake: Lakehouse, trail: AuditedTable, columns: str) -> list[tuple[Any, ...]]:
     sql = f"SELECT {columns} FROM {lake.full(trail.trail)} ORDER BY version, key, number"
-    return [tuple(row.values()) for row in lake.run(sql)]
+    return [tuple(row.values()) for row in lake.quick(sql)]
 
 
 def image(id_: int, v: str | None) -> str:
@@ -87,7 +87,7 @@ def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclarat
         (3, None, None),
     ]
     times = {commit.version: commit.timestamp for commit in lake.spark.history(lake.full(table))}
-    reported = lake.run(f"SELECT version, unix_millis(committed_at) AS at FROM {lake.full(trail.trail)}")
+    reported = lake.quick(f"SELECT version, unix_millis(committed_at) AS at FROM {lake.full(trail.trail)}")
     assert {(row["version"], row["at"]) for row in reported} == {(v, round(times[v].timestamp() * 1000)) for v in (1, 2, 3)}
 
 
@@ -104,9 +104,9 @@ def test_what_a_killed_pass_leaves_and_what_is_refused(lake: Lakehouse, table: T
         append_changes(lake.spark, replace(trail, keys=("other",)), no_runs)
     append_changes(lake.spark, trail, no_runs)
     properties = f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{{}}')"
-    lake.run(properties.format("false"))
+    lake.quick(properties.format("false"))
     append(lake.duckdb, table, "SELECT 12, 'x'", "load 3")
-    lake.run(properties.format("true"))
+    lake.quick(properties.format("true"))
     with pytest.raises(
         ChangesNotRecorded, match=r"up to version 1, and the feed has them since version 4 .* `from_version: 4`"
     ):
@@ -124,7 +124,7 @@ def restore_to_a_time(lake: Lakehouse, trail: AuditedTable) -> None:
     """Rows come and go, and the history does not say by version where they went."""
     name = lake.full(trail.trail)
     before = lake.spark.history(name)[0].timestamp.isoformat()
-    lake.run(f"INSERT INTO {name} SELECT * FROM {name}")
+    lake.quick(f"INSERT INTO {name} SELECT * FROM {name}")
     lake.run(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{before}'")
 
 
@@ -132,13 +132,13 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
     trail = audited(table, tmp_path)
     name = lake.full(trail.trail)
     append_changes(lake.spark, trail, no_runs)
-    lake.run(f"INSERT INTO {name} SELECT * FROM {name} WHERE key LIKE '%1%'")
+    lake.quick(f"INSERT INTO {name} SELECT * FROM {name} WHERE key LIKE '%1%'")
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
     append_changes(lake.spark, trail, no_runs)
     assert versions(lake, trail) == [1, 1, 1, 1, 2]
     # As an erasure does it.
     lake.run(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
-    lake.run(f"DELETE FROM {name} WHERE key LIKE '%1%'")
+    lake.quick(f"DELETE FROM {name} WHERE key LIKE '%1%'")
     lake.run(f"ALTER TABLE {name} ADD CONSTRAINT later CHECK (version > 0)")
     append(lake.duckdb, table, "SELECT 21, 'x'", "load 3")
     append_changes(lake.spark, trail, no_runs)
@@ -154,16 +154,18 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
 
 def test_a_trail_that_has_nothing_yet_may_be_altered(lake: Lakehouse, tmp_path: Path) -> None:
     table = pairs(properties={FEED: "true"})
-    lake.spark.ensure_table(table)
+    lake.ensure(table)
     trail = audited(table, tmp_path)
     append_changes(lake.spark, trail, no_runs)
-    lake.run(f"ALTER TABLE {lake.full(trail.trail)} SET TBLPROPERTIES ('a' = 'b')")
+    lake.quick(f"ALTER TABLE {lake.full(trail.trail)} SET TBLPROPERTIES ('a' = 'b')")
     append(lake.duckdb, table, "SELECT 1, 'x'", "load 1")
     append_changes(lake.spark, trail, no_runs)
     assert versions(lake, trail) == [1]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
+)
 def test_versions_without_changed_rows_are_read_once(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -171,7 +173,7 @@ def test_versions_without_changed_rows_are_read_once(
     trail = audited(table, tmp_path)
     append_changes(lake.spark, trail, no_runs)
     for number in range(2):
-        lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('test.step' = '{number}')")
+        lake.quick(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('test.step' = '{number}')")
     before = lake.version(trail.trail)
     append_changes(lake.spark, trail, no_runs)
     assert lake.version(trail.trail) == before
@@ -188,8 +190,8 @@ def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
     trail = audited(table, tmp_path)
     append_changes(lake.spark, trail, no_runs)
     properties = f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{{}}')"
-    lake.run(properties.format("false"))
-    lake.run(properties.format("true"))
+    lake.quick(properties.format("false"))
+    lake.quick(properties.format("true"))
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
     restore_to_a_time(lake, trail)
     with pytest.raises(UnsafeTable, match=r"is a RESTORE to a time.* RESTORE it to a version .* `from_version: 3`"):
@@ -208,8 +210,8 @@ def test_a_version_to_go_on_from_is_one_of_the_table_that_there_was(
         append(lake.duckdb, table, f"SELECT {number}, 'x'", f"load {number}")
     append_changes(lake.spark, trail, no_runs)
     assert versions(lake, trail) == [3]
-    lake.run(f"DROP TABLE {lake.full(table)}")
-    lake.spark.ensure_table(table)
+    lake.quick(f"DROP TABLE {lake.full(table)}")
+    lake.ensure(table)
     for number in (1, 2):
         append(lake.duckdb, table, f"SELECT {number}, 'y'", f"load {number} again")
         append_changes(lake.spark, trail, no_runs)
@@ -229,9 +231,9 @@ def check_replayed(lake: Lakehouse, tmp_path: Path, seed: int, passes: int, step
     table = pairs(
         columns=(*pairs().columns, replace(pairs().columns[0], name="day", type="date")), properties={FEED: "true"}
     )
-    lake.spark.ensure_table(table)
+    lake.ensure(table)
     changes = RandomChanges(lake, table, seed, partitioned=False)
-    lake.run(f"INSERT INTO {lake.full(table)} SELECT * FROM {changes.rows(30)}")
+    lake.quick(f"INSERT INTO {lake.full(table)} SELECT * FROM {changes.rows(30)}")
     trail = audited(table, tmp_path)
     for _ in range(passes):
         for _ in range(steps):
@@ -301,7 +303,7 @@ class Followers:
         return done
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
-        found = self.lake.run(f"SELECT * FROM {self.project.schema('gold')}.{name}")
+        found = self.lake.quick(f"SELECT * FROM {self.project.schema('gold')}.{name}")
         return sorted(tuple(row.values()) for row in found)
 
     def version(self, name: str) -> int:
@@ -327,5 +329,5 @@ def test_a_declared_trail_knows_the_runs_of_its_table(followers: Followers) -> N
     done = followers.run()
     shown = metadata(done, "gold", "trail")
     assert (shown["rows appended"], shown["versions read"]) == (4, "0 to 2")
-    found = lake.run(f"SELECT run_id FROM {followers.project.schema('gold')}.trail WHERE version = 2")
+    found = lake.quick(f"SELECT run_id FROM {followers.project.schema('gold')}.trail WHERE version = 2")
     assert [row["run_id"] for row in found] == [written.run_id]

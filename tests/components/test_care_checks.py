@@ -100,7 +100,7 @@ def test_of_tables(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (evaluated().passed, evaluated().description) == (True, "The table does not exist yet.")
     for each in (table, reader):
-        lake.spark.ensure_table(each)
+        lake.ensure(each)
     append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
     assert evaluated().passed
     append(lake.duckdb, table, "SELECT 2::BIGINT, 'a'", "two")

@@ -12,6 +12,7 @@ import pytest
 from components import sql_table_component
 from components.sql_table import ValidatedQuery
 from resources.declarations import ROW_TRACKING
+from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark, WriteResult
 from tests.components.test_yaml_tables import Project, causes, metadata, project
 from tests.resources.lakehouse import Lakehouse
@@ -43,8 +44,8 @@ class Tables:
         lake.spark.catalog.ensure_schemas((self.bronze, project.schema("gold")))
         create = "CREATE TABLE {} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none', {})"
         feed = "'delta.enableChangeDataFeed' = 'true'"
-        lake.run(create.format(f"{self.bronze}.a", "id INT, k INT, v INT", feed))
-        lake.run(create.format(f"{self.bronze}.b", "k INT, w INT", "'ratify.owner' = 'tests'"))
+        lake.quick(create.format(f"{self.bronze}.a", "id INT, k INT, v INT", feed))
+        lake.quick(create.format(f"{self.bronze}.b", "k INT, w INT", "'ratify.owner' = 'tests'"))
         self.queries = dict(QUERIES)
         for name in self.queries:
             self.declare(name)
@@ -105,11 +106,14 @@ class Tables:
         return self.rows(re.sub(r"\bbronze\.", f"{self.bronze}.", self.queries[name][1]))
 
     def stored(self, name: str) -> list[str]:
-        return self.rows(f"SELECT * FROM {self.project.schema('gold')}.{name}")
+        found = self.lake.quick(f"SELECT * FROM {self.project.schema('gold')}.{name}")
+        return sorted(str(tuple(row.values())) for row in found)
 
     def version_or_none(self, name: str) -> int | None:
-        found = self.lake.spark.session.catalog.tableExists(f"ratify.{self.project.schema('gold')}.{name}")
-        return self.version(f"{self.project.schema('gold')}.{name}") if found else None
+        try:
+            return self.version(f"{self.project.schema('gold')}.{name}")
+        except TableMissing:
+            return None
 
 
 @pytest.fixture
@@ -120,8 +124,8 @@ def tables(lake: Lakehouse, project: Project) -> Iterator[Tables]:
 
 @pytest.fixture
 def filled(tables: Tables) -> Tables:
-    tables.lake.run(f"INSERT INTO {tables.bronze}.a VALUES (1, 1, 1), (2, 1, 2), (3, 2, NULL), (4, NULL, 4), (5, 3, 5)")
-    tables.lake.run(f"INSERT INTO {tables.bronze}.b VALUES (1, 1), (2, 2)")
+    tables.lake.quick(f"INSERT INTO {tables.bronze}.a VALUES (1, 1, 1), (2, 1, 2), (3, 2, NULL), (4, NULL, 4), (5, 3, 5)")
+    tables.lake.quick(f"INSERT INTO {tables.bronze}.b VALUES (1, 1), (2, 2)")
     return tables
 
 
@@ -158,13 +162,13 @@ def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch
 
     def after_another(*arguments: Any) -> WriteResult:
         monkeypatch.setattr(Spark, "merge_changes", merge)
-        filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (8, 1, 80)")
+        filled.lake.quick(f"INSERT INTO {filled.bronze}.a VALUES (8, 1, 80)")
         assert list(passes_of(*seen[0]))
         return merge(*arguments)
 
     monkeypatch.setattr(sql_table_component, "materialize_changes", seeing)
     monkeypatch.setattr(Spark, "merge_changes", after_another)
-    filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
+    filled.lake.quick(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
     done = filled.run()
     assert done.success, causes(done)
     assert len(seen) == 1
@@ -184,7 +188,7 @@ def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, mon
             merge(*arguments)
         raise KeyboardInterrupt("killed")
 
-    filled.lake.run(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
+    filled.lake.quick(f"INSERT INTO {filled.bronze}.a VALUES (7, 1, 70)")
     monkeypatch.setattr(Spark, "merge_changes", dying)
     assert not filled.run().success
     monkeypatch.setattr(Spark, "merge_changes", merge)
@@ -217,10 +221,10 @@ def test_all_rows_are_computed_where_the_last_record_does_not_hold(filled: Table
     assert {name: each["computed in full because"] for name, each in said.items()} == dict.fromkeys(
         QUERIES, "the table is new"
     )
-    tables.lake.run(f"DELETE FROM {tables.project.schema('gold')}.totals WHERE k = 1")
+    tables.lake.quick(f"DELETE FROM {tables.project.schema('gold')}.totals WHERE k = 1")
     create = f"CREATE TABLE {tables.bronze}.b (k INT, w INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
-    tables.lake.run(f"DROP TABLE {tables.bronze}.b")
-    tables.lake.run(create)
+    tables.lake.quick(f"DROP TABLE {tables.bronze}.b")
+    tables.lake.quick(create)
     key, text = tables.queries["running"]
     tables.queries["running"] = key, text.replace("sum(v)", "max(v)")
     tables.declare("running")

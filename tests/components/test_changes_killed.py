@@ -30,7 +30,7 @@ def die(lake: Lakehouse, home: Path, monkeypatch: pytest.MonkeyPatch, step: str)
     shop = OneInput(lake, feed=True)
     table = shop.table("SELECT k, sum(v) AS total")
     shop.made(table)
-    shop.run("UPDATE a SET v = v + 1 WHERE k = '{'")
+    shop.quick("UPDATE a SET v = v + 1 WHERE k = '{'")
     command = [sys.executable, "-m", "tests.components.killed_pass", shop.schema, "t", table.query.text, "k", step]
     environment = os.environ | {"RATIFY_HOME": str(home)}
     done = subprocess.run(

@@ -130,10 +130,10 @@ def test_a_quarantine_that_a_killed_pass_left_behind_is_made_good(
 
 @pytest.mark.long
 def test_somebody_else_in_the_quarantine(landed: Landings) -> None:
-    landed.shop.lake.run(f"DELETE FROM {landed.shop.project.schema('silver')}.orders_quarantine")
+    landed.shop.lake.quick(f"DELETE FROM {landed.shop.project.schema('silver')}.orders_quarantine")
     land(landed.shop, "second.csv", "9,9")
     assert landed.run()["computed in full because"] == "its quarantine is not as the last pass left it"
-    landed.shop.lake.run(f"DROP TABLE {landed.shop.project.schema('silver')}.orders_quarantine")
+    landed.shop.lake.quick(f"DROP TABLE {landed.shop.project.schema('silver')}.orders_quarantine")
     land(landed.shop, "third.csv", "8,8")
     assert landed.run()["computed in full because"] == "its quarantine is missing"
     land(landed.shop, "fourth.csv", "8,-8")

@@ -48,9 +48,9 @@ def test_a_table_that_is_created_again_has_another(lake: Lakehouse) -> None:
     table = pairs()
     found = list[str]()
     for _ in range(2):
-        lake.spark.ensure_table(table)
-        lake.run(f"INSERT INTO {lake.full(table)} VALUES (1, 'a')")
+        lake.ensure(table)
+        lake.quick(f"INSERT INTO {lake.full(table)} VALUES (1, 'a')")
         found.append(rows_version(lake.spark, lake.full(table), 1))
-        lake.run(f"DROP TABLE {lake.full(table)}")
+        lake.quick(f"DROP TABLE {lake.full(table)}")
     assert [version.partition(".")[2] for version in found] == ["1", "1"]
     assert len(set(found)) == 2

@@ -26,7 +26,9 @@ class TextTable:
     def __init__(self, lake: Lakehouse, other: str) -> None:
         self.lake, self.source, self.other = lake, f"from_{uuid4().hex[:10]}", _TYPES[other]
         feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
-        lake.run(f"CREATE TABLE ratify.bronze.{self.source} (id INT, v STRUCT<t: STRING>, other {other}) USING DELTA {feed}")
+        lake.quick(
+            f"CREATE TABLE ratify.bronze.{self.source} (id INT, v STRUCT<t: STRING>, other {other}) USING DELTA {feed}"
+        )
 
     def insert(self, number: int, text: str) -> None:
         self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES ({number}, named_struct('t', {text}), {self.other})")

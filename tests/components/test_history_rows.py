@@ -25,7 +25,7 @@ class Followed:
         self.lake, self.project, self.instance = lake, project, instance
         self.a, self.t = f"{project.schema('bronze')}.a", f"{project.schema('gold')}.t"
         lake.spark.catalog.ensure_schemas((project.schema("bronze"),))
-        lake.run(f"CREATE TABLE {self.a} (id INT, v STRING, changed DATE) USING DELTA")
+        lake.quick(f"CREATE TABLE {self.a} (id INT, v STRING, changed DATE) USING DELTA")
         self.declare()
 
     def declare(self, sql: str = SQL, history: str = "{changed_at: changed}", more: str = "") -> None:
@@ -33,7 +33,7 @@ class Followed:
         self.project.write("gold", "t", f"type: components.SqlTable\nattributes: {attributes}\n", sql)
 
     def write(self, rows: str) -> None:
-        self.lake.run(f"INSERT OVERWRITE {self.a} VALUES {rows}")
+        self.lake.quick(f"INSERT OVERWRITE {self.a} VALUES {rows}")
 
     def run(self, *, checks: bool = False) -> dg.ExecuteInProcessResult:
         declared = self.project.tables.definitions
@@ -49,7 +49,7 @@ class Followed:
         return table.plan(self.lake.spark)
 
     def versions(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in self.lake.run(f"SELECT {ROWS} FROM {self.t} ORDER BY id, since")]
+        return [tuple(row.values()) for row in self.lake.quick(f"SELECT {ROWS} FROM {self.t} ORDER BY id, since")]
 
 
 @pytest.fixture
@@ -125,5 +125,5 @@ def test_a_column_that_is_ignored_makes_no_version_and_a_new_one_does(followed: 
     followed.write("(1, 'b', NULL)")
     done = followed.run()
     assert done.success, causes(done)
-    first, second = followed.lake.run(f"SELECT * FROM {followed.t} ORDER BY valid_from")
+    first, second = followed.lake.quick(f"SELECT * FROM {followed.t} ORDER BY valid_from")
     assert (first["n"], first["valid_to"], second["n"], second["current"]) == (None, second["valid_from"], 7, True)

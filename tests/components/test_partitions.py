@@ -39,7 +39,7 @@ def partitioned(lake: Lakehouse, project: Project) -> Iterator[Partitioned]:
             "(4, DATE '2013-01-07', 1, 'EWR', 4)",
             "(5, NULL, 1, NULL, 5)",
         )
-        lake.run(f"INSERT INTO {tables.bronze}.b VALUES (1, 10)")
+        lake.quick(f"INSERT INTO {tables.bronze}.b VALUES (1, 10)")
         yield tables
 
 
@@ -52,7 +52,7 @@ def test_they_equal_their_queries(partitioned: Partitioned) -> None:
     partitioned.insert("(6, DATE '2013-01-04', 3, 'EWR', 6)")
     # A chosen partition, one of a table downstream, and what a run without a choice makes of the rest.
     partitioned.choose("days", DAYS[1:4])
-    partitioned.lake.run(f"UPDATE {partitioned.bronze}.a SET v = 9 WHERE id = 1")
+    partitioned.lake.quick(f"UPDATE {partitioned.bronze}.a SET v = 9 WHERE id = 1")
     partitioned.choose("totals", DAYS[:1])
     found = partitioned.check()
     assert {name: each["strategy"] for name, each in found.items()} == dict.fromkeys(QUERIES, "partition")
@@ -163,9 +163,9 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
     partitioned.only("days")
     assert partitioned.run().success
     name = f"{partitioned.bronze}.a"
-    partitioned.lake.run(f"CREATE TABLE {name}_again USING DELTA AS SELECT * FROM {name}")
-    partitioned.lake.run(f"DROP TABLE {name}")
-    partitioned.lake.run(f"CREATE TABLE {name} USING DELTA AS SELECT * FROM {name}_again")
+    partitioned.lake.quick(f"CREATE TABLE {name}_again USING DELTA AS SELECT * FROM {name}")
+    partitioned.lake.quick(f"DROP TABLE {name}")
+    partitioned.lake.quick(f"CREATE TABLE {name} USING DELTA AS SELECT * FROM {name}_again")
     found = said(partitioned.run())["days"]
     assert found["computed in full because"] == f"{name} is another table than before"
     assert partitioned.version("gold.days") == 2
@@ -177,7 +177,7 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
 @pytest.mark.stack
 def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partitioned) -> None:
     """The query leaves out a row whose value is no day; to find the stale partitions, Spark reads that value."""
-    partitioned.lake.run(partitioned.sql("DELETE FROM bronze.a"))
+    partitioned.lake.quick(partitioned.sql("DELETE FROM bronze.a"))
     partitioned.insert("(1, NULL, 1, '2013-01-01', 1)")
     numbered = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY v) AS number FROM bronze.a"
     text = f"SELECT CAST(a.place AS DATE) AS day, a.id AS k, a.v FROM ({numbered}) AS a WHERE a.number = 1"

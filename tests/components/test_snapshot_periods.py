@@ -38,7 +38,7 @@ class SnapshotTable:
         self.schema = f"s_{uuid4().hex[:10]}"
         self.input, self.rules = f"{self.schema}_in.a", tuple[Expectation, ...]()
         lake.spark.catalog.ensure_schemas((f"{self.schema}_in", self.schema))
-        lake.run(f"CREATE TABLE {self.input} (day DATE, v INT) USING DELTA")
+        lake.quick(f"CREATE TABLE {self.input} (day DATE, v INT) USING DELTA")
         self.source, self.taken, self.passes = dict[int | None, int](), dict[int, int](), 0
         self.writes = (DuckDBSession, "append") if engine == "duckdb" else (Spark, "merge_following")
 
@@ -52,7 +52,7 @@ class SnapshotTable:
 
     def write(self) -> None:
         days = (f"(DATE '2026-01-0{day}', {v})" if day else f"(NULL, {v})" for day, v in self.source.items())
-        self.lake.run(f"INSERT OVERWRITE {self.input} VALUES {', '.join(days)}")
+        self.lake.quick(f"INSERT OVERWRITE {self.input} VALUES {', '.join(days)}")
 
     def run(self) -> list[Any]:
         session = self.lake.another_duckdb().session() if self.engine == "duckdb" else nullcontext()
@@ -128,7 +128,7 @@ class SnapshotTable:
         self.compare()
 
     def compare(self) -> None:
-        found = self.lake.run(f"SELECT day(day) AS day, total FROM {self.schema}.t") if self.version >= 0 else []
+        found = self.lake.quick(f"SELECT day(day) AS day, total FROM {self.schema}.t") if self.version >= 0 else []
         assert Counter((row["day"], row["total"]) for row in found) == Counter(self.taken.items())
 
     @property
@@ -200,7 +200,7 @@ def test_nothing_is_written_that_is_wrong(lake: Lakehouse, monkeypatch: pytest.M
     table.take()
     table.compare()
     # DuckDB takes a period once, also if its rows were deleted, and says so.
-    lake.run(f"DELETE FROM {table.schema}.t WHERE day = DATE '2026-01-03'")
+    lake.quick(f"DELETE FROM {table.schema}.t WHERE day = DATE '2026-01-03'")
     (made, *_) = [each for each in table.run() if isinstance(each, dg.MaterializeResult)]
     if engine == "duckdb":
         assert dict(made.metadata or {})["periods not taken again"] == 1
@@ -225,8 +225,8 @@ attributes:
 def test_a_declared_table_has_its_metadata_and_passes_its_checks(lake: Lakehouse, project: Project, engine: str) -> None:
     bronze, gold = project.schema("bronze"), project.schema("gold")
     lake.spark.catalog.ensure_schemas((bronze,))
-    lake.run(f"CREATE TABLE {bronze}.a (day STRING, name STRING, v INT) USING DELTA")
-    lake.run(f"INSERT INTO {bronze}.a VALUES ('it''s 1', 'x', 1), ('it''s 1', 'y', 2), ('2', 'x', 3)")
+    lake.quick(f"CREATE TABLE {bronze}.a (day STRING, name STRING, v INT) USING DELTA")
+    lake.quick(f"INSERT INTO {bronze}.a VALUES ('it''s 1', 'x', 1), ('it''s 1', 'y', 2), ('2', 'x', 3)")
     declaration = DECLARED.replace("ENGINE", engine).replace("INPUT", f"{bronze}.a")
     project.write("gold", "t", declaration, "SELECT day, name, v FROM bronze.a")
     with dg.DagsterInstance.ephemeral() as instance:
@@ -242,12 +242,12 @@ def test_a_declared_table_has_its_metadata_and_passes_its_checks(lake: Lakehouse
         assert done.success, causes(done)
         found = metadata(done, "gold", "t")
         assert (found["strategy"], found["periods added"], found["dagster/row_count"]) == ("snapshot", 2, 3)
-        lake.run(f"INSERT INTO {bronze}.a VALUES ('2', 'z', 9), ('3', 'x', 4)")
+        lake.quick(f"INSERT INTO {bronze}.a VALUES ('2', 'z', 9), ('3', 'x', 4)")
         done = run()
         assert done.success, causes(done)
         assert failed_checks(done) == set()
         assert metadata(done, "gold", "t")["rows added"] == 1
-        rows = lake.run(f"SELECT * FROM {gold}.t ORDER BY v")
+        rows = lake.quick(f"SELECT * FROM {gold}.t ORDER BY v")
         assert [tuple(row.values()) for row in rows] == [
             ("it's 1", "x", 1),
             ("it's 1", "y", 2),
@@ -255,7 +255,7 @@ def test_a_declared_table_has_its_metadata_and_passes_its_checks(lake: Lakehouse
             ("3", "x", 4),
         ]
         # Two rows of one period with the same keys.
-        lake.run(f"INSERT INTO {bronze}.a VALUES ('4', 'x', 5), ('4', 'x', 6)")
+        lake.quick(f"INSERT INTO {bronze}.a VALUES ('4', 'x', 5), ('4', 'x', 6)")
         assert "several rows of the query have the same day, name: day='4', name='x'" in causes(run())["t"]
     table = project.tables.components[f"{gold}.t"]
     assert table.plan(lake.spark).computes == "new rows"  # pyright: ignore[reportAttributeAccessIssue]

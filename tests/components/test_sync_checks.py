@@ -61,8 +61,8 @@ def test_a_commit_by_duckdb_may_have_rows_of_others() -> None:
 @pytest.mark.stack
 def test_checks_fail_where_rows_are_missing(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('x') AS t(n)")
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (n INT) USING DELTA")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('x') AS t(n)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT) USING DELTA")
     sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
     defs = sync_definitions(sync, {}, "")
     resources = {"spark": bronze.spark, "duckdb": bronze.duckdb}

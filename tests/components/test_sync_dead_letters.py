@@ -59,15 +59,15 @@ class InsertedRows:
         self.lake.catalog.ensure_schemas(("bronze", "ops"))
         feed = self.chance.choice(("true", "false"))
         properties = f"USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{feed}')"
-        self.lake.run(f"CREATE TABLE ratify.bronze.{self.source} (id INT, n DECIMAL(3,1)) {properties}")
-        self.lake.run(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, n INT) USING DELTA")
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.source} (id INT, n DECIMAL(3,1)) {properties}")
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, n INT) USING DELTA")
         self.sync = declared(self.destination, SyncMode.INSERT, table(self.source), row_errors=RowErrors.SKIP)
         self.corrected = replace(self.sync, columns=(MappedColumn("n", "n", cast="int"),))
 
     def add(self, *misfits: bool) -> None:
         """One commit with rows, of which some fit only after the correction."""
         listed = ", ".join(f"({number}, {1.5 if misfit else 1})" for number, misfit in enumerate(misfits, self.rows))
-        self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES {listed}")
+        self.lake.quick(f"INSERT INTO ratify.bronze.{self.source} VALUES {listed}")
         self.rows += len(misfits)
 
     def run(self, sync: SyncDeclaration) -> None:
@@ -104,7 +104,7 @@ class InsertedRows:
         self.run(self.chance.choice((self.sync, self.corrected)))
 
     def check_destination(self) -> None:
-        found = self.lake.run(f"SELECT id, count(*) AS n FROM ratify.bronze.{self.destination} GROUP BY id HAVING n > 1")
+        found = self.lake.quick(f"SELECT id, count(*) AS n FROM ratify.bronze.{self.destination} GROUP BY id HAVING n > 1")
         assert not found, f"{self.seed}: rows are there twice: {found}"
 
     def check_all(self) -> None:
@@ -115,19 +115,19 @@ class InsertedRows:
             f"FROM ratify.{DEAD_LETTERS.table_name} WHERE sync = '{self.sync.name}'"
         )
         every = f"SELECT id FROM ratify.bronze.{self.destination} UNION ALL SELECT id FROM ({of_letters})"
-        claimed = self.lake.run(
+        claimed = self.lake.quick(
             f"SELECT count(*) AS n FROM ratify.{DEAD_LETTERS.table_name} "
             f"WHERE sync = '{self.sync.name}' AND replayed_at IS NOT NULL"
         )[0]["n"]
         if not claimed:
             # Rows of a claim that was interrupted may be in both.
-            assert Counter(row["id"] for row in self.lake.run(every)) == Counter(range(self.rows)), self.seed
+            assert Counter(row["id"] for row in self.lake.quick(every)) == Counter(range(self.rows)), self.seed
 
     def check_corrected(self) -> None:
         """In the end each row is in the destination, once."""
         self.run(self.corrected)
         self.replay(self.corrected)
-        found = self.lake.run(f"SELECT id, n FROM ratify.bronze.{self.destination}")
+        found = self.lake.quick(f"SELECT id, n FROM ratify.bronze.{self.destination}")
         assert sorted((row["id"], row["n"]) for row in found) == [(number, 1) for number in range(self.rows)], self.seed
         assert dead_letters(self.lake.spark, self.sync) == 0, self.seed
 
@@ -195,8 +195,8 @@ def test_a_claim_is_finished_as_it_was_begun(lake: Lakehouse, monkeypatch: pytes
 def test_letters_that_do_not_fit_yet_stay(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = InsertedRows(lake, monkeypatch, "some fit")
     rows.add(True)
-    lake.run(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (id INT, n INT NOT NULL) USING DELTA")
-    lake.run(f"INSERT INTO ratify.bronze.{rows.source} VALUES (7, NULL)")
+    lake.quick(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (id INT, n INT NOT NULL) USING DELTA")
+    lake.quick(f"INSERT INTO ratify.bronze.{rows.source} VALUES (7, NULL)")
     destination = TableName("bronze", f"{rows.destination}_2")
     rows.sync, rows.corrected = (replace(each, destination=destination) for each in (rows.sync, rows.corrected))
     rows.run(rows.sync)

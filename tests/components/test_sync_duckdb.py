@@ -1,5 +1,6 @@
 """Syncs of the mode insert by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
 
 def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
     sync = inserting(destination, table(source))
     first, second = run(bronze, sync), run(bronze, sync)
     assert (first.counts.inserted, first.created, first.rows, first.version) == (2, True, 2, 1)
@@ -61,12 +62,12 @@ def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytes
     assert first.lineage["id"] == (f"bronze.{source}.id",)
     assert [row["change"] for row in first.sample] == ["insert", "insert"]
     # Rows that the table got since, also of deleted rows that were replaced by none.
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (3, NULL)")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (3, NULL)")
     assert run(bronze, sync).counts.inserted == 2
 
     # A run that ends after its commit, before it could say so.
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (4, 'd')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (4, 'd')")
     append = DuckDBSession.append
 
     def dying(*arguments: Any) -> Any:
@@ -80,10 +81,10 @@ def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytes
     assert run(bronze, sync).counts.inserted == 0
     assert stored(bronze, destination, "id") == [(1,), (1,), (2,), (3,), (4,)]
     # Spark goes on where DuckDB ended, and the other way round.
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (5, 'e')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (5, 'e')")
     assert SyncPass(bronze.spark, bronze.duckdb, sync).run().counts.inserted == 1
     assert run(bronze, sync).counts.inserted == 0
-    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 5.* `ratify acknowledge"):
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
@@ -92,13 +93,13 @@ def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytes
 
 def test_two_runs_at_once_insert_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
     sync = inserting(destination, table(source))
     append = DuckDBSession.append
 
     def after_another_run(*arguments: Any) -> Any:
         monkeypatch.setattr(DuckDBSession, "append", append)
-        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
+        bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
         assert run(bronze, sync).counts.inserted == 4
         return append(*arguments)
 
@@ -111,14 +112,14 @@ def test_a_first_run_that_is_overtaken_while_it_reads_inserts_once(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
     sync = inserting(destination, table(source))
     read = duckdb_pass.source_text
 
     def after_another_run(*arguments: Any) -> Any:
         monkeypatch.setattr(duckdb_pass, "source_text", read)
         assert run(bronze, sync).counts.inserted == 3
-        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
+        bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
         return read(*arguments)
 
     monkeypatch.setattr(duckdb_pass, "source_text", after_another_run)
@@ -129,13 +130,14 @@ def test_a_first_run_that_is_overtaken_while_it_reads_inserts_once(
 def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
     _, destination = names()
     columns = "x INT, id BIGINT NOT NULL, n DECIMAL(6,2), at TIMESTAMP"
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} ({columns}) USING DELTA")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} ({columns}) USING DELTA")
     file = tmp_path / "a.csv"
     file.write_text('ID,"the {amount}",at\n1,1.25,2026-01-02T03:04:05.678901Z\n-2,,\n')
     sync = inserting(destination, SyncSource(files=str(file), format="csv"), columns=(MappedColumn("n", "the {amount}"),))
     assert run(bronze, sync).counts.inserted == 2
-    shown = "x, id, CAST(n AS STRING), CAST(at AS STRING)"
-    assert stored(bronze, destination, shown) == [(None, -2, None, None), (None, 1, "1.25", "2026-01-02 03:04:05.678901")]
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC)
+    shown = "x, id, CAST(n AS STRING), at"
+    assert stored(bronze, destination, shown) == [(None, -2, None, None), (None, 1, "1.25", at)]
     # The same file is inserted once, and another content again.
     assert run(bronze, sync).counts.inserted == 0
     file.write_text('ID,"the {amount}",at\n3,1,\n')
@@ -155,7 +157,7 @@ def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_pat
 )
 def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path, rows: str, text: str) -> None:
     _, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT NOT NULL, n DECIMAL(4,2)) USING DELTA")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT NOT NULL, n DECIMAL(4,2)) USING DELTA")
     (tmp_path / "a.csv").write_text(f"id,n\n{rows}\n")
     with pytest.raises(RowsNotConverted, match=text):
         run(bronze, inserting(destination, SyncSource(files=str(tmp_path / "a.csv"), format="csv")))
@@ -164,7 +166,7 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path, rows: str, text
 
 def test_a_query_is_a_source(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(4)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(4)")
     text = f"SELECT v, count(*) AS n, sum(id) AS total FROM bronze.{source} GROUP BY ALL"
     sync = inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
     assert [(step.name, step.lacks) for step in connection_steps(bronze.spark, bronze.duckdb, sync)] == [
@@ -188,9 +190,9 @@ def test_what_cannot_be_done_is_refused(
     bronze: Lakehouse, prepare: Callable[[str], str | None], error: type[Exception], text: str
 ) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1L AS id")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1L AS id")
     if statement := prepare(f"ratify.bronze.{destination}"):
-        bronze.run(statement)
+        bronze.quick(statement)
     sync = SyncDeclaration(**{**vars(inserting(destination, table(source))), "create_if_missing": False})
     with pytest.raises(error, match=text):
         run(bronze, sync)
@@ -198,7 +200,7 @@ def test_what_cannot_be_done_is_refused(
 
 def test_a_type_that_no_table_has(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     text = f"SELECT id, INTERVAL 1 DAY AS i FROM bronze.{source}"
     with pytest.raises(QueryMismatch, match="INTERVAL"):
         run(bronze, inserting(destination, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql"))))
@@ -206,10 +208,10 @@ def test_a_type_that_no_table_has(bronze: Lakehouse) -> None:
 
 def test_a_version_that_the_source_lost_says_what_to_do(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     sync = inserting(destination, table(source))
     run(bronze, sync)
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
 
     def lost(*_: Any) -> Iterator[Commit]:
         raise LogUnreadable("Version 1 is gone.")
@@ -225,7 +227,7 @@ def test_a_version_that_the_source_lost_says_what_to_do(bronze: Lakehouse, monke
 def test_storage_that_does_not_answer_for_a_moment(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was inserted before is not known then: nothing is inserted."""
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     sync = inserting(destination, table(source))
     run(bronze, sync)
     read = TableLog.read

@@ -30,7 +30,7 @@ def events_of(chance: random.Random, number: int) -> list[tuple[str, str, int, i
 def cdc_sequence(lake: Lakehouse, seed: str, passes: int) -> None:
     source, destination = names()
     chance, model = random.Random(seed), EventModel()  # noqa: S311 events, not keys
-    lake.run(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
+    lake.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
     sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq", ("d",), ("t",)))
     batches = [events_of(chance, number) for number in range(passes)]
     chance.shuffle(batches)
@@ -49,7 +49,7 @@ def cdc_sequence(lake: Lakehouse, seed: str, passes: int) -> None:
 
 def _append_events(lake: Lakehouse, source: str, batch: Sequence[tuple[str, str, int, int | None]]) -> None:
     values = ", ".join(f"('{op}', '{k}', {seq}, {'NULL' if v is None else v})" for op, k, seq, v in batch)
-    lake.run(f"INSERT INTO ratify.bronze.{source} VALUES {values}")
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {values}")
 
 
 def test_events_are_applied_in_their_order_whenever_they_come(bronze: Lakehouse) -> None:
@@ -64,7 +64,7 @@ def test_events_are_applied_in_their_order_at_length(bronze: Lakehouse, seed: in
 
 def test_two_events_of_one_sequence_are_an_error(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
     _append_events(bronze, source, [("c", "a", 1, 1), ("u", "a", 1, 2)])
     sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq"))
     with pytest.raises(RowsNotConverted, match="k='a', seq=1"):

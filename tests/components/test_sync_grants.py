@@ -17,15 +17,21 @@ __all__ = ["admin", "as_", "bronze"]
 pytestmark = pytest.mark.stack
 
 
-@pytest.mark.parametrize("mode", [SyncMode.INSERT, SyncMode.MIRROR, SyncMode.REPLACE])
-@pytest.mark.parametrize("executor", [SyncExecutor.SPARK, SyncExecutor.DUCKDB])
+@pytest.mark.parametrize(
+    ("executor", "mode"),
+    [
+        *((SyncExecutor.DUCKDB, mode) for mode in (SyncMode.INSERT, SyncMode.MIRROR, SyncMode.REPLACE)),
+        (SyncExecutor.SPARK, SyncMode.MIRROR),
+        *(pytest.param(SyncExecutor.SPARK, mode, marks=pytest.mark.long) for mode in (SyncMode.INSERT, SyncMode.REPLACE)),
+    ],
+)
 def test_without_modify_nothing_is_written(
     bronze: Lakehouse, admin: httpx.Client, as_: As, executor: SyncExecutor, mode: SyncMode
 ) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT) USING DELTA")
-    bronze.run(f"INSERT INTO ratify.bronze.{destination} VALUES (7)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT) USING DELTA")
+    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (7)")
     sync = declared(destination, mode, table(source), *(["id"] if mode.keyed else []), executor=executor)
     spark, duckdb = as_(ClientPrincipal.create(admin, *READ).token())
     needs = f"needs MODIFY on ratify.bronze.{destination}"

@@ -13,21 +13,23 @@ __all__ = ["bronze"]
 pytestmark = pytest.mark.stack
 
 
-@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("executor", [SyncExecutor.SPARK, SyncExecutor.DUCKDB])
 def test_versions_without_rows_are_read_once(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, executor: SyncExecutor, limit: str, value: int
 ) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v")
     sync = declared(destination, SyncMode.INSERT, table(source), executor=executor)
     one = pass_of(bronze.spark, bronze.duckdb, sync)
     assert one.run().counts.inserted == 1
     for number in range(2):
-        bronze.run(f"ALTER TABLE ratify.bronze.{source} SET TBLPROPERTIES ('test.step' = '{number}')")
+        bronze.quick(f"ALTER TABLE ratify.bronze.{source} SET TBLPROPERTIES ('test.step' = '{number}')")
     assert one.run().commit is None
     monkeypatch.setattr(pass_scope, limit, value)
     assert [one.run().version for _ in range(2)] == [2, 2]
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
     assert one.run().counts.inserted == 1
     assert stored(bronze, destination) == [(1, "a"), (2, "b")]

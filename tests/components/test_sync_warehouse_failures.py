@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stack
 def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
     _, destination = names()
     sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
-    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
+    workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
     workspace.fake.courses = {words: [failed("out of order")]}
     with caplog.at_level(logging.WARNING):
         if words == "DROP":
@@ -65,7 +65,7 @@ def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, mo
 @pytest.mark.long
 def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
-    workspace.sql(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
+    workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
     syncs = [declared(destination, SyncMode.MERGE, csv(tmp_path / f"{n}.csv", ("id",), (str(n),)), "id") for n in range(2)]
     threads = [threading.Thread(target=workspace.run, args=(sync,)) for sync in syncs]
     for thread in threads:

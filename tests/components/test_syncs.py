@@ -44,15 +44,15 @@ pytestmark = pytest.mark.stack
 
 def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
     sync = declared(destination, SyncMode.INSERT, table(source))
     assert (run(bronze, sync).counts.inserted, run(bronze, sync).counts.inserted) == (2, 0)
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'b')")
     assert run(bronze, sync).counts.inserted == 1
     assert stored(bronze, destination) == [(1, "a"), (1, "a"), (2, "b")]
     # Another sync of the same rows is another one.
     assert run(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
-    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 2.* `ratify acknowledge"):
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
@@ -62,10 +62,10 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
 def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read what the other one inserts, and rows that came after those."""
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     sync = declared(destination, SyncMode.INSERT, table(source))
     run(bronze, sync)
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
     write, first = sync_pass.write_changes, list[Any]()
 
     def of_the_first(*arguments: Any) -> WriteResult:
@@ -75,7 +75,7 @@ def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, mon
             return write(*others)
 
         monkeypatch.setattr(sync_pass, "write_changes", of_the_second)
-        bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES (3)")
+        bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (3)")
         assert run(bronze, sync).counts.inserted == 1
         return first[0]
 
@@ -86,18 +86,18 @@ def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, mon
 
 def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(
+    bronze.quick(
         f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
         "AS SELECT id, 'a' AS v FROM range(50)"
     )
     sync = declared(destination, SyncMode.MERGE, table(source), "key", columns=(MappedColumn("key", "id"),))
     assert run(bronze, sync).counts.read == 50
-    bronze.run(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 7")
-    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 8")
+    bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 7")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 8")
     counts = run(bronze, sync).counts
     assert (counts.read, counts.updated, counts.deleted) == (1, 1, 0)
     # What somebody else has changed in the destination is put right, too.
-    bronze.run(f"UPDATE ratify.bronze.{destination} SET v = 'c' WHERE key = 9")
+    bronze.quick(f"UPDATE ratify.bronze.{destination} SET v = 'c' WHERE key = 9")
     counts = run(bronze, sync).counts
     assert (counts.read, counts.updated) == (49, 1)
     assert stored(bronze, destination, "count_if(v = 'a'), count_if(v = 'b'), count(*)") == [(49, 1, 50)]
@@ -110,18 +110,18 @@ def test_what_others_change_during_a_pass_is_repaired(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
 ) -> None:
     source, destination = names()
-    bronze.run(
+    bronze.quick(
         f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
         "AS SELECT id, 'a' AS v FROM range(3)"
     )
     sync = declared(destination, SyncMode.MERGE, table(source), "id")
     run(bronze, sync)
-    bronze.run(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
+    bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
     original = getattr(*when)
 
     def after_another_writer(*arguments: Any, **more: Any) -> Any:
         monkeypatch.setattr(*when, original)
-        bronze.run(f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 2")
+        bronze.quick(f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 2")
         return original(*arguments, **more)
 
     monkeypatch.setattr(*when, after_another_writer)
@@ -132,7 +132,7 @@ def test_what_others_change_during_a_pass_is_repaired(
 
 def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
     _, destination = names()
-    bronze.run(
+    bronze.quick(
         f"CREATE TABLE ratify.bronze.{destination} (Id INT NOT NULL, price DECIMAL(6,2), day DATE, note STRING, extra INT)"
     )
     file = tmp_path / "orders.jsonl"
@@ -156,7 +156,7 @@ def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_pat
 
 def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
     _, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id INT NOT NULL, n INT)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT NOT NULL, n INT)")
     file = tmp_path / "rows.csv"
     file.write_text("id,n\n1,1\n2,many\n,3\n4,4,4\n")
     sync = declared(destination, SyncMode.MIRROR, SyncSource(files=str(file), format="csv"), "id")
@@ -177,8 +177,8 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
 
 def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.5D AS n")
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.5D AS n")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
     sync = declared(destination, SyncMode.MERGE, table(source), "id")
     with pytest.raises(RowsNotConverted, match=r"2\.5 would lose digits as int"):
         run(bronze, sync)
@@ -188,7 +188,7 @@ def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
 
 def test_a_query_by_duckdb_is_a_source(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(
+    bronze.quick(
         f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b' UNION ALL SELECT 2, 'c'"
     )
     text = f"SELECT id, string_agg(v, ',' ORDER BY v) AS v FROM bronze.{source} GROUP BY ALL"
@@ -218,7 +218,7 @@ def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any],
     source, destination = names()
     given, into = dict(more), f"CREATE TABLE ratify.bronze.{destination} (id INT"
     rows = "SELECT 1 AS id, 'a' AS v" + (" UNION ALL SELECT 1, 'b'" if given.pop("doubled", False) else "")
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS {rows}")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS {rows}")
     if given.pop("unsafe", False):
         # Not as a table, which would hide its schema from DuckDB.
         query = f"SELECT id, TIMESTAMP_NTZ'2026-01-01' AS v FROM bronze.{source}"
@@ -226,9 +226,9 @@ def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any],
     if given.pop("mapped", False):
         bronze.run(f"{into}, v STRING) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     if given.pop("lacking", False):
-        bronze.run(f"{into})")
+        bronze.quick(f"{into})")
     if given.pop("needing", False):
-        bronze.run(f"{into}, v STRING, must INT NOT NULL)")
+        bronze.quick(f"{into}, v STRING, must INT NOT NULL)")
     sync = replace(declared(destination, SyncMode.MERGE, table(source), "id"), **given)
     with pytest.raises(error, match=text):
         run(bronze, sync)
@@ -243,7 +243,7 @@ def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any],
 def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
     source, destination = names()
     rows = "VALUES (1, 'old', 1), (1, 'new', 2), (2, 'same', 1), (2, 'same', 1) AS t(id, v, at)"
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {rows}")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {rows}")
     sync = declared(destination, SyncMode.MERGE, table(source), "id", dedupe_by=("at",))
     run(bronze, sync)
     assert stored(bronze, destination, "id, v") == [(1, "new"), (2, "same")]
@@ -251,28 +251,28 @@ def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
 
 def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(3)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(3)")
     sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
     run(bronze, sync)
-    bronze.run(f"INSERT INTO ratify.bronze.{destination} VALUES (9, 9)")
-    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (9, 9)")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     result = run(bronze, sync)
     assert (result.counts.deleted, stored(bronze, destination)) == (1, [(0, 0), (2, 2), (9, 9)])
     # The key that it has deleted is no longer its own.
-    bronze.run(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
+    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
     assert run(bronze, sync).counts.deleted == 0
     assert stored(bronze, destination)[1] == (1, 7)
 
 
 def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} (id INT, v STRING, at TIMESTAMP)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} (id INT, v STRING, at TIMESTAMP)")
     sync = declared(
         destination, SyncMode.SCD2, table(source), "id", history=HistoryRules(changed_at="at", close_deleted=False)
     )
 
     def pass_over(*rows: str) -> SyncResult:
-        bronze.run(f"INSERT OVERWRITE ratify.bronze.{source} VALUES {', '.join(rows)}")
+        bronze.quick(f"INSERT OVERWRITE ratify.bronze.{source} VALUES {', '.join(rows)}")
         return run(bronze, sync)
 
     pass_over("(1, 'a', TIMESTAMP'2026-01-01 00:00:00Z')")
@@ -287,10 +287,10 @@ def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
 
 def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
     sync = declared(destination, SyncMode.SCD2, table(source), "id")
     run(bronze, sync)
-    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
     assert run(bronze, sync).counts.updated == 1
     assert stored(bronze, destination, "id, current, valid_to IS NULL") == [(0, False, False), (1, True, True)]
     assert run(bronze, sync).commit is None
@@ -298,12 +298,12 @@ def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
 
 def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} (n INT)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT)")
     sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
     run(bronze, sync)
     assert (stored(bronze, destination), dead_letters(bronze.spark, sync)) == ([(1,)], 3)
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
     corrected = replace(sync, destination=TableName("bronze", f"{destination}_2"))
     # Killed after the rows are in the destination: the claim is finished by the next replay, which does not write again.
     with killed(monkeypatch, dead_letter_replay, "write_changes", after=True, calls=1), pytest.raises(KilledPass):
@@ -311,7 +311,7 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
     found = replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
     assert (found.replayed, found.waiting) == (3, 0)
     assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",)]
-    bronze.run(f"INSERT INTO ratify.bronze.{source} VALUES ('y')")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES ('y')")
     run(bronze, sync)
     assert replay_dead_letters(bronze.spark, bronze.duckdb, corrected).replayed == 1
     assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",), ("y",)]
@@ -319,8 +319,8 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
 
 def test_keys_that_are_not_unique_in_the_destination(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.run(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
-    bronze.run(f"CREATE TABLE ratify.bronze.{destination} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b'")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b'")
     with pytest.raises(SyncRefused, match="several rows with the same id"):
         run(bronze, declared(destination, SyncMode.MERGE, table(source), "id"))
     assert stored(bronze, destination) == [(1, "a"), (1, "b")]

@@ -96,8 +96,8 @@ class Shop:
         return job.execute_in_process(instance=self.instance, raise_on_error=False)
 
     def rows(self, layer: str, columns: str, table: str = "orders") -> list[tuple[Any, ...]]:
-        found = self.lake.spark.sql(f"SELECT {columns} FROM {self.project.schema(layer)}.{table} ORDER BY 1")
-        return [tuple(row.values()) for row in self.lake.spark.rows(found)]
+        found = self.lake.quick(f"SELECT {columns} FROM {self.project.schema(layer)}.{table} ORDER BY 1")
+        return [tuple(row.values()) for row in found]
 
 
 @pytest.fixture

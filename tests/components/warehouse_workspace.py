@@ -21,6 +21,7 @@ from components.syncs.warehouse_pass import WarehousePass
 from resources.catalog import sql_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.errors import TableMissing
 from resources.sql.table_query import TableName, TableQuery
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.spark_warehouse import spark_engine
@@ -47,15 +48,23 @@ class Workspace:
         return [tuple(row.values()) for row in self.lake.run(text)]
 
     def stored(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(self.sql(f"SELECT {columns} FROM ratify.bronze.{name}"), key=repr)
+        found = self.lake.quick(f"SELECT {columns} FROM ratify.bronze.{name}")
+        return sorted((tuple(row.values()) for row in found), key=repr)
 
     def version(self, name: str) -> int:
-        return self.sql(f"DESCRIBE HISTORY ratify.bronze.{name} LIMIT 1")[0][0]
+        return self.lake.catalog.version(f"ratify.bronze.{name}")
 
     def staging(self) -> set[str]:
         """The staging tables that are still there, of those of this workspace: other tests have some, too."""
         used = set(re.findall(r"ratify_staging_\w+", "\n".join(self.fake.statements)))
-        return used & {row[1] for row in self.sql("SHOW TABLES IN ratify.bronze LIKE 'ratify_staging*'")}
+        return {name for name in used if self._exists(name)}
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.version(name)
+        except TableMissing:
+            return False
+        return True
 
     def began(self, *words: str) -> list[str]:
         return [text for text in self.fake.statements if text.startswith(words)]

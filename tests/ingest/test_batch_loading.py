@@ -19,6 +19,8 @@ from tests.resources.lakehouse import Lakehouse
 
 HEADER = "code,name\n"
 
+pytestmark = pytest.mark.locks("ledger of files")
+
 
 def new_source(*header: str) -> Source:
     """A source whose folder and table no other test has."""
@@ -36,8 +38,8 @@ class Landing:
         self.zone = LandingZone(url=str(root))
         self.folder = source.pattern.partition("/")[0]
         (root / self.folder).mkdir()
-        lake.spark.ensure_table(LANDED_FILES)
-        lake.spark.ensure_table(source.table)
+        for table in (LANDED_FILES, source.table):
+            lake.ensure(table)
 
     def put(self, name: str, text: str) -> None:
         (self.root / self.folder / name).write_text(text)

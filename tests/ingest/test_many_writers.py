@@ -23,7 +23,7 @@ from tests.ingest.loading_writers import Writer, source_of
 from tests.resources.faulty_network import CUT, Moment, faulty_network
 from tests.resources.lakehouse import Lakehouse, another_catalog
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]
 
 
 class Files:

@@ -21,7 +21,7 @@ from resources.delta.table_repair import repair
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]
 
 
 def landing_of(lake: Lakehouse, root: Path, **declared: Any) -> Landing:

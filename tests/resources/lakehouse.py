@@ -17,9 +17,11 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified
+from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
 from tests.embedded.catalog.harness import client_of
 from tests.resources.declared_tables import create_declared, insert_rows, set_properties
+from tests.resources.quick_tables import QuickTables
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Lakehouse:
     catalog: UnityCatalog
     spark: Spark
     duckdb: DuckDB
+    quick_tables: QuickTables
 
     def another_duckdb(self, **more: Any) -> DuckDB:
         """An engine of its own, as another process has it."""
@@ -77,6 +80,18 @@ class Lakehouse:
         with self.duckdb.session() as session:
             session.attach()
             return session.rows(sql)
+
+    def quick(self, sql: str) -> list[dict[str, Any]]:
+        """As `run`, in milliseconds, where what Spark does is not the subject: see `QuickTables`."""
+        return self.quick_tables.run(sql)
+
+    def ensure(self, table: TableDeclaration) -> None:
+        """Create a table, and its schema, where they are missing."""
+        try:
+            self.version(table)
+        except TableMissing:
+            self.catalog.ensure_schemas((table.layer,))
+            self.quick(table.ddl("ratify"))
 
     def version(self, table: TableDeclaration) -> int:
         return self.catalog.version(self.full(table))
@@ -128,7 +143,10 @@ def engines(stack: StackState) -> Generator[Lakehouse]:
     catalog = another_catalog(stack)
     spark = Spark(catalog=catalog, remote=stack.spark.remote)
     duckdb = DuckDB(catalog=catalog)
-    yield Lakehouse(stack, catalog, spark, duckdb)
+    # An engine of its own, so that what a test does to the other one is not done to this.
+    other = DuckDB(catalog=another_catalog(stack), threads=1)
+    yield Lakehouse(stack, catalog, spark, duckdb, QuickTables(other))
+    other.close()
     duckdb.close()
     spark.close()
 

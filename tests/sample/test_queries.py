@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.functions import lit
 
 from components.checks.row_reconciliation import rows_reconciled
 from components.landing_order import landed_rows
@@ -19,7 +18,7 @@ from tests.ingest.test_batch_loading import new_source
 from tests.resources.lakehouse import Lakehouse
 from tests.sample.sample_tables import query_of, source_of, split, text_over, validated
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]
 
 FLIGHTS = query_of("silver.flights")
 HEADER = source_of("bronze.flights_raw").header
@@ -84,16 +83,6 @@ def airports(lake: Lakehouse, zones: dict[str, str] = ZONES) -> Any:
     return lake.spark.session.createDataFrame(list(zones.items()), "faa string, zone string")
 
 
-def parsed(lake: Lakehouse, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    flights = frame(lake, HEADER, rows)
-    # As text: PySpark gives timestamps in the zone of this process.
-    found = validated(lake, FLIGHTS, flights_raw=flights, airports=airports(lake))
-    shown = [f"date_format({c}, \"yyyy-MM-dd'T'HH:mm'Z'\") AS {c}" if c.endswith("_utc") else c for c in found.columns]
-    # Several rows of a test may have one key.
-    rule = "nullif(array_join(array_remove(failed, 'one_row_for_each_key'), ', '), '') AS rule"
-    return lake.spark.rows(found.selectExpr(*shown, rule).orderBy("_source_row"))
-
-
 BROKEN = [
     ({"month": "13"}, "date_is_valid"),
     ({"day": "30", "month": "2"}, "date_is_valid"),
@@ -116,64 +105,91 @@ BROKEN = [
 ]
 
 
-def test_each_rule_finds_its_row(lake: Lakehouse) -> None:
-    rows = parsed(lake, [GOOD, *(GOOD | change for change, _ in BROKEN)])
-    assert rows[0]["rule"] is None
-    for (change, rule), row in zip(BROKEN, rows[1:], strict=True):
+SEVERAL = {"carrier": None, "distance": "-5", "air_time": "0"}
+TIMES: dict[str, tuple[dict[str, str], str, str | None]] = {
+    "winter": ({}, "2013-01-01T10:15Z", "2013-01-01T14:19Z"),
+    "the day that clocks go forward": ({"month": "3", "day": "10"}, "2013-03-10T09:15Z", "2013-03-10T13:19Z"),
+    "the day before": ({"month": "3", "day": "9"}, "2013-03-09T10:15Z", "2013-03-09T14:19Z"),
+    "the day that clocks go back": ({"month": "11", "day": "3"}, "2013-11-03T10:15Z", "2013-11-03T14:19Z"),
+    "over midnight": (
+        {"sched_dep_time": "2330", "sched_arr_time": "45", "dest": "BOS"},
+        "2013-01-02T04:30Z",
+        "2013-01-02T05:45Z",
+    ),
+    "into the night that clocks go forward": (
+        {"month": "3", "day": "9", "sched_dep_time": "2355", "sched_arr_time": "325", "dest": "BOS"},
+        "2013-03-10T04:55Z",
+        "2013-03-10T07:25Z",
+    ),
+    "a zone without summer time": (
+        {"month": "7", "sched_dep_time": "800", "sched_arr_time": "1000", "dest": "PHX"},
+        "2013-07-01T12:00Z",
+        "2013-07-01T17:00Z",
+    ),
+    "an unknown zone": ({"dest": "ZZZ"}, "2013-01-01T10:15Z", None),
+    "a zone that does not exist": ({"dest": "MAR"}, "2013-01-01T10:15Z", None),
+}
+"""Changes of the good row, and its scheduled departure and arrival then."""
+
+NEVER = {"dep_time": "NA", "dep_delay": "NA", "arr_time": "NA", "arr_delay": "NA", "air_time": "NA", "tailnum": "NA"}
+ASTRAY = {"arr_delay": "NA", "air_time": "NA"}
+Parsed = dict[str, list[dict[str, Any]]]
+
+
+def real_days() -> list[dict[str, str]]:
+    days = {dt.date(2013, 1, 1), dt.date(2013, 3, 10), dt.date(2013, 11, 3)}
+    return [row for day, text in sample_flights._days() if day in days for row in csv.DictReader(text.splitlines())]
+
+
+@pytest.fixture(scope="module")
+def parsed(engines: Lakehouse) -> Parsed:
+    """The rows of all of these tests, by one query."""
+    given = {
+        "rules": [GOOD, *(GOOD | change for change, _ in BROKEN), GOOD | SEVERAL],
+        "times": [GOOD | change for change, _, _ in TIMES.values()],
+        "days": real_days(),
+        "fates": [GOOD, GOOD | NEVER, GOOD | ASTRAY],
+    }
+    flights = frame(engines, HEADER, [row for rows in given.values() for row in rows])
+    # As text: PySpark gives timestamps in the zone of this process.
+    found = validated(engines, FLIGHTS, flights_raw=flights, airports=airports(engines))
+    shown = [f"date_format({c}, \"yyyy-MM-dd'T'HH:mm'Z'\") AS {c}" if c.endswith("_utc") else c for c in found.columns]
+    # Rows of several tests have one key.
+    rule = "nullif(array_join(array_remove(failed, 'one_row_for_each_key'), ', '), '') AS rule"
+    rows = iter(engines.spark.rows(found.selectExpr(*shown, rule).orderBy("_source_row")))
+    return {group: [next(rows) for _ in of] for group, of in given.items()}
+
+
+def test_each_rule_finds_its_row(parsed: Parsed) -> None:
+    good, *broken, several = parsed["rules"]
+    assert good["rule"] is None
+    for (change, rule), row in zip(BROKEN, broken, strict=True):
         assert rule in (row["rule"] or "").split(", "), change
-    several = parsed(lake, [GOOD | {"carrier": None, "distance": "-5", "air_time": "0"}])[0]["rule"]
-    assert several == "carrier_is_given, distance_is_positive, air_time_is_positive"
+    assert several["rule"] == "carrier_is_given, distance_is_positive, air_time_is_positive"
 
 
-def test_times_are_utc(lake: Lakehouse) -> None:
-    cases = {
-        "winter": ({}, "2013-01-01T10:15Z", "2013-01-01T14:19Z"),
-        "the day that clocks go forward": ({"month": "3", "day": "10"}, "2013-03-10T09:15Z", "2013-03-10T13:19Z"),
-        "the day before": ({"month": "3", "day": "9"}, "2013-03-09T10:15Z", "2013-03-09T14:19Z"),
-        "the day that clocks go back": ({"month": "11", "day": "3"}, "2013-11-03T10:15Z", "2013-11-03T14:19Z"),
-        "over midnight": (
-            {"sched_dep_time": "2330", "sched_arr_time": "45", "dest": "BOS"},
-            "2013-01-02T04:30Z",
-            "2013-01-02T05:45Z",
-        ),
-        "into the night that clocks go forward": (
-            {"month": "3", "day": "9", "sched_dep_time": "2355", "sched_arr_time": "325", "dest": "BOS"},
-            "2013-03-10T04:55Z",
-            "2013-03-10T07:25Z",
-        ),
-        "a zone without summer time": (
-            {"month": "7", "sched_dep_time": "800", "sched_arr_time": "1000", "dest": "PHX"},
-            "2013-07-01T12:00Z",
-            "2013-07-01T17:00Z",
-        ),
-        "an unknown zone": ({"dest": "ZZZ"}, "2013-01-01T10:15Z", None),
-        "a zone that does not exist": ({"dest": "MAR"}, "2013-01-01T10:15Z", None),
-    }
-    rows = parsed(lake, [GOOD | change for change, _, _ in cases.values()])
+def test_times_are_utc(parsed: Parsed) -> None:
+    rows = parsed["times"]
     found = {
-        name: (row["scheduled_departure_utc"], row["scheduled_arrival_utc"]) for name, row in zip(cases, rows, strict=True)
+        name: (row["scheduled_departure_utc"], row["scheduled_arrival_utc"]) for name, row in zip(TIMES, rows, strict=True)
     }
-    assert found == {name: (departs, arrives) for name, (_, departs, arrives) in cases.items()}
+    assert found == {name: (departs, arrives) for name, (_, departs, arrives) in TIMES.items()}
     assert {row["rule"] for row in rows} == {None}
     assert (rows[0]["departure_utc"], rows[0]["arrival_utc"]) == ("2013-01-01T10:17Z", "2013-01-01T14:30Z")
     assert rows[0]["flight_id"] == "UA-1545-EWR-20130101T1015Z"
 
 
-def test_real_days_agree_with_the_times_of_their_source(lake: Lakehouse) -> None:
-    days = {dt.date(2013, 1, 1), dt.date(2013, 3, 10), dt.date(2013, 11, 3)}
-    given = [row for day, text in sample_flights._days() if day in days for row in csv.DictReader(text.splitlines())]
+def test_real_days_agree_with_the_times_of_their_source(parsed: Parsed) -> None:
+    given, rows = real_days(), parsed["days"]
     assert len(given) > 2500
-    rows = parsed(lake, given)
     hours = [f"{row['scheduled_departure_utc'][:13]}:00:00Z" for row in rows]
     assert hours == [row["time_hour"] for row in given]
     assert {row["rule"] for row in rows} == {None}
     assert len({row["flight_id"] for row in rows}) == len(rows)
 
 
-def test_cancelled_and_diverted(lake: Lakehouse) -> None:
-    never = {"dep_time": "NA", "dep_delay": "NA", "arr_time": "NA", "arr_delay": "NA", "air_time": "NA", "tailnum": "NA"}
-    astray = {"arr_delay": "NA", "air_time": "NA"}
-    rows = parsed(lake, [GOOD, GOOD | never, GOOD | astray])
+def test_cancelled_and_diverted(parsed: Parsed) -> None:
+    rows = parsed["fates"]
     assert [(row["cancelled"], row["diverted"], row["rule"]) for row in rows] == [
         (False, False, None),
         (True, False, None),
@@ -186,39 +202,43 @@ def test_of_duplicates_the_last_good_row_is_kept_and_all_are_accounted_for(lake:
     given = [GOOD | {"dep_delay": "1"}, GOOD | {"flight": "7"}, GOOD | {"dep_delay": "9"}, GOOD | {"air_time": "0"}]
     raw = frame(lake, HEADER, given)
     flights, quarantine = split(lake, FLIGHTS, flights_raw=raw, airports=airports(lake))
-    kept = {row["flight_number"]: row for row in lake.spark.rows(flights)}
-    assert {number: row["departure_delay_min"] for number, row in kept.items()} == {1545: 9, 7: 2}
     assert tuple(flights.columns) == FLIGHTS.declaration.column_names
     assert FLIGHTS.quarantine is not None
-    assert [(row["_source_row"], row["rule"]) for row in lake.spark.rows(quarantine)] == [(4, "air_time_is_positive")]
     assert tuple(quarantine.columns) == FLIGHTS.quarantine.column_names
     assert FLIGHTS.quarantine.keys == ("_source_file", "_source_row")
+    # Computed once, and then looked at and spoiled by DuckDB.
+    made = {"bronze": raw.toArrow(), "silver": flights.toArrow(), "quarantine": quarantine.toArrow()}
+    kept = {row["flight_number"]: row["departure_delay_min"] for row in made["silver"].to_pylist()}
+    assert kept == {1545: 9, 7: 2}
+    kept_back = [(row["_source_row"], row["rule"]) for row in made["quarantine"].to_pylist()]
+    assert kept_back == [(4, "air_time_is_positive")]
 
-    def counts(**frames: Any) -> Any:
+    def counts(**queries: str) -> Any:
         assert FLIGHTS.reconciled is not None
         with lake.duckdb.session() as session:
-            for name, rows in ({"bronze": raw, "silver": flights, "quarantine": quarantine} | frames).items():
-                session.con.register(name, rows.toArrow())
+            for name, rows in made.items():
+                session.con.register(f"made_{name}", rows)
+                session.con.execute(f"CREATE TEMP VIEW {name} AS {queries.get(name, f'FROM made_{name}')}")
             return rows_reconciled(FLIGHTS.reconciled.counts(session, "bronze", "silver", "quarantine"))
 
     found = counts()
     assert (found.passed, found.numbers["duplicates"]) == (True, 1)
-    lost = counts(silver=flights.where("flight_number <> 7"))
+    lost = counts(silver="FROM made_silver WHERE flight_number <> 7")
     assert (lost.passed, lost.numbers["unaccounted"]) == (False, 1)
-    assert not counts(quarantine=quarantine.where("false")).numbers["quarantine"]
+    assert not counts(quarantine="FROM made_quarantine WHERE false").numbers["quarantine"]
     # One row three times, and one both in silver and in quarantine.
-    thrice = counts(silver=flights.union(flights.where("flight_number = 7")).union(flights.where("flight_number = 7")))
+    seven = "FROM made_silver WHERE flight_number = 7"
+    thrice = counts(silver=f"FROM made_silver UNION ALL {seven} UNION ALL {seven}")
     assert (thrice.passed, thrice.numbers["output"], thrice.numbers["doubled"]) == (False, 4, 2)
-    both = counts(quarantine=quarantine.unionByName(flights.where("flight_number = 7"), allowMissingColumns=True))
+    both = counts(quarantine=f"FROM made_quarantine UNION ALL BY NAME SELECT _source_file, _source_row {seven}")
     assert (both.passed, both.numbers["doubled"]) == (False, 1)
     # A row is lost and another is there twice: the sums agree.
-    swapped = counts(silver=flights.where("flight_number = 7").union(flights.where("flight_number = 7")))
-    assert not swapped.passed
+    assert not counts(silver=f"{seven} UNION ALL {seven}").passed
     # Two rows of one flight, each once.
-    same_flight = flights.union(flights.where("flight_number = 1545").withColumn("_source_row", lit(1).cast("bigint")))
-    keyed = counts(silver=same_flight)
+    same_flight = "SELECT * REPLACE (CAST(1 AS BIGINT) AS _source_row) FROM made_silver WHERE flight_number = 1545"
+    keyed = counts(silver=f"FROM made_silver UNION ALL {same_flight}")
     assert (keyed.passed, keyed.numbers["doubled"], keyed.numbers["duplicates"]) == (False, 1, 0)
-    orphans = counts(bronze=raw.where("_source_row <> 2"))
+    orphans = counts(bronze="FROM made_bronze WHERE _source_row <> 2")
     assert (orphans.passed, orphans.numbers["orphans"]) == (False, 1)
 
 
@@ -264,8 +284,8 @@ def test_a_value_of_the_wrong_type_passes_bronze_and_ends_in_quarantine(lake: La
     path.parent.mkdir()
     lines = [",".join((GOOD | change).values()) for change in ({}, {"distance": "far"}, {"flight": "2"})]
     path.write_text("\n".join([",".join(source.header), *lines, ""]))
-    lake.spark.ensure_table(LANDED_FILES)
-    lake.spark.ensure_table(source.table)
+    for table in (LANDED_FILES, source.table):
+        lake.ensure(table)
     zone = LandingZone(url=str(tmp_path))
     outcome = load_batch(lake.duckdb, zone, source, zone.files(source.pattern))
     assert (outcome.rows, outcome.version) == (3, 1)
