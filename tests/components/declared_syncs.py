@@ -7,8 +7,10 @@ from uuid import uuid4
 import pytest
 
 from components.checks.acknowledged_commits import acknowledge, acknowledging
+from components.syncs.dead_letters import DEAD_LETTERS
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource, whole_table
 from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.errors import TableMissing
 from resources.sql.table_query import TableName, TableQuery
 from tests.resources.lakehouse import Lakehouse
 
@@ -34,6 +36,15 @@ def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
 
 def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in lake.quick(f"SELECT {columns} FROM ratify.bronze.{name}"))
+
+
+def dead_letters_of(lake: Lakehouse, sync: SyncDeclaration) -> int:
+    """As `dead_letters`, not by Spark."""
+    try:
+        letters = lake.quick(f"SELECT rows FROM {DEAD_LETTERS.table_name} WHERE sync = '{sync.name}'")
+    except TableMissing:
+        return 0
+    return sum(letter["rows"] for letter in letters)
 
 
 @pytest.fixture

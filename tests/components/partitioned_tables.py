@@ -9,7 +9,7 @@ import dagster as dg
 
 from components.sql_table_component import PARTITIONS_TAG, STALE
 from resources.errors import TableMissing
-from tests.components.test_yaml_tables import Project, causes
+from tests.components.declared_projects import Project, causes
 from tests.resources.lakehouse import Lakehouse
 
 DAYS = [f"2013-01-{day:02}" for day in range(1, 6)]

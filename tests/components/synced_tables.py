@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 
 from components.syncs import duckdb_pass, sync_pass
-from components.syncs.dead_letters import dead_letters
 from components.syncs.sync_declaration import (
     DeletionGuards,
     RowErrors,
@@ -33,6 +32,7 @@ from resources.errors import RatifyError
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 from resources.sql.table_query import TableName, TableQuery
+from tests.components.declared_syncs import dead_letters_of
 from tests.components.incremental_tables import KilledPass
 from tests.components.sync_model import TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
 from tests.resources.lakehouse import Lakehouse
@@ -274,7 +274,7 @@ class SyncedTable:
             counts = result.counts
             assert (counts.inserted, counts.updated, counts.deleted) == (wanted.inserted, wanted.updated, wanted.deleted)
         if not error:
-            assert dead_letters(self.lake.spark, sync) == self.model.failed.get(sync.name, 0)
+            assert dead_letters_of(self.lake, sync) == self.model.failed.get(sync.name, 0)
 
     @property
     def version(self) -> int:

@@ -16,10 +16,8 @@ from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.row_wise_inputs import row_wise_inputs
 from resources.sql.table_query import TableQuery
-from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.components.declared_projects import Project, causes, metadata
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 SQL = "SELECT a.id, a.v * {factor} AS v, b.w FROM bronze.a AS a LEFT JOIN bronze.b AS b ON a.k = b.k WHERE a.v > -5"
 UPDATE = "UPDATE {a} SET v = v + 1 WHERE id = 1"

@@ -18,13 +18,11 @@ from components.strategies import pass_scope
 from components.table_asset import COMMITS
 from resources.declarations import TableDeclaration
 from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
-from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.components.declared_projects import Project, causes, metadata
 from tests.resources.lakehouse import Lakehouse, append, pairs
 from tests.resources.test_feed_reading import FEED, RandomChanges
 
 pytestmark = pytest.mark.stack
-
-__all__ = ["project"]
 
 
 def no_runs(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:

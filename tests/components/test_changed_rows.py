@@ -14,10 +14,8 @@ from components.sql_table import ValidatedQuery
 from resources.declarations import ROW_TRACKING
 from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark, WriteResult
-from tests.components.test_yaml_tables import Project, causes, metadata, project
+from tests.components.declared_projects import Project, causes, metadata
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 QUERIES = {
     "totals": (

@@ -163,6 +163,7 @@ def test_a_column_that_is_widened_changes_every_row(lake: Lakehouse) -> None:
     assert shop.made(table) == ("its query or its declaration is another", 1)
 
 
+@pytest.mark.long
 def test_a_column_that_is_widened_changes_every_row_though_it_is_not_named(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=True)
     shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
@@ -184,6 +185,7 @@ def test_a_column_that_is_dropped_and_added_again_has_no_value_of_before(lake: L
     assert shop.made(table) == ("", 1)
 
 
+@pytest.mark.long
 def test_a_restore_that_gives_columns_their_old_names_is_compared(lake: Lakehouse) -> None:
     """It writes no file, so that the feed has no row."""
     shop = OneInput(lake, feed=True)
@@ -199,7 +201,7 @@ def test_a_restore_that_gives_columns_their_old_names_is_compared(lake: Lakehous
     assert shop.made(table) == ("", 1)
 
 
-@pytest.mark.parametrize("key", ["k", "concat(k, 'x')"])
+@pytest.mark.parametrize("key", ["k", pytest.param("concat(k, 'x')", marks=pytest.mark.long)])
 def test_keys_that_are_no_utf8(lake: Lakehouse, key: str) -> None:
     """Of a column of the input or not; Spark's client cannot read them."""
     shop = OneInput(lake, feed=True)

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from resources.spark.spark_engine import Spark, WriteResult
+from tests.components.declared_projects import Shop, causes, metadata
 from tests.components.test_reconcile import BRONZE, SILVER, SQL, land
-from tests.components.test_yaml_tables import Shop, causes, metadata, project, shop
-
-__all__ = ["project", "shop"]
 
 pytestmark = pytest.mark.stack
 TABLES = {"orders": "changes", "orders_again": "full"}

@@ -5,9 +5,7 @@ import pytest
 
 from components.table_asset import COMMITS
 from resources.errors import InvalidDeclaration
-from tests.components.test_yaml_tables import Project, Shop, causes, failed_checks, metadata, project, shop
-
-__all__ = ["project", "shop"]
+from tests.components.declared_projects import Project, Shop, causes, failed_checks, metadata
 
 BRONZE = "type: components.LandedFiles\nattributes: {description: Orders as they came, pattern: shop/*.csv}\n"
 SILVER = """

@@ -124,7 +124,9 @@ def test_a_replaced_table(lake: Lakehouse, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "by_layout"), [(PLAIN, True), (PLAIN, False), (MAPPED, False)], ids=["layout", "replaced", "mapped"]
+    ("properties", "by_layout"),
+    [(PLAIN, True), pytest.param(PLAIN, False, marks=pytest.mark.long), (MAPPED, False)],
+    ids=["layout", "replaced", "mapped"],
 )
 def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_layout: bool) -> None:
     """Of rows that were written before, Delta's feed has NULL in what became a partition."""

@@ -8,11 +8,9 @@ import pytest
 from components.strategies.appended_rows import materialize_appended
 from components.syncs.sync_declaration import SyncMode
 from resources.sql.table_query import TableName
-from tests.components.declared_syncs import bronze, declared, erase, run, table
+from tests.components.declared_syncs import declared, erase, run, table
 from tests.components.incremental_tables import declared_query, without_pictures
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 

@@ -9,10 +9,8 @@ import pytest
 from components.sql_table_component import SqlTable
 from components.strategies.pass_plan import PassPlan
 from resources.errors import TableMissing
-from tests.components.test_yaml_tables import Project, causes, failed_checks, metadata, project
+from tests.components.declared_projects import Project, causes, failed_checks, metadata
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 SQL = "SELECT id, v, changed FROM bronze.a"
 ROWS = "id, v, CAST(valid_from AS STRING) AS since, CAST(valid_to AS STRING) AS until, current"

@@ -21,11 +21,9 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import last_computed
 from resources.errors import PartitionMissing, QueryMismatch
 from resources.spark.spark_engine import Spark, WriteResult
+from tests.components.declared_projects import Project, causes
 from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported, said
-from tests.components.test_yaml_tables import Project, causes, project
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 
 @pytest.fixture
@@ -110,9 +108,7 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
 
 
 @pytest.mark.stack
-def test_chosen_partitions_leave_it_unknown_how_the_others_are(
-    partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chosen_partitions_leave_it_unknown_how_the_others_are(partitioned: Partitioned) -> None:
     """Somebody else has written to the table: until all of it is computed, no run makes the check pass."""
     partitioned.only("days")
     assert partitioned.run().success
@@ -128,7 +124,13 @@ def test_chosen_partitions_leave_it_unknown_how_the_others_are(
     partitioned.lake.run(partitioned.sql("INSERT INTO gold.days VALUES (DATE '2012-12-31', 1, 1, 1, 1)"))
     assert evaluated(partitioned.run(DAYS[0], DAYS[-1], checks=True))[UP_TO_DATE].passed
     assert partitioned.rows("SELECT day FROM gold.days WHERE day < '2013-01-01'") == []
-    # What a record has no room for, is computed again.
+
+
+@pytest.mark.stack
+@pytest.mark.long
+def test_what_a_record_has_no_room_for_is_computed_again(partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitioned.only("days")
+    assert partitioned.run().success
     monkeypatch.setattr(partitioned_rows, "_MOST_RECORDED", 2)
     for number, day in enumerate(DAYS[:2]):
         partitioned.insert(f"({20 + number}, DATE '{day}', 1, 'EWR', 1)")

@@ -7,10 +7,10 @@ import pytest
 
 from components.sql_table_component import SqlTable
 from components.strategies.pass_plan import PassPlan
+from tests.components.declared_projects import SILVER, SILVER_SQL, Project
 from tests.components.test_changed_rows import Tables, filled, only, tables
-from tests.components.test_yaml_tables import SILVER, SILVER_SQL, Project, project
 
-__all__ = ["filled", "project", "tables"]
+__all__ = ["filled", "tables"]
 
 
 def code_versions(project: Project) -> dict[str, str | None]:

@@ -10,10 +10,8 @@ import pytest
 from components.checks.row_reconciliation import InputRows, rows_reconciled
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.sql.table_query import TableName
-from tests.components.test_yaml_tables import Project, Shop, failed_checks, metadata, project, shop
+from tests.components.declared_projects import Project, Shop, failed_checks, metadata
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project", "shop"]
 
 BRONZE = """type: components.LandedFiles
 attributes:

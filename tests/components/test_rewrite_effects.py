@@ -6,9 +6,7 @@ from components.declared_component import DeclaredComponent
 from components.rewrite_effects import own_effect, reader_effect
 from components.table_component import TableComponent
 from orchestration.project_tables import declared_tables
-from tests.components.test_yaml_tables import Project, project
-
-__all__ = ["project"]
+from tests.components.declared_projects import Project
 
 SQL = "SELECT order_id, amount FROM bronze.orders"
 STRATEGIES = {

@@ -17,11 +17,9 @@ from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import ExpectationFailed, QueryMismatch, TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
+from tests.components.declared_projects import Project, causes, failed_checks, metadata
 from tests.components.incremental_tables import KilledPass, killed, moved, without_pictures
-from tests.components.test_yaml_tables import Project, causes, failed_checks, metadata, project
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 ENGINES = pytest.mark.parametrize("engine", ["duckdb", "spark"])
 DUCKDB_FIRST = pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.long)])

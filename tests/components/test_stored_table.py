@@ -14,10 +14,8 @@ from resources.column_types import keeps_values, sql_type
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import QueryMismatch, TableMissing
 from resources.sql.spark_sql import comparable
-from tests.components.test_yaml_tables import Project, causes, project
+from tests.components.declared_projects import Project, causes
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 DAILY = "partitions: {column: day, daily: {start: 2026-01-01, end: 2026-01-04}}"
 STRATEGIES = {

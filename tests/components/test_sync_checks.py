@@ -10,10 +10,8 @@ from components.syncs.sync_assets import AS_COMMITTED, NO_DEAD_LETTERS, rows_as_
 from components.syncs.sync_declaration import RowErrors, SyncMode
 from resources.declarations import Engine
 from resources.delta.commit_history import Commit
-from tests.components.declared_syncs import bronze, declared, names, table
+from tests.components.declared_syncs import declared, names, table
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 KEY = sync_key("orders")
 MERGED = {"numTargetRowsInserted": 3, "numTargetRowsUpdated": 2, "numTargetRowsDeleted": 1}

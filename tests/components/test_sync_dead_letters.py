@@ -14,12 +14,12 @@ import pytest
 
 from components.syncs import dead_letter_replay, sync_pass
 from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
+from components.syncs.dead_letters import DEAD_LETTERS
 from components.syncs.sync_declaration import MappedColumn, RowErrors, SyncDeclaration, SyncMode, SyncSource
 from components.syncs.sync_pass import SyncPass
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
-from tests.components.declared_syncs import declared, names, stored, table
+from tests.components.declared_syncs import dead_letters_of, declared, names, stored, table
 from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.resources.lakehouse import Lakehouse
 
@@ -129,7 +129,7 @@ class InsertedRows:
         self.replay(self.corrected)
         found = self.lake.quick(f"SELECT id, n FROM ratify.bronze.{self.destination}")
         assert sorted((row["id"], row["n"]) for row in found) == [(number, 1) for number in range(self.rows)], self.seed
-        assert dead_letters(self.lake.spark, self.sync) == 0, self.seed
+        assert dead_letters_of(self.lake, self.sync) == 0, self.seed
 
 
 def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
@@ -153,7 +153,7 @@ def test_each_row_is_inserted_once_at_length(lake: Lakehouse, monkeypatch: pytes
     sequence(lake, monkeypatch, str(seed), 12)
 
 
-@pytest.mark.parametrize("of", ["table", "query"])
+@pytest.mark.parametrize("of", [pytest.param("table", marks=pytest.mark.long), "query"])
 def test_a_pass_of_which_no_row_fits_moves_on(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
     """After the correction its rows are those of a replay, and no pass reads them again."""
     rows = InsertedRows(lake, monkeypatch, "none fits")
@@ -163,7 +163,7 @@ def test_a_pass_of_which_no_row_fits_moves_on(lake: Lakehouse, monkeypatch: pyte
         rows.sync, rows.corrected = (replace(each, source=SyncSource(query)) for each in (rows.sync, rows.corrected))
     rows.run(rows.sync)
     rows.run(rows.sync)
-    assert dead_letters(lake.spark, rows.sync) == 2
+    assert dead_letters_of(lake, rows.sync) == 2
     rows.check_corrected()
 
 
@@ -174,7 +174,7 @@ def test_letters_of_a_pass_that_was_killed_are_those_of_the_next(lake: Lakehouse
         rows.run(rows.sync)
     # It is not known that the pass has ended: its rows wait until the next one has committed, which inserts them.
     rows.replay(rows.corrected)
-    assert dead_letters(lake.spark, rows.sync) == 1
+    assert dead_letters_of(lake, rows.sync) == 1
     rows.add(True)
     rows.run(rows.corrected)
     rows.check_corrected()
@@ -188,7 +188,7 @@ def test_a_claim_is_finished_as_it_was_begun(lake: Lakehouse, monkeypatch: pytes
     with killed(monkeypatch, dead_letter_replay, "write_changes", after=True, calls=1), pytest.raises(KilledPass):
         rows.replay(rows.corrected)
     rows.replay(rows.sync)
-    assert dead_letters(lake.spark, rows.sync) == 0
+    assert dead_letters_of(lake, rows.sync) == 0
     rows.check_corrected()
 
 

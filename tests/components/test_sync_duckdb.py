@@ -28,7 +28,6 @@ from resources.errors import (
 from resources.sql.table_query import TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
-    bronze,
     declared,
     names,
     stored,
@@ -36,8 +35,6 @@ from tests.components.declared_syncs import (
 )
 from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 

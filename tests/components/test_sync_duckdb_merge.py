@@ -14,10 +14,8 @@ from components.syncs.sync_declaration import DeletionGuards, SyncDeclaration, S
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.errors import RowsNotConverted, SyncRefused, UnsafeTable
 from resources.sql.table_query import TableQuery
-from tests.components.declared_syncs import bronze, declared, names, stored, table
+from tests.components.declared_syncs import declared, names, stored, table
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 

@@ -7,11 +7,9 @@ import pytest
 
 from components.syncs.sync_declaration import ChangeEvents, SyncMode
 from resources.errors import RowsNotConverted, TableMissing
-from tests.components.declared_syncs import bronze, declared, names, run, stored, table
+from tests.components.declared_syncs import declared, names, run, stored, table
 from tests.components.sync_model import EventModel
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 

@@ -7,12 +7,12 @@ from components.syncs.sync_connection import connection_steps
 from components.syncs.sync_declaration import SyncExecutor, SyncMode
 from components.syncs.sync_executors import pass_of
 from resources.errors import CatalogDenied
-from tests.components.declared_syncs import bronze, declared, names, stored, table
+from tests.components.declared_syncs import declared, names, stored, table
 from tests.embedded.catalog.harness import READ, ClientPrincipal
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.test_principals import As, admin, as_
 
-__all__ = ["admin", "as_", "bronze"]
+__all__ = ["admin", "as_"]
 
 pytestmark = pytest.mark.stack
 

@@ -5,10 +5,8 @@ import pytest
 from components.strategies import pass_scope
 from components.syncs.sync_declaration import SyncExecutor, SyncMode
 from components.syncs.sync_executors import pass_of
-from tests.components.declared_syncs import bronze, declared, names, stored, table
+from tests.components.declared_syncs import declared, names, stored, table
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 

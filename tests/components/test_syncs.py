@@ -27,7 +27,6 @@ from resources.spark.spark_engine import Spark, WriteResult
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
-    bronze,
     declared,
     names,
     run,
@@ -36,8 +35,6 @@ from tests.components.declared_syncs import (
 )
 from tests.components.incremental_tables import KilledPass, killed
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["bronze"]
 
 pytestmark = pytest.mark.stack
 
@@ -56,6 +53,16 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 2.* `ratify acknowledge"):
         run(bronze, sync)
     assert len(stored(bronze, destination)) == 6
+
+
+# Of the other executor tests/components/test_sync_duckdb.py has the short form.
+@pytest.mark.long
+def test_rows_are_inserted_once_after_an_erasure(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    run(bronze, sync)
+    bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
 
 

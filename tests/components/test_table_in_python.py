@@ -6,10 +6,8 @@ import dagster as dg
 import pytest
 
 from components.yaml_tables import DeclaredTables
-from tests.components.test_yaml_tables import PAGE, Project, causes, failed_checks, metadata, project
+from tests.components.declared_projects import PAGE, Project, causes, failed_checks, metadata
 from tests.resources.lakehouse import Lakehouse
-
-__all__ = ["project"]
 
 
 @pytest.mark.stack

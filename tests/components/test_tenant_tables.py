@@ -7,14 +7,13 @@ import pytest
 
 from components.feeds.tenant_tables_component import rows_of_tenants, tenants_of_rows
 from components.table_asset import asset_key
+from tests.components.declared_projects import Project, causes, metadata
 from tests.components.followed_table import FollowedTable
 from tests.components.test_audit_trail import Followers
-from tests.components.test_yaml_tables import Project, causes, metadata, project
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
-__all__ = ["project"]
 
 FEW, LETTERS = "    - {name: few, where: id < 3, owner: sales}\n", "    - {name: letters, where: v IS NOT NULL OR id = 9}\n"
 
