@@ -281,7 +281,8 @@ class AppendedTable:
 
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
-        self.lake.run(statement)
+        # What updates and deletes rows is Spark's.
+        (self.lake.quick if statement.startswith("INSERT") else self.lake.run)(statement)
 
     def _note(self, text: str) -> None:
         self.log.append(text)

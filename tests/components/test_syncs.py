@@ -303,6 +303,8 @@ def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
     assert run(bronze, sync).commit is None
 
 
+# tests/components/test_sync_dead_letters.py has shorter forms.
+@pytest.mark.long
 def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
