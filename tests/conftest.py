@@ -13,15 +13,13 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from embedded.embedded_stack import running
 from embedded.kafka_broker import EVENT_HUBS_USER
-from embedded.private_files import write_private
 from embedded.stack_state import KafkaState, StackConfig, StackState
 from resources.kafka.kafka_client import Kafka
 from resources.process_memory import keep_imported
 from resources.settings import Settings
 from tests import reaper
-from tests.shared_stack import shared, shared_folder
+from tests.shared_stack import shared, shared_folder, shared_secret
 
 pytest_plugins = ["tests.run_plugin"]
 
@@ -125,14 +123,14 @@ class TestBroker:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[TestBroker]:
-    """A Kafka broker, in a home of its own, for those tests only that ask for it."""
-    home = tmp_path_factory.mktemp("kafka")
+    """The Kafka broker of the run, which starts with the first test that asks; each test has topics of its own."""
+    home = shared_folder(tmp_path_factory, "kafka")
     # A connection string of Azure Event Hubs, and all else that JAAS, a properties file and JSON could stumble over.
     hub = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey"
-    password = f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=events'
-    write_private(password_file := home / "password", password)
+    password_file = home / "password"
+    password = shared_secret(password_file, lambda: f'{hub};SharedAccessKey=k+/{uuid4().hex}"\\$=;EntityPath=events')
     config = StackConfig(home=home, jars_dir=jars_dir, spark=False, kafka=True, kafka_password_file=password_file)
-    with running(config, say) as state:
+    with shared(config, say) as state:
         assert state.kafka is not None
         yield TestBroker(home, state.kafka, password)
 

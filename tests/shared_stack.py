@@ -7,7 +7,7 @@ on a pipe of its owner (see `embedded_stack.up`): where the run is killed, the p
 
 import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from embedded.embedded_stack import down, up
-from embedded.private_files import Progress
+from embedded.private_files import Progress, write_private
 from embedded.stack_state import StackConfig, StackState, holder
 
 
@@ -26,6 +26,14 @@ def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     (folder := run / name).mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def shared_secret(file: Path, make: Callable[[], str]) -> str:
+    """Return the secret in a file of this run, which the first process that asks makes."""
+    with FileLock(file.with_suffix(".lock")):
+        if not file.exists():
+            write_private(file, make())
+    return file.read_text()
 
 
 @contextmanager

@@ -36,7 +36,7 @@ ODD = "a b%20+é#?[1]{2}.json"
 
 
 class Landed:
-    """A folder in which files land, and the table that they are read into."""
+    """A folder in which files land, and the table that they are read into, which `lake.create` or the first run makes."""
 
     def __init__(self, lake: Lakehouse, folder: Path) -> None:
         self.lake, self.folder = lake, folder
@@ -56,12 +56,14 @@ class Landed:
     def values(self) -> dict[str, list[bytes]]:
         """The values of each topic, in the order of their offsets, which begin at 0 and have no gap."""
         values = dict[str, list[bytes]]()
-        rows = self.lake.run(f"SELECT topic, offset, value FROM {self.lake.full(self.table)} ORDER BY topic, offset")
-        for row in rows:
+        for row in self.rows('topic, "offset", value'):
             here = values.setdefault(row["topic"], [])
             assert row["offset"] == len(here)
             here.append(bytes(row["value"]))
         return values
+
+    def rows(self, columns: str) -> list[dict[str, Any]]:
+        return self.lake.look(f'SELECT {columns} FROM uc.{self.table.table_name} ORDER BY topic, "offset"')
 
     def offsets_once(self) -> Finding:
         spark = self.lake.spark
@@ -72,7 +74,9 @@ class Landed:
 @pytest.fixture
 def landed(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landed:
     monkeypatch.setenv("EVENTS_FILES", str(tmp_path / "in"))
-    return Landed(lake, tmp_path / "in")
+    landed = Landed(lake, tmp_path / "in")
+    lake.create(landed.table)
+    return landed
 
 
 def test_what_cannot_be_a_source_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,21 +109,22 @@ def test_offsets_that_acknowledged_commits_removed_are_not_missing() -> None:
 
 @pytest.mark.stack
 def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
-    ten_megabytes = b"x" * 10 * 2**20
+    megabyte = b"x" * 2**20
     landed.put(ODD, b"one\r\n\xff\xfe two\n\nlast")
     landed.put("partition=0/topic+0+0.json", b"p\n")
     landed.put("year=2026/firehose-without-a-suffix.gz", b"q\nr\n")
-    landed.put("large", ten_megabytes + b"\nafter\n")
+    landed.put("large", megabyte + b"\nafter\n")
     for passed_over in ("empty", "empty.gz", ".hidden", "_hidden", "_temporary/0", "making.tmp", ".large.crc"):
         landed.put(passed_over, b"" if passed_over.startswith("empty") else b"no")
     # As it is where files are copied with their dates.
     os.utime(landed.folder / ODD, (0, 0))
-    first = landed.ingest(max_files=2)
+    # Two files have no records.
+    first = landed.ingest(max_files=3)
     wanted = {
         f"files:{ODD}": [b"one", b"\xff\xfe two", b"", b"last"],
         "files:partition=0/topic+0+0.json": [b"p"],
         "files:year=2026/firehose-without-a-suffix.gz": [b"q", b"r"],
-        "files:large": [ten_megabytes, b"after"],
+        "files:large": [megabyte, b"after"],
     }
     assert landed.values() == wanted
     assert first.run.rows == 9
@@ -128,28 +133,41 @@ def test_each_line_once_with_the_bytes_that_it_has(landed: Landed) -> None:
     again = landed.ingest()
     assert (again.run.rows, again.more) == (0, first.more)
     assert landed.offsets_once().numbers == {"partitions": 4, "rows": 9, "doubled": 0, "missing": 0}
-    # A lost checkpoint costs nothing and doubles nothing, also where the run that starts over dies half-way.
-    landed.forget_checkpoint()
-    landed.put("new", b"n")
-    offsets = (
-        Path(stream_checkpoints.folder(landed.lake.spark, landed.table)) / FileSource(SourceOptions()).checkpoint / "offsets"
-    )
+    # From another folder, in which the same files lie, the stream starts without a checkpoint, and it dies half-way. Files
+    # are known by their names.
+    moved = landed.folder.rename(landed.folder.with_name("moved"))
+    (moved / "new").write_bytes(b"n")
+    there = FileSource(SourceOptions(files=str(moved))).checkpoint
+    offsets = Path(stream_checkpoints.folder(landed.lake.spark, landed.table)) / there / "offsets"
     offsets.mkdir(parents=True)
     (offsets / ".0.half-written.tmp").touch()
     stop = threading.Event()
     stop.set()
-    landed.ingest(StreamOptions(stop=stop), max_files=1)
-    done = landed.ingest()
+    landed.ingest(StreamOptions(stop=stop), files=str(moved), max_files=3)
+    done = landed.ingest(files=str(moved))
     assert landed.values() == wanted | {"files:new": [b"n"]}
     assert done.more[LISTED] != first.more[LISTED]
-    # Another folder, in which the same files lie: they are known by their names.
-    moved = landed.folder.with_name("moved")
-    landed.folder.rename(moved)
-    (moved / "later").write_bytes(b"l")
-    landed.ingest(files=str(moved))
+    # The checkpoint of the first folder is older than the table.
     moved.rename(landed.folder)
+    assert landed.ingest().run.rows == 0
+    assert landed.values() == wanted | {"files:new": [b"n"]}
+
+
+@pytest.mark.long
+@pytest.mark.stack
+def test_a_lost_checkpoint_costs_nothing_and_doubles_nothing(landed: Landed) -> None:
+    """Also where the run that starts over dies half-way, and where a line has ten megabytes."""
+    ten_megabytes = b"x" * 10 * 2**20
+    landed.put("a", ten_megabytes + b"\na2\n")
+    landed.put("b", b"b\n")
     landed.ingest()
-    assert landed.values() == wanted | {"files:new": [b"n"], "files:later": [b"l"]}
+    landed.forget_checkpoint()
+    landed.put("new", b"n")
+    stop = threading.Event()
+    stop.set()
+    landed.ingest(StreamOptions(stop=stop), max_files=1)
+    landed.ingest()
+    assert landed.values() == {"files:a": [ten_megabytes, b"a2"], "files:b": [b"b"], "files:new": [b"n"]}
 
 
 @pytest.mark.stack
@@ -168,10 +186,7 @@ def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.M
     landed.put("b", "\n".join([*map(json.dumps, envelopes), "no JSON"]).encode())
     landed.ingest()
     changed = (landed.folder / "a").stat().st_mtime
-    rows = landed.lake.run(
-        "SELECT key, value, unix_micros(timestamp) / 1e6 AS at, timestamp_type, headers "
-        f"FROM {landed.lake.full(landed.table)} ORDER BY topic, offset"
-    )
+    rows = landed.rows("key, value, epoch_us(timestamp) / 1e6 AS at, timestamp_type, headers")
     ours, theirs = rows[:4], rows[4:]
     assert [(row["key"], row["timestamp_type"]) for row in ours] == [(b"7", 0), (None, 0), (None, 1), (None, 1)]
     assert [row["at"] for row in ours] == [1767225600.123, 1767225601.0, *[pytest.approx(changed, abs=0.01)] * 2]
@@ -189,25 +204,28 @@ def test_a_record_has_its_key_and_its_time(landed: Landed, monkeypatch: pytest.M
 
 
 @pytest.mark.stack
-def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them(landed: Landed) -> None:
+def test_files_that_cannot_be_read_are_named_and_the_stream_goes_on_without_them(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENTS_FILES", str(tmp_path / "in"))
+    landed = Landed(lake, tmp_path / "in")
     with pytest.raises(LandingUnavailable, match="set EVENTS_FILES"):
         landed.ingest(files=str(landed.folder / "nowhere"))
     with pytest.raises(TableMissing):
-        landed.lake.version(landed.table)
+        lake.version(landed.table)
     assert landed.ingest().run.rows == 0
     landed.put("a.json", b"a\n")
     (landed.folder / "broken.gz").write_bytes(b"\x1f\x8b not whole")
-    with pytest.raises(FileUnreadable, match=r"/broken\.gz cannot be read"):
-        landed.ingest()
-    landed.put("broken.gz", b"repaired\n")
-    landed.ingest()
-    # More than there is memory for: it is refused before it is opened.
+    # More than there is memory for: it is refused before any file is opened.
     with (landed.folder / "huge").open("wb") as huge:
         huge.truncate(2**33)
-    landed.put("b.json", b"b\n")
     with pytest.raises(FileUnreadable, match=r"/huge is larger than EVENTS_MAX_FILE_BYTES \(67,108,864"):
         landed.ingest()
     (landed.folder / "huge").unlink()
+    with pytest.raises(FileUnreadable, match=r"/broken\.gz cannot be read"):
+        landed.ingest()
+    landed.put("broken.gz", b"repaired\n")
+    landed.put("b.json", b"b\n")
     landed.ingest()
     assert landed.values() == {"files:a.json": [b"a"], "files:b.json": [b"b"], "files:broken.gz": [b"repaired"]}
 
@@ -270,9 +288,8 @@ def test_the_asset_and_the_sensor_follow_the_settings(landed: Landed, monkeypatc
     assert len(checks) == 6
     assert {check.passed for check in checks.values()} == {True}
     assert checks["offsets_once"].metadata["partitions"].value == 2
-    keys = lake.run(f"SELECT CAST(key AS STRING) AS key FROM {lake.full(table)} ORDER BY 1")
+    keys = lake.look(f"SELECT decode(key) AS key FROM uc.{table.table_name} ORDER BY 1 NULLS FIRST")
     assert [row["key"] for row in keys] == [None, "u", "u", "u"]
-    lake.run(f"DROP TABLE {lake.full(table)}")
 
 
 @pytest.mark.stack

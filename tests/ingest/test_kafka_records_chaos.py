@@ -37,12 +37,12 @@ def test_a_run_that_is_killed_is_taken_over_by_the_next(
     lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str, tmp_path: Path
 ) -> None:
     table = raw_table(f"raw_{uuid4().hex[:8]}")
-    send(kafka, Simulation(30_000), fresh_topic)
-    lake.spark.ensure_table(table)
-    streamer = Streamer(tmp_path, fresh_topic, table, 5000, **broker.environment)
+    send(kafka, Simulation(4000), fresh_topic)
+    lake.create(table)
+    streamer = Streamer(tmp_path, fresh_topic, table, 1000, **broker.environment)
     try:
         # Killed between two commits, its query goes on in Spark for a while, and is stopped by that of the next run.
-        wait_until(lambda: lake.version(table) >= 2)
+        wait_until(lambda: lake.version(table) >= 1)
         streamer.kill()
         streamer.all_sent.touch()
         assert streamer.process.wait(180) == 0, streamer.output
@@ -60,10 +60,18 @@ def answers(kafka: Kafka, topic: str) -> bool:
 
 @pytest.mark.long
 def test_a_broker_that_dies_and_comes_back_does_not_end_the_stream(
-    lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str
+    lake: Lakehouse, tmp_path: Path, jars_dir: Path, fresh_topic: str
 ) -> None:
+    """A broker of its own: that of the run serves other tests at the same time."""
+    with running(StackConfig(home=tmp_path, jars_dir=jars_dir, spark=False, kafka=True), say) as state:
+        assert state.kafka is not None
+        stream_through_a_kill(lake, tmp_path, Kafka(bootstrap=state.kafka.bootstrap), fresh_topic)
+
+
+def stream_through_a_kill(lake: Lakehouse, home: Path, kafka: Kafka, topic: str) -> None:
+    """Stream a topic while its broker is killed, and records come before and after."""
     table, stop, seen = raw_table(f"raw_{uuid4().hex[:8]}"), threading.Event(), list[Batch]()
-    send(kafka, Simulation(1000), fresh_topic)
+    send(kafka, Simulation(1000), topic)
 
     def on_batch(batch: Batch) -> None:
         seen.append(batch)
@@ -71,21 +79,21 @@ def test_a_broker_that_dies_and_comes_back_does_not_end_the_stream(
             stop.set()
 
     def ingested() -> Ingested:
-        config, options = SourceOptions(topics=[fresh_topic]), StreamOptions(0.2, stop, on_batch=on_batch)
+        config, options = SourceOptions(topics=[topic]), StreamOptions(0.2, stop, on_batch=on_batch)
         return ingest(kafka, lake.spark, table, config, options)
 
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(ingested)
         wait_until(lambda: bool(seen))
-        state = status(broker.home)
+        state = status(home)
         assert state is not None
         assert state.kafka is not None
         os.kill(state.kafka.pid, signal.SIGKILL)
-        wait_until(lambda: not answers(Kafka(timeout_seconds=1), fresh_topic))
-        wait_until(lambda: answers(kafka, fresh_topic))
-        send(kafka, Simulation(1000, seed=1), fresh_topic)
+        wait_until(lambda: not answers(Kafka(bootstrap=kafka.bootstrap, timeout_seconds=1), topic))
+        wait_until(lambda: answers(kafka, topic))
+        send(kafka, Simulation(1000, seed=1), topic)
         assert done.result(180).run.rows == 2000
-    assert_exact(lake.spark, kafka, table, fresh_topic)
+    assert_exact(lake.spark, kafka, table, topic)
 
 
 @pytest.mark.long

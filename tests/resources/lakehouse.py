@@ -71,15 +71,23 @@ class Lakehouse:
         """Set properties as ALTER TABLE of Spark does. Return the version."""
         return set_properties(self.admin, table, properties)
 
-    def drop(self, table: TableDeclaration) -> None:
-        """Drop a table as DROP TABLE does."""
-        self.admin.delete(f"/tables/{self.full(table)}").raise_for_status()
+    def drop(self, *tables: TableDeclaration) -> None:
+        """Drop tables, which may be missing, as DROP TABLE does."""
+        for table in tables:
+            answer = self.admin.delete(f"/tables/{self.full(table)}")
+            assert answer.status_code in (200, 404), answer.text
 
     def read(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query by DuckDB, whose tables are `uc.<schema>.<table>`; Spark takes 20 times as long."""
         with self.duckdb.session() as session:
             session.attach()
             return session.rows(sql)
+
+    def look(self, sql: str) -> list[dict[str, Any]]:
+        """As `read`, with the names of the columns."""
+        with self.duckdb.session() as session:
+            session.attach()
+            return session.records(sql)
 
     def quick(self, sql: str) -> list[dict[str, Any]]:
         """As `run`, in milliseconds, where what Spark does is not the subject: see `QuickTables`."""

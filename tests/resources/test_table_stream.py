@@ -1,6 +1,7 @@
 """Streams from one managed table to another: where they begin, how much they take at a time, and what they pass over."""
 
 import datetime as dt
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,76 +9,104 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import count, expr, lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from resources.declarations import Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
 from resources.spark.table_stream import TableStream, bytes_outstanding
-from tests.resources.lakehouse import Lakehouse, pairs
+from tests.resources.lakehouse import Lakehouse, append, pairs
 
 UPDATES_ARE_MEANT = "SKIP_CHANGE_COMMITS|IGNORE_CHANGES|skipChangeCommits"
 DELETES_ARE_MEANT = "IGNORE_DELETE|ignoreDeletes|skipChangeCommits"
+SEEN = "seen"
+# The ids of a batch as the bits of a number, which a query reports with its progress: a table to write costs more.
+IDS = "bit_or(shiftleft(1L, CAST(id AS INT)))"
 
 
 @dataclass
-class Copy:
-    """A stream from a table to another of the same columns, which is run again and again from its checkpoint."""
+class Reading:
+    """A stream of a table, which is run again and again from its checkpoint, and writes its rows nowhere."""
 
     lake: Lakehouse
     source: TableDeclaration
-    target: TableDeclaration
     checkpoint: Path
 
-    def run(self, stream: TableStream) -> list[int]:
-        """Stream all that there is; return the rows of each micro-batch."""
-        before = self.lake.version(self.target)
-        rows = stream.read(self.lake.spark.session, self.lake.full(self.source)).toDF("id", "v")
-        self.start(rows, availableNow=True).awaitTermination()
-        history = self.lake.spark.history(self.lake.full(self.target))
-        return [commit.metrics["numOutputRows"] for commit in reversed(history) if commit.version > before]
+    def insert(self, first: int, end: int) -> None:
+        append(self.lake.duckdb, self.source, f"SELECT range, 'r' FROM range({first}, {end})", f"{first}")
 
-    def start(self, rows: DataFrame, **trigger: Any) -> StreamingQuery:
-        """Start a stream of rows into the target."""
-        writer = rows.writeStream.format("delta").option("checkpointLocation", str(self.checkpoint))
-        return (writer.trigger(**trigger) if trigger else writer).toTable(self.lake.full(self.target))
+    def rows(self, stream: TableStream) -> DataFrame:
+        return stream.read(self.lake.spark.session, self.lake.full(self.source)).toDF("id", "v")
 
-    @property
-    def ids(self) -> list[int]:
-        return [row[0] for row in self.lake.rows(self.target)]
+    def run(self, stream: TableStream) -> list[list[int]]:
+        """Stream all that there is; return the ids of each micro-batch, whose `v` are all 'r'."""
+        query = self.start(stream, availableNow=True)
+        query.awaitTermination()
+        return seen(query)
+
+    def start(self, stream: TableStream, **trigger: Any) -> StreamingQuery:
+        observed = count(lit(1)).alias("n"), expr(IDS).alias("ids"), expr("min(v = 'r')").alias("right")
+        writer = self.rows(stream).observe(SEEN, *observed).writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def seen(query: StreamingQuery) -> list[list[int]]:
+    """The ids of each micro-batch that had rows."""
+    found = list[list[int]]()
+    for progress in query.recentProgress:
+        observed = json.loads(progress.json)["observedMetrics"].get(SEEN)
+        number, bits, right = observed.get("values", [*observed.values()]) if observed else (0, 0, True)
+        if number:
+            ids = [id_ for id_ in range(63) if int(bits) >> id_ & 1]
+            assert (len(ids), right) == (number, True)
+            found.append(ids)
+    return found
+
+
+def ids(first: int, end: int) -> list[int]:
+    return list(range(first, end))
 
 
 @pytest.fixture
-def copy(lake: Lakehouse, tmp_path: Path) -> Copy:
+def reading(lake: Lakehouse, tmp_path: Path) -> Reading:
     """Of a table to which ten rows were appended three times."""
-    source, target = pairs(Engine.SPARK), pairs(Engine.SPARK)
-    for table in (source, target):
-        lake.spark.ensure_table(table)
-    made = Copy(lake, source, target, tmp_path / "checkpoint")
+    lake.create(source := pairs())
+    made = Reading(lake, source, tmp_path / "checkpoint")
     for first in (0, 10, 20):
-        insert(made, first, first + 10)
+        made.insert(first, first + 10)
     return made
 
 
-def insert(copy: Copy, first: int, end: int) -> None:
-    copy.lake.run(f"INSERT INTO {copy.lake.full(copy.source)} SELECT id, 'r' FROM range({first}, {end}, 1, 1)")
+@pytest.mark.stack
+def test_all_rows_and_then_those_that_come_reach_another_table(reading: Reading) -> None:
+    lake = reading.lake
+    lake.create(target := pairs(Engine.SPARK))
+
+    def copied() -> list[int]:
+        before = lake.version(target)
+        writer = reading.rows(TableStream()).writeStream.format("delta")
+        writer = writer.option("checkpointLocation", str(reading.checkpoint)).trigger(availableNow=True)
+        writer.toTable(lake.full(target)).awaitTermination()
+        made = lake.version(target) - before
+        return [commit.metrics["numOutputRows"] for commit in lake.spark.recent_commits(lake.full(target), made)]
+
+    assert copied() == [30]
+    assert copied() == []
+    reading.insert(30, 35)
+    assert copied() == [5]
+    assert [row["id"] for row in lake.look(f"SELECT id FROM uc.{target.table_name} ORDER BY id")] == ids(0, 35)
 
 
 @pytest.mark.stack
-def test_all_rows_and_then_those_that_come(copy: Copy) -> None:
-    assert copy.run(TableStream()) == [30]
-    assert copy.run(TableStream()) == []
-    insert(copy, 30, 35)
-    assert copy.run(TableStream()) == [5]
-    assert copy.ids == list(range(35))
+def test_how_much_is_left_to_read(reading: Reading) -> None:
+    lake, name = reading.lake, reading.lake.full(reading.source)
 
-
-@pytest.mark.stack
-def test_how_much_is_left_to_read(copy: Copy) -> None:
     def left(version: int, index: int, *, initial: bool = False) -> int:
         position = {"reservoirVersion": version, "index": index, "isStartingVersion": initial}
-        return bytes_outstanding(copy.lake.spark, copy.lake.full(copy.source), position)
+        return bytes_outstanding(lake.spark, name, position)
 
-    sizes = [c.metrics["numOutputBytes"] for c in copy.lake.spark.history(copy.lake.full(copy.source)) if c.version > 0]
+    sizes = [commit.metrics["numOutputBytes"] for commit in lake.spark.recent_commits(name, 3)]
     assert len(sizes) == 3
     assert (left(4, -1), left(3, -1), left(1, -1)) == (0, sizes[0], sum(sizes))
     # At the start it knows files only, not which.
@@ -85,74 +114,72 @@ def test_how_much_is_left_to_read(copy: Copy) -> None:
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("by", ["version", "timestamp"])
-def test_from_a_version_or_a_time_on(copy: Copy, by: str) -> None:
-    (second,) = [commit for commit in copy.lake.spark.history(copy.lake.full(copy.source)) if commit.version == 2]
+@pytest.mark.parametrize("by", ["version", pytest.param("timestamp", marks=pytest.mark.long)])
+def test_from_a_version_or_a_time_on(reading: Reading, by: str) -> None:
+    name = reading.lake.full(reading.source)
+    (second,) = [commit for commit in reading.lake.spark.recent_commits(name, 3) if commit.version == 2]
     stream = TableStream(starting_version=2) if by == "version" else TableStream(starting_timestamp=second.timestamp)
-    copy.run(stream)
-    assert copy.ids == list(range(10, 30))
+    assert reading.run(stream) == [ids(10, 30)]
 
 
 @pytest.mark.stack
-def test_from_now_on(copy: Copy) -> None:
-    query = copy.start(TableStream(starting_version="latest").read(copy.lake.spark.session, copy.lake.full(copy.source)))
+def test_from_now_on(reading: Reading) -> None:
+    query = reading.start(TableStream(starting_version="latest"))
     try:
         query.processAllAvailable()
-        insert(copy, 30, 35)
+        reading.insert(30, 35)
         query.processAllAvailable()
+        assert seen(query) == [ids(30, 35)]
     finally:
         query.stop()
-    assert copy.ids == list(range(30, 35))
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(
-    "limit", [{"max_files_per_trigger": 1}, pytest.param({"max_bytes_per_trigger": 1}, marks=pytest.mark.long)]
+    ("limit", "batches"),
+    [
+        ({"max_files_per_trigger": 2}, [20, 10]),
+        pytest.param({"max_bytes_per_trigger": 1}, [10, 10, 10], marks=pytest.mark.long),
+    ],
 )
-def test_so_much_at_a_time(copy: Copy, limit: dict[str, Any]) -> None:
-    assert copy.run(TableStream(**limit)) == [10, 10, 10]
-    assert copy.ids == list(range(30))
+def test_so_much_at_a_time(reading: Reading, limit: dict[str, Any], batches: list[int]) -> None:
+    found = reading.run(TableStream(**limit))
+    assert [len(batch) for batch in found] == batches
+    assert sorted(id_ for batch in found for id_ in batch) == ids(0, 30)
 
 
 @pytest.mark.stack
-def test_deleted_files_are_passed_over_where_that_is_asked_for(copy: Copy) -> None:
-    copy.run(TableStream())
-    copy.lake.run(f"DELETE FROM {copy.lake.full(copy.source)} WHERE id < 10")
-    insert(copy, 30, 35)
+def test_deleted_files_and_changed_rows_are_passed_over_where_that_is_asked_for(reading: Reading) -> None:
+    lake, name = reading.lake, reading.lake.full(reading.source)
+    assert reading.run(TableStream()) == [ids(0, 30)]
+    lake.run(f"DELETE FROM {name} WHERE id < 10")
+    reading.insert(30, 35)
     with pytest.raises(PySparkException, match=DELETES_ARE_MEANT):
-        copy.run(TableStream())
-    assert copy.ids == list(range(30))
-    assert copy.run(TableStream(ignore_deletes=True)) == [5]
-    assert copy.ids == list(range(35))
-
-
-@pytest.mark.stack
-def test_changed_rows_are_passed_over_where_that_is_asked_for(copy: Copy) -> None:
-    copy.run(TableStream())
-    copy.lake.run(f"UPDATE {copy.lake.full(copy.source)} SET v = 'other' WHERE id = 4")
-    insert(copy, 30, 35)
+        reading.run(TableStream())
+    assert reading.run(TableStream(ignore_deletes=True)) == [ids(30, 35)]
+    lake.run(f"UPDATE {name} SET v = 'other' WHERE id = 14")
+    reading.insert(40, 45)
     for stream in (TableStream(), TableStream(ignore_deletes=True)):
         with pytest.raises(PySparkException, match=UPDATES_ARE_MEANT):
-            copy.run(stream)
-    assert copy.run(TableStream(skip_change_commits=True)) == [5]
-    assert copy.lake.rows(copy.target) == [(number, "r") for number in range(35)]
+            reading.run(stream)
+    assert reading.run(TableStream(skip_change_commits=True)) == [ids(40, 45)]
 
 
 @pytest.mark.stack
 def test_the_change_feed_has_every_change(lake: Lakehouse, tmp_path: Path) -> None:
-    source = pairs(Engine.SPARK, properties={"delta.enableChangeDataFeed": "true"})
-    target = pairs(Engine.SPARK)
-    for table in (source, target):
-        lake.spark.ensure_table(table)
-    copy = Copy(lake, source, target, tmp_path / "checkpoint")
-    insert(copy, 0, 2)
+    source, target = pairs(properties={"delta.enableChangeDataFeed": "true"}), pairs(Engine.SPARK)
+    lake.create(source)
+    lake.create(target)
+    Reading(lake, source, tmp_path).insert(0, 2)
     lake.run(f"UPDATE {lake.full(source)} SET v = 'new' WHERE id = 0")
     lake.run(f"DELETE FROM {lake.full(source)} WHERE id = 1")
     changes = "named_struct('id', id, 'v', concat_ws(' ', _commit_version, _change_type, v)) AS s"
     stream = TableStream(change_feed=True, starting_version=1)
     rows = stream.read(lake.spark.session, lake.full(source)).selectExpr(changes).select("s.*")
-    copy.start(rows, availableNow=True).awaitTermination()
-    assert lake.rows(target) == [
+    writer = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).toTable(lake.full(target)).awaitTermination()
+    found = lake.look(f"SELECT id, v FROM uc.{target.table_name} ORDER BY ALL")
+    assert [tuple(row.values()) for row in found] == [
         (0, "1 insert r"),
         (0, "2 update_postimage new"),
         (0, "2 update_preimage r"),
@@ -162,26 +189,24 @@ def test_the_change_feed_has_every_change(lake: Lakehouse, tmp_path: Path) -> No
 
 
 @pytest.mark.stack
+@pytest.mark.long
 def test_a_renamed_column_stops_the_stream_once_and_then_it_goes_on(lake: Lakehouse, tmp_path: Path) -> None:
     """Not a table that Ratify declares, for DuckDB reads none with column mapping: one that others have made."""
-    source, target = pairs(Engine.SPARK), pairs(Engine.SPARK)
-    lake.spark.ensure_table(target)
+    source = pairs(Engine.SPARK)
     mapped = "TBLPROPERTIES ('delta.columnMapping.mode'='name')"
     lake.run(f"CREATE TABLE {lake.full(source)} (id BIGINT, v STRING) USING DELTA {mapped}")
-    checkpoint = tmp_path / "checkpoint"
-    copy = Copy(lake, source, target, checkpoint)
-    schemas = str(checkpoint / "schemas")
+    reading = Reading(lake, source, tmp_path / "checkpoint")
+    schemas = str(reading.checkpoint / "schemas")
     stream, accepting = (TableStream(schema_tracking_location=schemas, accept_renames=accept) for accept in (False, True))
-    insert(copy, 0, 10)
-    assert copy.run(stream) == [10]
+    lake.run(f"INSERT INTO {lake.full(source)} SELECT id, 'r' FROM range(10)")
+    assert reading.run(stream) == [ids(0, 10)]
     lake.run(f"ALTER TABLE {lake.full(source)} RENAME COLUMN v TO w")
-    lake.run(f"INSERT INTO {lake.full(source)} VALUES (10, 'after')")
+    lake.run(f"INSERT INTO {lake.full(source)} VALUES (10, 'r')")
     with pytest.raises(PySparkException, match="DELTA_STREAMING_METADATA_EVOLUTION"):
-        copy.run(stream)
+        reading.run(stream)
     with pytest.raises(PySparkException, match="RENAME COLUMN"):
-        copy.run(stream)
-    copy.run(accepting)
-    assert copy.ids == list(range(11))
+        reading.run(stream)
+    assert reading.run(accepting) == [[10]]
 
 
 @pytest.mark.parametrize(
@@ -205,4 +230,15 @@ def test_options_have_delta_s_names() -> None:
         "startingTimestamp": "2026-01-01T12:00:00+00:00",
         "maxBytesPerTrigger": "1024b",
         "ignoreDeletes": "true",
+    }
+    assert TableStream(starting_version="latest", max_files_per_trigger=2, skip_change_commits=True).options() == {
+        "startingVersion": "latest",
+        "maxFilesPerTrigger": "2",
+        "skipChangeCommits": "true",
+    }
+    assert TableStream(change_feed=True, schema_tracking_location="/s", accept_renames=True).options() == {
+        "readChangeFeed": "true",
+        "schemaTrackingLocation": "/s",
+        "allowSourceColumnRename": "always",
+        "allowSourceColumnDrop": "always",
     }
