@@ -34,6 +34,8 @@ class RuleDialect:
         joined: Template of an array of texts as one text, by comma.
         sha256: Template of the hexadecimal SHA-256 of a text.
         whole: Template of a text that is cast to an integer: NULL where it is none.
+        looks: Template of whether a text matches a regular expression.
+        every: What follows in a call of `regexp_replace` to replace all matches.
     """
 
     parsed_as: Dialect
@@ -57,6 +59,8 @@ class RuleDialect:
     joined: str
     sha256: str
     whole: str
+    looks: str
+    every: str
 
     def array_of(self, items: Iterable[str]) -> str:
         """Return the array of these expressions that are not NULL."""
@@ -114,6 +118,8 @@ SPARK = RuleDialect(
     joined="array_join({}, ', ')",
     sha256="sha2({}, 256)",
     whole="{}",
+    looks="{} RLIKE {}",
+    every="",
 )
 
 DUCKDB = RuleDialect(
@@ -139,4 +145,6 @@ DUCKDB = RuleDialect(
     sha256="sha256({})",
     # DuckDB rounds the text of a fraction.
     whole="CASE WHEN regexp_full_match({0}, '\\s*[+-]?[0-9]+\\s*') THEN {0} END",
+    looks="regexp_full_match({}, {})",
+    every=", 'g'",
 )

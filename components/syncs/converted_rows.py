@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from components.expectations.rule_dialects import RuleDialect
-from resources.column_types import sql_type
+from components.syncs.lossless_values import WHOLE_TYPES, loses, sql_name
 
 ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
 """Columns that come with the converted ones: what is wrong with the row, an array of texts; the row as it was, JSON, where
 something is; and whether its keys cannot be known."""
 
 _SHOWN = 60
-_WHOLE = {"tinyint", "smallint", "int", "bigint"}
-_NUMERIC = {*_WHOLE, "double"}
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,6 @@ class ConvertedColumn:
     def same_type(self) -> bool:
         """Whether the value stays as it is."""
         return self.type == self.source_type
-
-    @property
-    def lossy(self) -> bool:
-        """Whether a cast between these types can change a value without an error."""
-        exact = {self.type, self.source_type}
-        numbers = all(each in _NUMERIC or each.startswith("decimal(") for each in exact)
-        return not self.same_type and (numbers or (self.source_type, self.type) == ("timestamp", "date"))
 
 
 def conversion_sql(
@@ -82,7 +73,7 @@ def conversion_sql(
     if malformed:
         errors.insert(0, f"CASE WHEN s.{sql.identifier(malformed)} IS NOT NULL THEN 'the line has other fields' END")
     failed = " OR ".join(
-        f"(s.{sql.identifier(column.source)} IS NOT NULL AND {values[column.name]} IS NULL)"
+        f"(s.{sql.identifier(column.source)} IS NOT NULL AND ({_is_other(sql, column, values[column.name])}))"
         for column in columns
         if column.name in keys and not column.same_type
     )
@@ -105,15 +96,20 @@ def _field(sql: RuleDialect, name: str) -> str:
 
 def _value(sql: RuleDialect, column: ConvertedColumn) -> str:
     value = f"s.{sql.identifier(column.source)}"
-    if column.source_type == "string" and column.type in _WHOLE:
+    if column.source_type == "string" and column.type in WHOLE_TYPES:
         value = sql.whole.format(value)
     return value if column.same_type else f"try_cast({value} AS {sql_name(sql, column.type)})"
 
 
-def sql_name(sql: RuleDialect, type_text: str) -> str:
-    """Return an engine's name of a type that is given in Spark SQL's words."""
-    found = sql_type(type_text)
-    return found.spark if sql.excluding == "EXCEPT" else found.sql
+def _lost(sql: RuleDialect, column: ConvertedColumn, value: str) -> str:
+    """SQL of whether the value is another one than the source's; empty where that cannot be, or is asked for."""
+    source = f"s.{sql.identifier(column.source)}"
+    return "" if column.cast or column.same_type else loses(sql, source, column.source_type, value, column.type)
+
+
+def _is_other(sql: RuleDialect, column: ConvertedColumn, value: str) -> str:
+    """SQL of whether a value of the source is none of the destination, so that a row's key would be another row's."""
+    return " OR ".join(filter(None, [f"{value} IS NULL", _lost(sql, column, value)]))
 
 
 def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
@@ -123,12 +119,11 @@ def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
     if not column.same_type:
         text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' is no {column.type}')})"
         errors.append(f"CASE WHEN {source} IS NOT NULL AND {value} IS NULL THEN {text} END")
-        if column.lossy and not column.cast:
-            text = (
-                f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' would lose digits as {column.type}')})"
-            )
-            back = f"try_cast({value} AS {sql_name(sql, column.source_type)})"
-            errors.append(f"CASE WHEN {value} IS NOT NULL AND {back} IS DISTINCT FROM {source} THEN {text} END")
+        if lost := _lost(sql, column, value):
+            reason = f" would be another value as {column.type}" if column.source_type == "string" else ""
+            reason = sql.literal(reason or f" would lose digits as {column.type}")
+            text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {reason})"
+            errors.append(f"CASE WHEN {source} IS NOT NULL AND {value} IS NOT NULL AND {lost} THEN {text} END")
     if not column.nullable:
         text = sql.literal(f"column {name}: it is NULL, which the table does not allow")
         errors.append(f"CASE WHEN {source} IS NULL THEN {text} END")

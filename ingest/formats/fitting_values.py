@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterable
 
 from resources.column_types import SqlType
 from resources.sql.duckdb_sql import identifier, literal
+from resources.sql.number_texts import NOT_FINITE, NUMBER, PLAIN_NUMBER, SAFE_DIGITS, WHOLE, digits_of
 
-_WHOLE = "-?(0|[1-9][0-9]*)"
-_PLAIN_NUMBER = r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)"
-_NUMBER = rf"{_PLAIN_NUMBER}([eE][+-]?[0-9]+)?"
-# A number of so many digits comes back from the type as it was. No double has more digits than the last number.
-_SAFE_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
+# No double has more digits.
 _MOST_DIGITS = 800
-_NOT_FINITE = r"(?i)nan|[+-]?inf(inity)?"
+_EVERY = ", 'g'"
 _DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
 _ZONE = " ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
@@ -41,9 +38,9 @@ def from_text(text: str, wanted: SqlType) -> str:
         case "BLOB":
             return f"TRY(from_base64({text}))"
         case "FLOAT" | "DOUBLE":
-            short = f"length({text}) <= {_SAFE_DIGITS[wanted.name]} AND {_looks(text, _PLAIN_NUMBER)}"
-            exact = f"{_looks(text, _NUMBER)} AND {_comes_back(text, cast)}"
-            return f"CASE WHEN {short} OR ({exact}) OR {_looks(text, _NOT_FINITE)} THEN {cast} END"
+            short = f"length({text}) <= {SAFE_DIGITS[wanted.name]} AND {_looks(text, PLAIN_NUMBER)}"
+            exact = f"{_looks(text, NUMBER)} AND {_comes_back(text, cast)}"
+            return f"CASE WHEN {short} OR ({exact}) OR {_looks(text, NOT_FINITE)} THEN {cast} END"
         case "TIMESTAMP WITH TIME ZONE":
             # Two casts: the one to a type with a zone assumes the session's zone for a text without one, and the one
             # to a type without a zone drops the offset of the text.
@@ -57,20 +54,16 @@ def _pattern(name: str) -> str:
     if decimal := re.match(r"DECIMAL\(\d+,(\d+)\)", name):
         scale = int(decimal.group(1))
         some = rf"(\.[0-9]{{0,{scale}}}0*)?"
-        return rf"{_WHOLE}{some}|-?\.[0-9]{{1,{scale}}}0*" if scale else rf"{_WHOLE}(\.0*)?"
-    return {"BOOLEAN": "(?i)true|false", "DATE": _DATE}.get(name, _WHOLE)
+        return rf"{WHOLE}{some}|-?\.[0-9]{{1,{scale}}}0*" if scale else rf"{WHOLE}(\.0*)?"
+    return {"BOOLEAN": "(?i)true|false", "DATE": _DATE}.get(name, WHOLE)
 
 
 def _comes_back(text: str, cast: str) -> str:
     """SQL of whether a floating-point number, written with as many digits as the text has, has the same digits."""
-    digits = digits_of(text)
-    written = digits_of(f"printf('%.*e', CAST(greatest(length({digits}), 1) - 1 AS INTEGER), CAST({cast} AS DOUBLE))")
+    digits = digits_of(text, _EVERY)
+    printed = f"printf('%.*e', CAST(greatest(length({digits}), 1) - 1 AS INTEGER), CAST({cast} AS DOUBLE))"
+    written = digits_of(printed, _EVERY)
     return f"CASE WHEN isfinite({cast}) AND length({digits}) <= {_MOST_DIGITS} THEN {digits} = {written} ELSE false END"
-
-
-def digits_of(text: str) -> str:
-    """Return SQL of the digits of a number, without its sign, exponent, and zeros at both ends."""
-    return f"trim(regexp_replace({text}, '[eE].*|[^0-9]', '', 'g'), '0')"
 
 
 def from_json(value: str, wanted: SqlType, depth: int = 0) -> str:

@@ -231,8 +231,8 @@ def _same(entry: LedgerEntry, outcome: FileOutcome, declaration: str) -> bool:
     if outcome.status is Status.REPEATED:
         # Where its own rows are in the table, its entry LOADED says more. An entry from before the rows were removed, and
         # loaded again, says nothing of where the file is in the batch that loaded them.
-        said = entry.status in (Status.REPEATED, Status.LOADED)
-        return same_file and said and entry.version >= outcome.held_since
+        recorded = entry.status in (Status.REPEATED, Status.LOADED)
+        return same_file and recorded and entry.version >= outcome.held_since
     refused = (entry.status, entry.declaration, entry.conflicts_with)
     return same_file and refused == (outcome.status, declaration, outcome.conflicts_with)
 

@@ -3,8 +3,8 @@
 The order is that of an object store's keys, by code point, folders as if their names ended with `/`.
 
 A name on a disk may be any bytes. In a path, which goes into tables as text, each byte that is no UTF-8 is a character of
-the private use area, U+EF00 and the byte; so is each byte of such a character that a name has itself, so that no two names
-are one path.
+the private use area, U+EF00 and the byte. So is each byte of such a character that a name has itself: no two names are one
+path.
 """
 
 import errno

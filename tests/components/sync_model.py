@@ -26,6 +26,10 @@ def converted(column: str, text: Text) -> Any:
     """Return the value that a text has in the destination."""
     if text is None:
         return None
+    number = TYPES[column] in {"int", "decimal(10,2)"}
+    if number and (text[0] == "+" or text.removeprefix("-").startswith(tuple(f"0{digit}" for digit in range(10)))):
+        # A number does not give the zero or the sign back.
+        raise Misfit
     try:
         match TYPES[column]:
             case "int":
@@ -35,7 +39,7 @@ def converted(column: str, text: Text) -> Any:
                 return value
             case "decimal(10,2)":
                 found = Decimal(text)
-                if abs(found) >= 10**8:
+                if abs(found) >= 10**8 or found != found.quantize(Decimal("0.01")):
                     raise Misfit
                 return found.quantize(Decimal("0.01"))
             case "timestamp":

@@ -44,7 +44,8 @@ _VALUES: dict[str, Sequence[Text]] = {
     "v": ("1", "2", "-3", None),
     "w": ("x", "y", "", None),
 }
-_MISFITS = {"n": "1e9", "t": "yesterday", "v": "many"}
+# Not of the type, or another value as it.
+_MISFITS = {"n": ("1e9", "1.005", "01.5"), "t": ("yesterday",), "v": ("many", "007", "+7", "1.5")}
 _STEPS: dict[SyncExecutor, Sequence[tuple[Any, str]]] = {
     SyncExecutor.SPARK: (
         (Spark, "merge_changes"),
@@ -156,7 +157,7 @@ class SyncedTable:
             seen.add(key)
             if chance.random() < 0.06:
                 name = chance.choice(list(_MISFITS))
-                row[name] = _MISFITS[name]
+                row[name] = chance.choice(_MISFITS[name])
             rows.append(row)
         return rows
 

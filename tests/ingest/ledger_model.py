@@ -37,7 +37,7 @@ class ModelTable:
         seen: The contents by version (path, stamp) that the ledger has an entry for.
         landings: The last landing of each content: the number of its batch, its place there, and a number of its own. A
             batch has the number of its first commit; one that commits nothing comes last of all with that of the latest.
-        told: The versions of files that have landed with a content since its rows were loaded.
+        known: The versions of files that have landed with a content since its rows were loaded.
     """
 
     policy: Rewrite
@@ -45,7 +45,7 @@ class ModelTable:
     seen: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     notes: dict[tuple[str, int], list[Note]] = field(default_factory=dict[tuple[str, int], list[Note]])
     landings: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    told: dict[str, set[tuple[str, int]]] = field(default_factory=dict[str, set[tuple[str, int]]])
+    known: dict[str, set[tuple[str, int]]] = field(default_factory=dict[str, set[tuple[str, int]]])
     batches: dict[str, tuple[frozenset[LandedVersion], int]] = field(
         default_factory=dict[str, tuple[frozenset[LandedVersion], int]]
     )
@@ -66,7 +66,7 @@ class ModelTable:
             self.held[file.content] = file.path
             self.seen[file.path, file.stamp] = file.content
             self.batches[file.content] = batch, self.commits
-            self.told[file.content] = set()
+            self.known[file.content] = set()
             self.lands(file, first, places[file])
 
         while left:
@@ -101,12 +101,12 @@ class ModelTable:
 
     def repeats(self, file: LandedVersion, number: int, place: float) -> None:
         """A version that the ledger knows does not land again."""
-        if file.content in self.held and (file.path, file.stamp) not in self.told[file.content]:
+        if file.content in self.held and (file.path, file.stamp) not in self.known[file.content]:
             self.lands(file, number, place)
 
     def lands(self, file: LandedVersion, number: int, place: float) -> None:
         self.noted += 1
-        self.told[file.content].add((file.path, file.stamp))
+        self.known[file.content].add((file.path, file.stamp))
         landing = (number, place, self.noted)
         self.landings[file.content] = max(self.landings.get(file.content, landing), landing)
 
