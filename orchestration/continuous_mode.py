@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -147,9 +146,12 @@ class ContinuousMode:
         return results if rows else []
 
     def _record_outstanding(self, stream: EventStream, position: Any) -> None:
-        with suppress(RatifyError):
+        try:
             records = self.spark.full_name(stream.records)
             self.metrics.record_outstanding(stream.table, bytes_outstanding(self.spark, records, position))
+        except RatifyError as error:
+            # The stream goes on without the figure.
+            logger.warning("how much %s has not read yet is not known: %s", stream.table.table_name, error)
 
     def _report(self, results: list[AssetResult]) -> None:
         for event in asset_events(results):

@@ -30,7 +30,7 @@ from resources.delta.snapshot import Snapshot
 from resources.delta.table_clean import deleted_file_seconds
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
 from resources.duckdb.subject_search import HeldIn, holding_files, matching_rows
-from resources.errors import BadFile, CatalogRejected, NotConfigured, RatifyError, TableMissing, UnsafeTable
+from resources.errors import BadFile, CatalogRejected, NotConfigured, TableMissing, UnsafeTable
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
 from resources.settings import Settings
@@ -244,7 +244,7 @@ def _has_rows(
         text = f"SELECT count(*) FROM read_parquet({literal(str(parquet))}) WHERE {condition}"
         return bool(session.con.execute(text, {VALUE: value}).fetchall()[0][0])
     except (BadFile, ColumnsToAdd, NewNames):
-        with suppress(RatifyError), unpacked(source, file.path, local, folder) as (_, plain):
+        with suppress(BadFile), unpacked(source, file.path, local, folder) as (_, plain):
             return value.encode() in plain.read_bytes()
         return value.encode() in local.read_bytes()
     finally:

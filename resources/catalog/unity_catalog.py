@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, SecretStr
 
 from resources.catalog.catalog_answers import busy, denied, missing, rejected, unavailable, unclear, updated_table
 from resources.catalog.lazy_sdk import register_lazy_sdk
-from resources.errors import CatalogDenied, CatalogError, CommitOutcomeUnknown
+from resources.errors import CatalogDenied, CatalogError, CommitOutcomeUnknown, TransientError
 from resources.settings import CatalogConnection, Settings
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
                 from databricks.sdk.service.iam import CurrentUserAPI
 
                 self._principal = self.ask("ask who this is", CurrentUserAPI(api).me).user_name or ""
+            except TransientError:
+                return None
             except CatalogError:
                 self._principal = ""
         return self._principal or None
