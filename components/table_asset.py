@@ -13,7 +13,8 @@ from components.table_preview import preview_by_spark
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import MAINTENANCE, Commit
 from resources.settings import catalog_name
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -30,7 +30,8 @@ from resources.delta.computed_inputs import ComputedInputs, FullRecompute, Input
 from resources.delta.table_log import TableLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.merge_statements import fill_sql
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import literal
 
 if TYPE_CHECKING:

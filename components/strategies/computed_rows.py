@@ -18,7 +18,8 @@ from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import fill_sql
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import at_version
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute
 from resources.errors import CommitConflict, QueryMismatch, UnsafeDeclaration
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory, wanted_history
 from resources.sql.spark_sql import at_version, identifier
 from resources.wording import keys_shown

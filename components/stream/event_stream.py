@@ -4,6 +4,7 @@ What decides on a record is in the record itself, never in the clock or in how t
 rebuild from bronze gives the same rows. Of several records with one key, the last by Kafka's timestamp is in the table.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from components.stream.validated_stream import MAX_FILES, ValidatedStream, batch
 from ingest.records.record_source import RECORD
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, ResetRefused, StreamFailed
+from resources.spark.partition_guard import guarded_value
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions
 from resources.sql import duckdb_sql
@@ -184,12 +186,20 @@ class EventStream:
             target=target,
             validated=validated,
             columns=", ".join(names),
+            selected=", ".join(self._selected(target)),
             same_key=" AND ".join(f"target.{key} <=> source.{key}" for key in map(identifier, self.table.keys)),
             bounded=f"(target.{time} BETWEEN timestamp_micros($lower) AND timestamp_micros($upper) OR target.{time} IS NULL)"
             if time
             else "true",
             updates=", ".join(f"{name} = source.{name}" for name in others),
         )
+
+    def _selected(self, target: str) -> Iterator[str]:
+        keys = [column.name for column in self.table.columns if column.name in self.table.keys and not column.pii]
+        for name, type_ in self.table.column_types.items():
+            partition = name in self.table.layout.partition_by
+            guarded = guarded_value(target, name, type_, keys) if partition else ""
+            yield f"{guarded} AS {identifier(name)}" if guarded else identifier(name)
 
     def run(
         self,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from components.expectations.rule_dialects import RuleDialect
 from components.syncs.lossless_values import WHOLE_TYPES, loses, sql_name
+from resources.column_types import sql_type
+from resources.sql.partition_values import IN_DUCKDB, IN_SPARK, unusable
 
 ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
 """Columns that come with the converted ones: what is wrong with the row, an array of texts; the row as it was, JSON, where
@@ -25,6 +27,7 @@ class ConvertedColumn:
         nullable: Whether the destination allows NULL.
         cast: Whether the declaration asks for the type, so that digits may be lost.
         pii: Personal data.
+        partition: The destination is partitioned by it.
     """
 
     name: str
@@ -34,6 +37,7 @@ class ConvertedColumn:
     nullable: bool = True
     cast: bool = False
     pii: bool = False
+    partition: bool = False
 
     @property
     def same_type(self) -> bool:
@@ -127,4 +131,7 @@ def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
     if not column.nullable:
         text = sql.literal(f"column {name}: it is NULL, which the table does not allow")
         errors.append(f"CASE WHEN {source} IS NULL THEN {text} END")
+    dialect = IN_SPARK if sql.excluding == "EXCEPT" else IN_DUCKDB
+    if column.partition and (wrong := unusable(dialect, name, column.type, value)):
+        errors.append(f"CASE WHEN {wrong} IS NOT NULL THEN concat({sql.literal(f'column {name}: ')}, {wrong}) END")
     return errors

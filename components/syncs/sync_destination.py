@@ -1,6 +1,6 @@
 """The table that a sync writes to, as the catalog and Spark know it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from components.syncs.converted_rows import ConvertedColumn
@@ -67,7 +67,8 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         Column(field.name, field.dataType.simpleString(), nullable=field.nullable)
         for field in spark.session.table(table_name(full_name)).schema.fields
     ]
-    return fitting_destination(sync, given, full_name, fields, found.properties or {}, version)
+    partitions = [column.name or "" for column in found.columns or [] if column.partition_index is not None]
+    return fitting_destination(sync, given, full_name, fields, found.properties or {}, version, partitions)
 
 
 def missing_destination(sync: SyncDeclaration, full_name: str) -> TableMissing:
@@ -85,6 +86,7 @@ def fitting_destination(
     fields: Sequence[Column],
     properties: Mapping[str, str],
     version: int,
+    partitions: Collection[str] = (),
 ) -> SyncDestination:
     """Return a table that exists as the destination of a sync.
 
@@ -95,6 +97,7 @@ def fitting_destination(
         fields: All of its columns.
         properties: Its properties.
         version: Its version.
+        partitions: Columns by which it is partitioned.
 
     Raises:
         As `find_destination`.
@@ -123,6 +126,7 @@ def fitting_destination(
             nullable=field.nullable,
             cast=bool(column.cast),
             pii=column.pii,
+            partition=field.name in partitions,
         )
         for column in mapped
     ]

@@ -23,7 +23,8 @@ from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import insert_sql
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import readable
 
 

@@ -139,7 +139,7 @@ class WarehousePass:
     def _destination(self, source: SourceRows, found: DescribedTable | None) -> SyncDestination:
         if found is None:
             return new_destination(self._sync, source.types)
-        known = found.columns, found.properties, found.version
+        known = found.columns, found.properties, found.version, found.partitions
         return fitting_destination(self._sync, source.types, self.full_name, *known)
 
     def _write(self, prepared: ComparedSource, changes: str) -> Commit:

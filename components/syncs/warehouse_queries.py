@@ -26,12 +26,14 @@ class DescribedTable:
         columns: Its columns. It is not known which of them allow NULL.
         properties: Its properties.
         version: Its newest version.
+        partitions: Columns by which it is partitioned.
     """
 
     table_id: str
     columns: Sequence[Column]
     properties: Mapping[str, str]
     version: int
+    partitions: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class WarehouseQueries:
                 break
             columns.append(Column(row["col_name"], row["data_type"]))
         detail = self.warehouse.rows(f"DESCRIBE DETAIL {name}")[0]
-        return DescribedTable(detail["id"], columns, detail.get("properties") or {}, self.history(full_name, 1)[0].version)
+        version = self.history(full_name, 1)[0].version
+        partitions = detail.get("partitionColumns") or []
+        return DescribedTable(detail["id"], columns, detail.get("properties") or {}, version, partitions)
 
     def history(self, full_name: str, limit: int | None = None) -> list[Commit]:
         """Return a table's commits, newest first."""

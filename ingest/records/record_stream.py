@@ -115,7 +115,8 @@ def _query(
     def query() -> Any:
         # Otherwise each task, one a partition, would write a small file.
         spark.session.conf.set("spark.databricks.delta.optimizeWrite.binSize", f"{config.min_file_bytes}b")
-        writer = reader().writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
+        rows = spark.partitionable(table, reader())
+        writer = rows.writeStream.format("delta").queryName(table.name).option("optimizeWrite", "true")
         writer = writer.option("checkpointLocation", target.checkpoint).trigger(**options.trigger)
         return writer.toTable(spark.sql_name(table))
 

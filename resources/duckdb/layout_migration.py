@@ -6,7 +6,7 @@ it. The way back is the same with the layout before. A killed run leaves the tab
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from resources.catalog.unity_catalog import UnityCatalog
@@ -24,6 +24,7 @@ from resources.duckdb.row_order import RowOrder
 from resources.errors import NOTHING_COMMITTED, UnsafeDeclaration, UnsafeTable
 from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import identifier
+from resources.sql.partition_values import IN_DUCKDB, unusable
 from resources.table_layout import Layout
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class _Migration:
                     return _Batch(live.counted, ())
                 self._sort(live, layout)
                 rows_a_file = max(1, live.rows * self._target // max(size, 1))
-                for values, first, end in self._pieces(where, layout, live.rows, rows_a_file):
+                types = {each["name"]: type_of_delta(each["type"]).spark for each in snapshot.fields}
+                for values, first, end in self._pieces(where, layout, types, live.rows, rows_a_file):
                     target = self._folder / f"{uuid4().hex}.parquet"
                     without = f" EXCLUDE ({', '.join(map(identifier, layout.partition_by))})" if layout.partition_by else ""
                     some = f"SELECT *{without} FROM {_ROWS} WHERE rowid >= {first} AND rowid < {end}"
@@ -222,18 +224,22 @@ class _Migration:
         self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS {order.ordered(rows)}")
 
     def _pieces(
-        self, where: str, layout: Layout, rows: int, rows_a_file: int
+        self, where: str, layout: Layout, types: Mapping[str, str], rows: int, rows_a_file: int
     ) -> Iterator[tuple[dict[str, str | None], int, int]]:
         """Yield the partition values of each new file, its first row, and the row after its last."""
         groups: list[tuple[dict[str, str | None], int, int]] = [({}, 0, rows)]
         if layout.partition_by:
             names = ", ".join(map(identifier, layout.partition_by))
             texts = ", ".join(f"CAST({identifier(name)} AS VARCHAR)" for name in layout.partition_by)
+            wrong = ", ".join(
+                f"any_value({unusable(IN_DUCKDB, name, types[name], identifier(name)) or 'NULL'})"
+                for name in layout.partition_by
+            )
             found = self._con.execute(
-                f"SELECT min(rowid), max(rowid) + 1, {texts} FROM {_ROWS} GROUP BY {names} ORDER BY 1"
+                f"SELECT [{wrong}], min(rowid), max(rowid) + 1, {texts} FROM {_ROWS} GROUP BY {names} ORDER BY 2"
             ).fetchall()
-            _refuse_partitions(where, layout, found)
-            groups = [(dict(zip(layout.partition_by, texts, strict=True)), first, end) for first, end, *texts in found]
+            _refuse_partitions(where, layout, [refusals for refusals, *_ in found])
+            groups = [(dict(zip(layout.partition_by, texts, strict=True)), first, end) for _, first, end, *texts in found]
         for values, first, end in groups:
             for at in range(first, end, rows_a_file):
                 yield values, at, min(at + rows_a_file, end)
@@ -263,17 +269,14 @@ def _check_copied(where: str, rows: int, copied: int) -> None:
         )
 
 
-def _refuse_partitions(where: str, layout: Layout, found: Sequence[Sequence[Any]]) -> None:
+def _refuse_partitions(where: str, layout: Layout, found: Sequence[Sequence[str | None]]) -> None:
     by = ", ".join(layout.partition_by)
     if len(found) > _MOST_PARTITIONS:
         raise UnsafeTable(
             f"{where} would have {len(found):,} partitions by {by}, each with files of its own; {_MOST_PARTITIONS:,} are "
             "allowed. Cluster it by these columns instead."
         )
-    for _, _, *texts in found:
-        if "" in texts:
-            raise UnsafeTable(
-                f"{where} has an empty text in {by}, which Delta reads as NULL in a partition column: rows would change."
-            )
-        if unusable := [text for text in texts if text and ("infinity" in text or "(BC)" in text or len(text) > 255)]:
-            raise UnsafeTable(f"{where} has {unusable[0]!r} in {by}, which is no value of a partition.")
+    for refusals in found:
+        for name, wrong in zip(layout.partition_by, refusals, strict=True):
+            if wrong:
+                raise UnsafeTable(f"{where} has in {name} {wrong}: rows would change. Cluster it by this column instead.")

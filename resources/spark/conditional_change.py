@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from resources.column_types import sql_type
 from resources.errors import QueryFailed, QueryMismatch
 from resources.spark.key_differences import MOST_ROWS, KeyDifferences, key_differences
+from resources.spark.partition_guard import guarded, partition_types
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
 from resources.sql.spark_sql import at_version, identifier, table_name
@@ -112,7 +113,9 @@ def change_rows(spark: Spark, change: ConditionalChange) -> None:
     if change.frame is None:
         spark.rows(spark.sql(_delete(change.full_name, change.where)))
         return
-    writer = change.frame.write.format("delta").mode("overwrite").option("replaceWhere", change.where)
+    partitions = partition_types(spark.catalog.load_table(change.full_name))
+    rows = guarded(change.frame, change.full_name, partitions)
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", change.where)
     writer.saveAsTable(table_name(change.full_name))
 
 

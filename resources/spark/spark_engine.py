@@ -5,7 +5,6 @@ import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,9 +22,11 @@ from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.commit_conf import FULL_REFRESH, commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
+from resources.spark.partition_guard import guarded, partition_types, refused_value
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed
 from resources.spark.unsent_query import unsent_query
+from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
@@ -35,21 +36,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 _OPENING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class WriteResult:
-    """What a write did to a table.
-
-    Attributes:
-        commit: The commit, or None if nothing differed and no version was committed.
-        version: The table's version after the write.
-        rows: Rows in the table after the write.
-    """
-
-    commit: Commit | None
-    version: int
-    rows: int
 
 
 class Spark(dg.ConfigurableResource[Any]):
@@ -201,13 +187,14 @@ class Spark(dg.ConfigurableResource[Any]):
 
         Raises:
             CommitConflict: other writers won every attempt.
+            AppendFailed: a row has a value that no partition can have.
         """
         full_name = declaration.full_name(self.catalog.connection.name)
         merge = merge_sql(declaration, full_name, "{rows}")
 
         def once() -> Commit | None:
             with self._translating():
-                rows = read()
+                rows = self.partitionable(declaration, read())
                 return self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
 
         return self.write_result(declaration, self._retried(once))
@@ -229,7 +216,15 @@ class Spark(dg.ConfigurableResource[Any]):
             CommitConflict: another writer committed first; compute the changes again.
         """
         merge = changes_merge_sql(declaration, self.full_name(declaration), "{rows}", within)
-        return self.merge_following(declaration, merge, changes, record, after)
+        return self.merge_following(declaration, merge, changes, record, after, where="ratify_present")
+
+    def partitionable(self, declaration: TableDeclaration, rows: "DataFrame", where: str = "true") -> "DataFrame":
+        """Return rows to write, those that fulfil a condition, in which a value that no partition can have is an error."""
+        full_name, written = self.full_name(declaration), {name.casefold() for name in declaration.column_names}
+        found = partition_types(self.catalog.load_table(full_name))
+        personal = {column.name for column in declaration.columns if column.pii}
+        keys = [key for key in declaration.keys if key not in personal]
+        return guarded(rows, full_name, {n: type_ for n, type_ in found.items() if n.casefold() in written}, keys, where)
 
     def merge_following(
         self,
@@ -240,16 +235,19 @@ class Spark(dg.ConfigurableResource[Any]):
         after: int,
         purpose: str = "ratify",
         app_id: str = COMPUTED,
+        where: str = "true",
     ) -> WriteResult:
         """As `merge_changes`, by any MERGE or INSERT of `{rows}` that changes the table.
 
         `purpose`: see `FULL_REFRESH`. `app_id`: of the `txn`, with the version `after` + 1; those of one exclude each other.
+        `where`: the condition of the rows that are written.
         """
         full_name, txn = self.full_name(declaration), (app_id, after + 1)
         if app_id == COMPUTED:
             self.check_not_overtaken(full_name, after)
         with self._translating():
-            commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), purpose, record, txn)
+            checked = self.partitionable(declaration, rows, where)
+            commit = self._committed(full_name, lambda: self._run(merge, rows=checked).collect(), purpose, record, txn)
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed as {app_id} after {after} first.")
         return self.write_result(declaration, commit)
@@ -339,7 +337,7 @@ class Spark(dg.ConfigurableResource[Any]):
 
     def translated(self, error: Exception) -> Exception:
         """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""
-        ours = translated(error, self.remote or Settings().spark_url())
+        ours = refused_value(str(error)) or translated(error, self.remote or Settings().spark_url())
         if isinstance(ours, SparkUnavailable):
             opened, self._opened = self._opened, None
             if opened is not None:

@@ -80,7 +80,10 @@ This project sets two options in its Spark sessions; set them in sessions of you
 - `spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS`: without it Spark writes INT96, which deltalake reads
   incorrectly, without an error, before 1677 and after 2262.
 
-In a partition column the empty string becomes NULL and -0.0 becomes 0.0, in every engine, because Spark writes them so.
+In a partition column Spark writes an empty text, and the text `__HIVE_DEFAULT_PARTITION__`, as NULL, and -0.0 as 0.0. This
+project refuses to write these texts there, texts whose folder would have a name of more than 255 bytes, and dates beyond the
+years 1 to 9999 (`tests/compatibility/test_partition_values.py`): a table fails with the column and the row, and a sync has a
+row that does not fit.
 
 ### Zero with a sign
 

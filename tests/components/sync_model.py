@@ -17,6 +17,8 @@ Row = dict[str, Any]
 TYPES = {"k": "string", "n": "decimal(10,2)", "t": "timestamp", "v": "int", "w": "string"}
 """Columns that the source gives, as text, and their types in the destination. It has `x`, too, which no sync writes."""
 
+NO_PARTITIONS = ("", "__HIVE_DEFAULT_PARTITION__")
+
 
 class Misfit(ValueError):
     """A value that is none of the column's type."""
@@ -72,22 +74,19 @@ class SyncModel:
         rows: By their number, which distinguishes rows without keys.
         owned: By sync: the keys that it has written.
         failed: By sync: the rows among its dead letters.
+        partitioned: The destination is partitioned by `w`, in which some texts would be NULL.
     """
 
     rows: list[Row] = field(default_factory=list[Row])
     owned: dict[str, set[Key]] = field(default_factory=dict[str, set[Key]])
     failed: dict[str, int] = field(default_factory=dict[str, int])
+    partitioned: bool = False
 
     def run(self, sync: SyncDeclaration, source: Sequence[SourceRow]) -> ModelledPass:
         """A pass over a source that is read as a whole."""
         good, lost, withheld, failed = list[Row](), False, set[Key](), 0
         for given in source:
-            row, misfits = dict[str, Any](), set[str]()
-            for column, text in given.items():
-                try:
-                    row[column] = converted(column, text)
-                except Misfit:
-                    misfits.add(column)
+            row, misfits = self._converted(given)
             if not misfits:
                 good.append(row)
                 continue
@@ -107,6 +106,18 @@ class SyncModel:
         if not outcome.error:
             self.failed[sync.name] = failed + (self.failed.get(sync.name, 0) if sync.mode is SyncMode.INSERT else 0)
         return outcome
+
+    def _converted(self, given: SourceRow) -> tuple[Row, set[str]]:
+        """The values that fit, and the columns whose values do not."""
+        row, misfits = dict[str, Any](), set[str]()
+        for column, text in given.items():
+            try:
+                row[column] = converted(column, text)
+            except Misfit:
+                misfits.add(column)
+            if self.partitioned and column == "w" and text in NO_PARTITIONS:
+                misfits.add(column)
+        return row, misfits
 
     def _apply(self, sync: SyncDeclaration, good: list[Row], *, lost: bool, withheld: set[Key], empty: bool) -> ModelledPass:
         if sync.mode is SyncMode.INSERT:

@@ -34,7 +34,7 @@ from resources.sql.spark_sql import literal
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import dead_letters_of
 from tests.components.incremental_tables import KilledPass
-from tests.components.sync_model import TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
+from tests.components.sync_model import NO_PARTITIONS, TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
 from tests.resources.lakehouse import Lakehouse
 
 _VALUES: dict[str, Sequence[Text]] = {
@@ -42,7 +42,7 @@ _VALUES: dict[str, Sequence[Text]] = {
     "n": ("1", "1.50", "-0.01", "99999999.99", None),
     "t": ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00.000001+00:00", "2026-01-01T02:00:00+01:00", None),
     "v": ("1", "2", "-3", None),
-    "w": ("x", "y", "", None),
+    "w": ("x", "y", "", "__HIVE_DEFAULT_PARTITION__", None),
 }
 # Not of the type, or another value as it.
 _MISFITS = {"n": ("1e9", "1.005", "01.5"), "t": ("yesterday",), "v": ("many", "007", "+7", "1.5")}
@@ -95,7 +95,11 @@ class SyncedTable:
             "delta.columnMapping.mode": "none",
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA TBLPROPERTIES ({listed})")
+        # DuckDB writes to no partitions.
+        self.model.partitioned = self.chance.random() < 0.3
+        divided = "PARTITIONED BY (w) " if self.model.partitioned else ""
+        create = self.lake.run if divided else self.lake.quick
+        create(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA {divided}TBLPROPERTIES ({listed})")
         self.syncs = [self._sync(number) for number in range(2)]
         texts = ", ".join(f"{name} STRING" for name in TYPES)
         for sync in self.syncs:
@@ -120,7 +124,8 @@ class SyncedTable:
                 scope=self.chance.choice(((), ("v",), ("w", "k"))),
                 tracked=self.chance.random() < 0.4,
             )
-        executor, row_errors = self.chance.choice((SyncExecutor.SPARK, SyncExecutor.DUCKDB)), RowErrors.FAIL
+        executors = (SyncExecutor.SPARK,) if self.model.partitioned else (SyncExecutor.SPARK, SyncExecutor.DUCKDB)
+        executor, row_errors = self.chance.choice(executors), RowErrors.FAIL
         if executor is SyncExecutor.DUCKDB:
             guards = replace(guards, tracked=False)
         else:
@@ -158,6 +163,8 @@ class SyncedTable:
             if chance.random() < 0.06:
                 name = chance.choice(list(_MISFITS))
                 row[name] = chance.choice(_MISFITS[name])
+            if self.model.partitioned and row["w"] in NO_PARTITIONS and chance.random() < 0.8:
+                row["w"] = "x"
             rows.append(row)
         return rows
 
@@ -227,7 +234,9 @@ class SyncedTable:
                 pass
         between = self.stored()
         attempt = SyncModel(
-            [dict(row) for row in self.model.rows], {name: set(keys) for name, keys in self.model.owned.items()}
+            [dict(row) for row in self.model.rows],
+            {name: set(keys) for name, keys in self.model.owned.items()},
+            partitioned=self.model.partitioned,
         )
         attempt.run(sync, rows)
         assert between in (before, _listed(attempt.rows)), "neither before nor after"

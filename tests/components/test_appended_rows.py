@@ -13,7 +13,8 @@ from components.strategies import pass_scope
 from components.strategies.appended_rows import materialize_appended
 from components.strategies.pass_plan import PassPlan
 from resources.errors import HistoryNotContinued, TableMissing
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.row_wise_inputs import row_wise_inputs
 from resources.sql.table_query import TableQuery
 from tests.components.declared_projects import Project, causes, metadata

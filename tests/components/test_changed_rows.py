@@ -13,7 +13,8 @@ from components import sql_table_component
 from components.sql_table import ValidatedQuery
 from resources.declarations import ROW_TRACKING
 from resources.errors import TableMissing
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from tests.components.declared_projects import Project, causes, metadata
 from tests.resources.lakehouse import Lakehouse
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from tests.components.declared_projects import Shop, causes, metadata
 from tests.components.test_reconcile import BRONZE, SILVER, SQL, land
 

@@ -20,7 +20,8 @@ from components.strategies.table_partitions import TablePartitions
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import last_computed
 from resources.errors import PartitionMissing, QueryMismatch
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from tests.components.declared_projects import Project, causes
 from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported, said
 from tests.resources.lakehouse import Lakehouse

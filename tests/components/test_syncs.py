@@ -23,7 +23,8 @@ from components.syncs.sync_declaration import (
 )
 from components.syncs.sync_pass import SyncResult
 from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
-from resources.spark.spark_engine import Spark, WriteResult
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,

@@ -314,7 +314,7 @@ def test_what_it_refuses_leaves_the_table_as_it_is(
     append(lake.duckdb, table, "SELECT 9, NULL, '', 1, NULL, 1", "load 9")
     refused(lake, table, Layout(("shop",)), "would have 4 partitions")
     monkeypatch.setattr(layout_migration, "_MOST_PARTITIONS", 9)
-    refused(lake, table, Layout(("shop",)), "has an empty text in shop, which Delta reads as NULL")
+    refused(lake, table, Layout(("shop",)), "has in shop an empty text, which is NULL in a partition column")
     monkeypatch.setattr(lake.catalog.__class__, "permitted_maintenance", lambda *_: frozenset[str]())
     refused(lake, table, Layout(cluster_by=("id",)), "CREATE OR REPLACE TABLE")
 

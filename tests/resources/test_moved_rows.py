@@ -21,13 +21,14 @@ from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.row_order import AS_THEY_COME
 from resources.errors import CatalogUnavailable, RatifyError, StorageUnavailable, UnsafeTable
 from resources.sql.duckdb_sql import literal
+from resources.sql.partition_values import HIVE_NULL
 from resources.table_layout import NO_LAYOUT, Layout
 from tests.resources.written_log import WrittenTable, metadata
 
 BY_V = Layout(("v",))
 LONG = "x" * 300
 # The first ones are no values of a partition.
-TEXTS = ("", LONG, "infinity", "a", "b", "c/d", None)
+TEXTS = ("", LONG, HIVE_NULL, "infinity", "a", "b", "c/d", None)
 UNUSABLE = frozenset(TEXTS[:3])
 FAULTS = (UnsafeTable("a fault"), StorageUnavailable("a fault"), duckdb.IOException("a fault"), KeyboardInterrupt())
 

@@ -1,0 +1,20 @@
+"""What a write of Spark did to a table."""
+
+from dataclasses import dataclass
+
+from resources.delta.commit_history import Commit
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What a write did to a table.
+
+    Attributes:
+        commit: The commit, or None if nothing differed and no version was committed.
+        version: The table's version after the write.
+        rows: Rows in the table after the write.
+    """
+
+    commit: Commit | None
+    version: int
+    rows: int
