@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from components.expectations.rule_dialects import RuleDialect
 from components.syncs.lossless_values import WHOLE_TYPES, loses, sql_name
-from resources.column_types import sql_type
 from resources.sql.partition_values import IN_DUCKDB, IN_SPARK, unusable
 
 ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"

@@ -281,7 +281,7 @@ class AppendedTable:
 
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
-        # What updates and deletes rows is Spark's.
+        # Spark updates and deletes rows in ways of its own.
         (self.lake.quick if statement.startswith("INSERT") else self.lake.run)(statement)
 
     def _note(self, text: str) -> None:

@@ -81,7 +81,7 @@ class RandomInputs:
     def run(self, statement: str) -> None:
         """Run a statement that changes them."""
         self.log.append(statement)
-        # What updates and deletes rows is Spark's.
+        # Spark updates and deletes rows in ways of its own.
         (self._lake.quick if statement.startswith(("CREATE", "INSERT INTO")) else self._lake.run)(statement)
 
     def _table(self, name: str) -> str:

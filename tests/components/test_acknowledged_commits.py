@@ -8,7 +8,7 @@ import pytest
 from components.checks.acknowledged_commits import acknowledge
 from components.checks.check_state import FULL
 from resources.errors import VersionMissing
-from tests.components.test_checks import CheckedTable, evaluations, failed, failed_of
+from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
 from tests.ingest.test_batch_loading import HEADER
 from tests.resources.lakehouse import Lakehouse
 

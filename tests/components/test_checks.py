@@ -1,6 +1,5 @@
 """A bronze table as Dagster runs it, and its checks: all pass on what it wrote, and each finds the harm it is there for."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,95 +7,21 @@ import dagster as dg
 import pytest
 
 from components.checks import landed_file_checks
-from components.checks.check_definitions import files_check, history_checks, landing_check
+from components.checks.check_definitions import files_check
 from components.checks.check_state import FULL
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
+from components.checks.landed_file_checks import files_loaded_once
 from components.checks.table_changes import last_new_rows, position
-from components.landed_files import bronze_table
-from components.table_asset import COMMITS, asset_key, step_name
+from components.table_asset import COMMITS
 from ingest.file_source import Rewrite
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.batch_loading import load_batch
 from resources.delta.table_repair import repair
 from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.landing.landing_zone import LandingZone
+from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]
-
-
-class CheckedTable:
-    """One bronze table with its asset and all of its checks, on an instance of its own."""
-
-    def __init__(self, lake: Lakehouse, root: Path, instance: dg.DagsterInstance, **declared: Any) -> None:
-        self.lake, self.instance = lake, instance
-        self.source = replace(new_source("code", "name"), **declared)
-        self.landing = Landing(lake, root, self.source)
-        self.key = asset_key(self.source.table)
-        self.asset = bronze_table(self.source)
-        self.checks = [
-            files_check(self.source.table),
-            history_checks(self.source.table, "_source_file" if declared else ""),
-            landing_check(self.source, "files_loaded_once", files_loaded_once, "once"),
-            landing_check(self.source, "csv_rows_in_bronze", csv_rows_in_bronze, "rows"),
-            landing_check(self.source, "files_accepted", files_accepted, "accepted", dg.AssetCheckSeverity.WARN),
-        ]
-
-    def run(
-        self, selection: dg.AssetSelection, tags: dict[str, str] | None = None, **config: Any
-    ) -> dg.ExecuteInProcessResult:
-        # Engines of the run, as in a real one: closed at its end.
-        resources = {
-            "landing": LandingZone(url=str(self.landing.root)),
-            "catalog": self.lake.catalog,
-            "spark": self.lake.spark,
-            "duckdb": self.lake.another_duckdb(),
-        }
-        run_config = {"ops": {step_name(self.source.table): {"config": config}}} if config else None
-        return dg.materialize(
-            [self.asset, *self.checks],
-            selection=selection,
-            instance=self.instance,
-            resources=resources,
-            run_config=run_config,
-            tags=tags,
-            raise_on_error=False,
-        )
-
-    def materialize(self, **config: Any) -> tuple[dict[str, Any], dict[str, bool]]:
-        done = self.run(dg.AssetSelection.all(), **config)
-        assert done.success
-        (event,) = done.asset_materializations_for_node(step_name(self.source.table))
-        return {name: value.value for name, value in event.metadata.items()}, self.verdicts(done)
-
-    def load(self) -> None:
-        """Materialize it alone."""
-        assert self.run(dg.AssetSelection.assets(self.key)).success
-
-    def validate(self) -> dict[str, bool]:
-        return self.verdicts(self.run(dg.AssetSelection.checks(*self.checks)))
-
-    def verdicts(self, done: dg.ExecuteInProcessResult) -> dict[str, bool]:
-        return {found.check_name: found.passed for found in done.get_asset_check_evaluations()}
-
-
-ALL = {
-    "files_present",
-    "committed_as_declared",
-    "rows_as_reported",
-    "no_external_commits",
-    "schema_as_declared",
-    "append_only_respected",
-    "files_loaded_once",
-    "csv_rows_in_bronze",
-    "files_accepted",
-}
-
-
-def failed(verdicts: dict[str, bool]) -> set[str]:
-    assert set(verdicts) == ALL
-    return {name for name, passed in verdicts.items() if not passed}
 
 
 def test_what_a_run_reports_is_true_and_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
@@ -180,10 +105,6 @@ def test_a_table_that_is_not_made_yet_lacks_nothing(lake: Lakehouse) -> None:
         assert [evaluation.passed for evaluation in done.get_asset_check_evaluations()] == [True]
 
 
-def evaluations(done: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    return {found.check_name: found for found in done.get_asset_check_evaluations()}
-
-
 def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         table = CheckedTable(lake, tmp_path, instance)
@@ -215,10 +136,6 @@ def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse
         found = table.run(everything)
         assert "files_loaded_once" in failed_of(found)
         assert "files_loaded_once" in failed_of(table.run(everything))
-
-
-def failed_of(done: dg.ExecuteInProcessResult) -> set[str]:
-    return {name for name, found in evaluations(done).items() if not found.passed}
 
 
 def test_an_overwrite_is_found_although_delta_calls_it_a_write(lake: Lakehouse, tmp_path: Path) -> None:

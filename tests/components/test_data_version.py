@@ -7,7 +7,7 @@ import pytest
 
 from components.table_asset import rows_version
 from resources.duckdb.table_compaction import compact
-from tests.components.test_checks import CheckedTable
+from tests.components.checked_tables import CheckedTable
 from tests.ingest.test_batch_loading import HEADER
 from tests.resources.lakehouse import Lakehouse, pairs
 

@@ -7,10 +7,8 @@ import pytest
 
 from components.sql_table_component import SqlTable
 from components.strategies.pass_plan import PassPlan
+from tests.components.changed_tables import Tables, only
 from tests.components.declared_projects import SILVER, SILVER_SQL, Project
-from tests.components.test_changed_rows import Tables, filled, only, tables
-
-__all__ = ["filled", "tables"]
 
 
 def code_versions(project: Project) -> dict[str, str | None]:

@@ -23,14 +23,12 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged
-from tests.components.warehouse_workspace import Workspace, csv, declared, names, table, workspace
+from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
 from tests.resources.workspace_server import (
     CLIENT_ID,
     CLIENT_SECRET,
     WAREHOUSE,
 )
-
-__all__ = ["workspace"]
 
 pytestmark = pytest.mark.stack
 

@@ -12,12 +12,10 @@ from components.syncs.sync_declaration import (
 )
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.errors import StatementFailed
-from tests.components.warehouse_workspace import Workspace, csv, declared, names, workspace
+from tests.components.warehouse_workspace import Workspace, csv, declared, names
 from tests.resources.workspace_server import (
     failed,
 )
-
-__all__ = ["workspace"]
 
 pytestmark = pytest.mark.stack
 

@@ -56,7 +56,7 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     assert len(stored(bronze, destination)) == 6
 
 
-# Of the other executor tests/components/test_sync_duckdb.py has the short form.
+# tests/components/test_sync_duckdb.py has the short form.
 @pytest.mark.long
 def test_rows_are_inserted_once_after_an_erasure(bronze: Lakehouse) -> None:
     source, destination = names()

@@ -1,4 +1,4 @@
-"""A table as Spark creates it: version 0 is written, and the catalog is told. No engine runs but DuckDB, for its rows."""
+"""A table as Spark creates it: version 0 is written, then the catalog has it. No engine runs but DuckDB, for its rows."""
 
 import json
 import time

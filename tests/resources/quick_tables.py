@@ -93,8 +93,8 @@ class QuickTables:
             protocol = dict(snapshot.state.protocol)
             protocol["writerFeatures"] = sorted({*protocol["writerFeatures"], "changeDataFeed"})
             further.append({"protocol": protocol})
-            told = {re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): value for key, value in protocol.items()}
-            updates.append({"action": "set-protocol", "protocol": told})
+            named = {re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): value for key, value in protocol.items()}
+            updates.append({"action": "set-protocol", "protocol": named})
         _follow(log, snapshot, Proposal(operation="SET TBLPROPERTIES", metadata=(metadata, updates), further=further))
         return []
 

@@ -1,4 +1,4 @@
-"""What the tests' own statements write is what Spark reads, and the other way round."""
+"""Spark reads the tables that the tests' own statements write, and the other way round."""
 
 from typing import Any
 
