@@ -14,7 +14,7 @@ import pytest
 
 from embedded.stack_state import StackState
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
+from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified
 from resources.errors import TableMissing
@@ -94,12 +94,11 @@ class Lakehouse:
         return self.quick_tables.run(sql)
 
     def ensure(self, table: TableDeclaration) -> None:
-        """Create a table, and its schema, where they are missing."""
+        """Create a table, and its schema, where they are missing: see `create`."""
         try:
             self.version(table)
         except TableMissing:
-            self.catalog.ensure_schemas((table.layer,))
-            self.quick(table.ddl("ratify"))
+            self.create(table)
 
     def version(self, table: TableDeclaration) -> int:
         return self.catalog.version(self.full(table))
