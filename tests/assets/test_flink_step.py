@@ -20,6 +20,8 @@ from resources.settings import TPCH
 from resources.spark.spark_engine import Spark
 from tests.resources.lakehouse import Lakehouse
 
+pytestmark = pytest.mark.locks("schema of the proof")
+
 JOBS = FlinkRun(
     (
         FlinkJob("tpch.orders_flink", "1" * 32, "FINISHED", checkpoints=6, restarts=0),
@@ -30,10 +32,10 @@ JOBS = FlinkRun(
 
 @pytest.fixture
 def lake(lake: Lakehouse) -> Generator[Lakehouse]:
-    """Without the schema afterwards: it is the proof's own, which drops it as another principal than makes it here."""
+    """With the proof's tables, and without their schema afterwards: the proof drops it, as another principal."""
+    lake.create(ORDERS, ORDERS_FLINK)
     yield lake
-    for table in (ORDERS, ORDERS_FLINK):
-        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    lake.drop(ORDERS, ORDERS_FLINK)
     lake.catalog.client.schemas.delete(f"ratify.{TPCH}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from components.feeds.topic_feed import PublishedTopic
 from resources.declarations import TableDeclaration
 from resources.kafka.kafka_client import Kafka
 from resources.sql.spark_sql import literal
@@ -42,7 +43,7 @@ class FollowedTable:
     @classmethod
     def created(cls, lake: Lakehouse, seed: int = 0) -> "FollowedTable":
         table = pairs(properties={"delta.enableChangeDataFeed": "true"})
-        lake.spark.ensure_table(table)
+        lake.create(table)
         return cls(lake, table, random.Random(seed))  # noqa: S311
 
     def becomes(self, rows: Mapping[int, str | None], touched: Sequence[int]) -> None:
@@ -119,6 +120,11 @@ class FollowedTable:
         """The messages to be expected of the versions up to one."""
         found = {id_: [change for change in all_ if change[3] <= version] for id_, all_ in self.expected.items()}
         return {id_: changes for id_, changes in found.items() if changes}
+
+
+def topic_of(followed: FollowedTable, topic: str) -> PublishedTopic:
+    """Two partitions, and transactions so small that most versions are read in parts."""
+    return PublishedTopic(followed.table.table_name, ("id",), topic, 2, most_messages=4)
 
 
 def consumed(kafka: Kafka, topic: str, isolation: str = "read_committed") -> list[tuple[dict[str, Any], dict[str, Any]]]:

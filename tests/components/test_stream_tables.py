@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 
 from components.checks.reconciliation import records_reconciled
 from components.stream.event_stream import EventStream
+from components.stream.micro_batch import batch_function
 from components.stream.stream_ledger import STREAM_BATCHES
-from ingest.records.record_source import RECORD
+from resources.declarations import TableDeclaration
 from resources.duckdb.layout_migration import migrate
 from resources.errors import QueryMismatch
 from resources.table_layout import Layout
 from tests.components.test_yaml_tables import FILES, Project, project
+from tests.ingest.record_rows import put_records
 from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["project"]
@@ -27,31 +29,37 @@ RECORDS, EVENTS, QUERY = (
     FILES[f"{name}"] for name in ("bronze/clicks/defs.yaml", "silver/clicks/defs.yaml", "silver/clicks/clicks.sql")
 )
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-COLUMNS = ", ".join(f"`{column.name}` {column.type}" for column in RECORD)
 
 
 class Clicks:
     """A declared table of records, into which a test puts some, and streams from it."""
 
     def __init__(self, lake: Lakehouse, project: Project) -> None:
-        self.lake, self.project, self.offset = lake, project, 0
+        self.lake, self.project, self.offset, self.created = lake, project, 0, False
         project.write("bronze", "clicks", RECORDS)
 
     def stream(self, table: str, declaration: str, query: str) -> EventStream:
         self.project.write("silver", table, declaration, query)
         found = {stream.table.name: stream for stream in self.project.tables.streams}
-        for each in (self.project.tables.record_tables[0].declaration, *found[table].tables):
-            self.lake.spark.ensure_table(each)
+        if not self.created:
+            self.lake.create(self.records)
+            self.created = True
+        self.lake.create(*found[table].written)
+        self.lake.spark.ensure_table(STREAM_BATCHES)
         return found[table]
 
-    def send(self, *records: tuple[str | None, str], at: dt.datetime = NOON) -> None:
+    @property
+    def records(self) -> TableDeclaration:
+        return self.project.tables.record_tables[0].declaration
+
+    def send(self, *records: tuple[str | None, str] | tuple[str | None, str, dt.datetime]) -> None:
+        """Records of a key, a value, and a time, which is noon by default."""
         rows = [
-            (key and key.encode(), value.encode(), "clicks", 0, self.offset + number, at, 0, None)
-            for number, (key, value) in enumerate(records)
+            (key and key.encode(), value.encode(), "clicks", 0, self.offset + number, at[0] if at else NOON, 0, None)
+            for number, (key, value, *at) in enumerate(records)
         ]
         self.offset += len(rows)
-        frame = self.lake.spark.session.createDataFrame(rows, COLUMNS)
-        frame.write.format("delta").mode("append").saveAsTable(f"ratify.{self.project.schema('bronze')}.clicks")
+        put_records(self.lake, self.records, rows)
 
     def counts(self, stream: EventStream) -> Mapping[str, int]:
         with self.lake.duckdb.session() as session:
@@ -60,16 +68,13 @@ class Clicks:
 
     def rows(self, stream: EventStream, columns: str) -> list[tuple[Any, ...]]:
         return [
-            tuple(row.values())
-            for row in self.lake.run(f"SELECT {columns} FROM {self.lake.full(stream.table)} ORDER BY ALL")
+            tuple(row.values()) for row in self.lake.look(f"SELECT {columns} FROM uc.{stream.table.table_name} ORDER BY ALL")
         ]
 
 
 @pytest.fixture
-def clicks(lake: Lakehouse, project: Project) -> Iterator[Clicks]:
-    clicks = Clicks(lake, project)
-    yield clicks
-    lake.run(f"DELETE FROM {lake.full(STREAM_BATCHES)} WHERE stream LIKE '%{project.id}%'")
+def clicks(lake: Lakehouse, project: Project) -> Clicks:
+    return Clicks(lake, project)
 
 
 def click(minute: int, page: str = "home") -> str:
@@ -80,10 +85,10 @@ def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> No
     stream = clicks.stream("clicks", EVENTS, QUERY)
     clicks.send(("ann", click(1)), ("ann", click(2)), ("bob", click(1)), (None, click(1)), ("cid", "{"))
     # The same key again, later by Kafka's clock, and an event that comes two hours late.
-    clicks.send(("ann", click(1, "cart")), at=NOON + dt.timedelta(minutes=2))
-    clicks.send(("dan", click(0)), at=NOON + dt.timedelta(hours=2))
+    late = NOON + dt.timedelta(hours=2)
+    clicks.send(("ann", click(1, "cart"), NOON + dt.timedelta(minutes=2)), ("dan", click(0), late))
     done = stream.run(clicks.lake.spark, max_files=1)
-    assert clicks.rows(stream, "user, minute(clicked_at), page") == [
+    assert clicks.rows(stream, '"user", minute(clicked_at) AS minute, page') == [
         ("ann", 1, "cart"),
         ("ann", 2, "home"),
         ("bob", 1, "home"),
@@ -91,11 +96,11 @@ def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> No
     assert done.numbers == {"records": 7, "accepted": 3, "dropped": 0, "quarantined": 2, "late": 1, "duplicates": 1}
     found = clicks.counts(stream)
     assert records_reconciled(found).passed, records_reconciled(found).description
-    assert stream.run(clicks.lake.spark, full_refresh=True).numbers == done.numbers
     assert {column.name for column in stream.quarantine.columns if column.pii} == {"key", "value", "headers", "corrected"}
     assert stream.shown.columns[1].sources == (f"{clicks.project.schema('bronze')}.clicks.value",)
 
 
+@pytest.mark.long
 def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
     """After all were read the stream goes on; before that it is computed again, for it would read NULL in the partitions."""
     stream, records = clicks.stream("clicks", EVENTS, QUERY), f"ratify.{clicks.project.schema('bronze')}.clicks"
@@ -115,7 +120,7 @@ def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCa
     clicks.send(("bob", click(4)))
     assert stream.run(clicks.lake.spark).numbers["records"] == 4
     assert "starts from the beginning" in caplog.text
-    assert clicks.rows(stream, "user, minute(clicked_at), topic") == [
+    assert clicks.rows(stream, '"user", minute(clicked_at) AS minute, topic') == [
         *(("ann", 1, "clicks"), ("ann", 2, "clicks"), ("bob", 3, "clicks"), ("bob", 4, "clicks"))
     ]
     assert records_reconciled(clicks.counts(stream)).passed
@@ -129,16 +134,19 @@ def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks
         )
     )
     query = re.sub(r"(?s)  try_validate_utf8.*readable", "  CAST(key AS STRING) AS user, click.page AS `order`", QUERY)
-    stream = clicks.stream("last_pages", declaration, query)
-    for minute in (1, 2, 3):
-        clicks.send(
-            ("ann", click(minute, str(minute))), (None, click(minute, str(minute))), at=NOON + dt.timedelta(minutes=minute)
-        )
-        stream.run(clicks.lake.spark)
-    assert clicks.rows(stream, "user, `order`") == [(None, "3"), ("ann", "3")]
-    assert records_reconciled(clicks.counts(stream)).passed
-    stream.run(clicks.lake.spark, full_refresh=True)
-    assert clicks.rows(stream, "user, `order`") == [(None, "3"), ("ann", "3")]
+    cut, whole = (clicks.stream(name, declaration, query) for name in ("last_pages", "last_pages_at_once"))
+    at = [(minute, NOON + dt.timedelta(minutes=minute)) for minute in (1, 2, 3)]
+    clicks.send(*((key, click(minute, str(minute)), sent) for minute, sent in at for key in ("ann", None)))
+    # The batches alone: the start of a stream takes most of its time.
+    for stream, batches in ((cut, ("offset < 4", "offset >= 4")), (whole, ("true",))):
+        function = batch_function(stream.batch_statements(clicks.lake.spark, "c"))
+        for number, records in enumerate(batches):
+            with clicks.lake.spark.isolated_session() as session:
+                function(session.table(clicks.lake.full(clicks.records)).where(records), number)
+        assert clicks.rows(stream, '"user", "order"') == [("ann", "3"), (None, "3")]
+        counted = clicks.counts(stream)
+        assert records_reconciled(counted).passed
+        assert (counted["records"], counted["accepted"], counted["duplicates"]) == (6, 2, 4)
 
 
 def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> None:
@@ -146,7 +154,7 @@ def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> 
     clicks.send(("ann", click(1)))
     with pytest.raises(QueryMismatch, match=r"column page: its declared type is int, but the query gives string"):
         stream.run(clicks.lake.spark)
-    assert clicks.rows(stream, "user") == []
+    assert clicks.rows(stream, '"user"') == []
     star = clicks.stream("starred", EVENTS, "SELECT *, CAST(key AS STRING) AS user FROM bronze.clicks")
     with pytest.raises(QueryMismatch, match="the query gives no column 'clicked_at', only key, value"):
         star.run(clicks.lake.spark)

@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from components.feeds import topic_feed
 from components.feeds.topic_feed import Published, PublishedTopic, publish_changes
 from components.feeds.topic_position import FeedPosition, read_position
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import (
     BrokerRejected,
     BrokerUnavailable,
@@ -21,8 +23,9 @@ from resources.errors import (
 )
 from resources.kafka.kafka_client import Kafka
 from resources.kafka.kafka_transactions import TransactionalProducer
+from resources.spark.spark_engine import Spark
 from tests.components.feed_publisher import MOMENTS, REFUSED, Death, started
-from tests.components.followed_table import NO_ROW, FollowedTable, changes_in, consumed
+from tests.components.followed_table import NO_ROW, FollowedTable, changes_in, consumed, topic_of
 from tests.components.test_yaml_tables import Project, project
 from tests.conftest import TestBroker
 from tests.resources.lakehouse import Lakehouse
@@ -30,16 +33,6 @@ from tests.resources.lakehouse import Lakehouse
 stack = pytest.mark.stack
 
 __all__ = ["project"]
-
-
-@pytest.fixture
-def followed(lake: Lakehouse) -> FollowedTable:
-    return FollowedTable.created(lake)
-
-
-def topic_of(followed: FollowedTable, fresh_topic: str) -> PublishedTopic:
-    """Two partitions, and transactions so small that most versions are read in parts."""
-    return PublishedTopic(followed.table.table_name, ("id",), fresh_topic, 2, most_messages=4)
 
 
 def position(kafka: Kafka, followed: FollowedTable, published: PublishedTopic) -> FeedPosition | None:
@@ -51,7 +44,7 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
     followed: FollowedTable, kafka: Kafka, fresh_topic: str, project: Project
 ) -> None:
     lake, key = followed.lake, dg.AssetKey(["kafka", fresh_topic])
-    followed.insert({1: 'a"', 2: None})
+    followed.load({1: 'a"', 2: None})
     followed.update([2], "b")
     followed.delete([1])
     attributes = (
@@ -81,7 +74,7 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
         )
         (check,) = done.get_asset_check_evaluations()
         assert (check.check_name, check.passed) == ("position_as_reported", False)
-    times = {commit.version: commit.timestamp for commit in lake.spark.history(followed.name)}
+    times = {commit.version: commit.timestamp for commit in lake.spark.recent_commits(followed.name, 4)}
 
     def message(op: str, before: str | None, after: str | None, version: int) -> dict[str, object]:
         id_ = 1 if 'a"' in (before, after) else 2
@@ -103,14 +96,16 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
     assert kafka.topic_config(published.offsets_topic)["cleanup.policy"] == "compact"
 
 
-@stack
-def test_without_kafka_a_topic_is_skipped(lake: Lakehouse, project: Project) -> None:
+def test_without_kafka_a_topic_is_skipped(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
     project.write(
         "feeds",
         "changes",
         "type: components.TopicFeed\nattributes: {description: D, table: bronze.a, keys: [id], external: true, topic: t}\n",
     )
-    declared, resources = project.tables.definitions, {"spark": lake.spark, "kafka": Kafka()}
+    nowhere = UnityCatalog(host="http://127.0.0.1:1", token="t")
+    declared, resources = project.tables.definitions, {"spark": Spark(catalog=nowhere), "kafka": Kafka()}
     defs = dg.Definitions(declared.assets, asset_checks=declared.asset_checks, resources=resources)
     done = defs.resolve_implicit_global_asset_job_def().execute_in_process()
     assert done.success
@@ -124,7 +119,7 @@ def test_what_is_refused_publishes_nothing(
 ) -> None:
     lake, published = followed.lake, replace(topic_of(followed, fresh_topic), most_messages=50)
     kafka.ensure_topic(fresh_topic, 2, {"max.message.bytes": "5000"})
-    followed.insert(dict.fromkeys(range(9), "a"))
+    followed.load(dict.fromkeys(range(9), "a"))
     real = TransactionalProducer._commit
 
     def interrupted(_: TransactionalProducer) -> None:
@@ -147,7 +142,7 @@ def test_what_is_refused_publishes_nothing(
 
     # The first transaction of this pass has room for its messages, the second has not.
     followed.update([3], "b")
-    followed.insert({20: random.Random(0).randbytes(10_000).hex()})  # noqa: S311
+    followed.load({20: random.Random(0).randbytes(10_000).hex()})  # noqa: S311
     with pytest.raises(BrokerRejected, match=r"A record of 20,\d+ bytes is too large.*Raise max\.message\.bytes"):
         publish_changes(kafka, lake.spark, replace(published, most_bytes=1000))
     assert position(kafka, followed, published) == FeedPosition(lake.catalog.table(followed.name).table_id or "", 2)
@@ -160,26 +155,26 @@ def test_a_lost_feed_and_a_table_that_is_created_again(followed: FollowedTable, 
     lake, published = followed.lake, topic_of(followed, fresh_topic)
     with pytest.raises(QueryMismatch, match=f"has no column other, which is a key of it by topic {fresh_topic}"):
         publish_changes(kafka, lake.spark, replace(published, keys=("other",)))
-    followed.insert({1: "a"})
+    followed.load({1: "a"})
     publish_changes(kafka, lake.spark, published)
     properties = f"ALTER TABLE {followed.name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '{{}}')"
     lake.run(properties.format("false"))
     lake.run(properties.format("true"))
     with pytest.raises(ChangesNotRecorded, match=r"up to version 1, .* since version 3 only.* `from_version: 3`"):
         publish_changes(kafka, lake.spark, published)
-    followed.insert({2: "b"})
+    followed.load({2: "b"})
     assert publish_changes(kafka, lake.spark, replace(published, from_version=3)).position.version == 4
     first = changes_in(kafka, fresh_topic)
     assert first == followed.until(4)
-    lake.run(f"DROP TABLE {followed.name}")
-    lake.spark.ensure_table(followed.table)
+    lake.drop(followed.table)
+    lake.create(followed.table)
     again = FollowedTable(lake, followed.table, random.Random(0))  # noqa: S311
-    again.insert({7: "new"})
+    again.load({7: "new"})
     done = publish_changes(kafka, lake.spark, replace(published, from_version=3))
     assert (done.first, done.position.version) == (0, 1)
     assert changes_in(kafka, fresh_topic) == {**first, **again.until(1)}
     # What is said of a version was said of the table that was dropped.
-    again.insert({8: "more"})
+    again.load({8: "more"})
     assert publish_changes(kafka, lake.spark, replace(published, from_version=3)).first == 2
     assert changes_in(kafka, fresh_topic) == {**first, **again.until(2)}
     with pytest.raises(ChangesNotRecorded, match=r"from version 9 of .*, whose latest version is 2: .* set it to 3"):

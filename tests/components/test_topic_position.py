@@ -14,10 +14,9 @@ from resources.delta.table_log import TableLog
 from resources.errors import PositionUnsafe
 from resources.kafka.kafka_client import Kafka
 from resources.spark.spark_engine import Spark
-from tests.components.followed_table import FollowedTable, changes_in
-from tests.components.test_topic_feed import followed, stack, topic_of
+from tests.components.followed_table import FollowedTable, changes_in, topic_of
 
-__all__ = ["followed"]
+stack = pytest.mark.stack
 
 
 def delete_topics(kafka: Kafka, *topics: str) -> None:
@@ -28,7 +27,7 @@ def delete_topics(kafka: Kafka, *topics: str) -> None:
 @stack
 def test_a_lost_position_repeats_nothing(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
     spark, published = followed.lake.spark, topic_of(followed, fresh_topic)
-    followed.insert({1: "a", 2: "b"})
+    followed.load({1: "a", 2: "b"})
     reported = publish_changes(kafka, spark, published).position
     followed.update([1], "c")
     again = publish_changes(kafka, spark, published, reported)
@@ -54,7 +53,7 @@ def test_a_lost_position_repeats_nothing(followed: FollowedTable, kafka: Kafka, 
 @stack
 def test_a_topic_that_is_created_again_lacks_nothing(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
     spark, published = followed.lake.spark, topic_of(followed, fresh_topic)
-    followed.insert({1: "a"})
+    followed.load({1: "a"})
     reported = publish_changes(kafka, spark, published).position
     delete_topics(kafka, fresh_topic)
     with pytest.raises(PositionUnsafe, match=r"was created again: it lacks the changes up to version 1.* `from_version: 2`"):
@@ -63,7 +62,7 @@ def test_a_topic_that_is_created_again_lacks_nothing(followed: FollowedTable, ka
     publish_changes(kafka, spark, published, reported)
     assert changes_in(kafka, fresh_topic) == followed.until(1)
     delete_topics(kafka, fresh_topic)
-    followed.insert({2: "b"})
+    followed.load({2: "b"})
     publish_changes(kafka, spark, replace(published, from_version=2), reported)
     assert changes_in(kafka, fresh_topic) == {2: followed.expected[2]}
 
@@ -113,9 +112,9 @@ def test_the_position_is_that_of_the_table_that_was_read(
     lake, published, real = followed.lake, topic_of(followed, fresh_topic), topic_feed.opened_log
 
     def created_again(spark: Spark, full_name: str) -> TableLog:
-        lake.run(f"DROP TABLE {full_name}")
-        lake.spark.ensure_table(followed.table)
-        followed.insert({1: "a"})
+        lake.drop(followed.table)
+        lake.create(followed.table)
+        followed.load({1: "a"})
         return real(spark, full_name)
 
     monkeypatch.setattr(topic_feed, "opened_log", created_again)

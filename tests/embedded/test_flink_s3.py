@@ -8,11 +8,8 @@ from pyspark.sql import SparkSession
 from embedded.stack_state import StackState
 from resources.declarations import Engine
 from tests.embedded.catalog.s3_server import MotoS3
-from tests.embedded.test_spark_s3 import s3, spark_s3, stack_s3
 from tests.resources.flink_client import FlinkClient, insert, jobs_text, target
 from tests.resources.lakehouse import another_catalog, pairs
-
-__all__ = ["s3", "spark_s3", "stack_s3"]
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 

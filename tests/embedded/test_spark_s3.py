@@ -1,7 +1,6 @@
 """Spark and DuckDB on storage on S3, with vended credentials only: moto's S3 refuses what AWS would refuse."""
 
 import time
-from collections.abc import Generator
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,55 +8,17 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig, StackState
+from embedded.stack_state import StackState
 from resources.delta import table_clean
 from resources.delta.lost_versions import newest_lost_version
 from resources.delta.table_clean import clean
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import AlreadyLoaded
-from tests.conftest import say
-from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
+from tests.embedded.catalog.s3_server import BUCKET, MotoS3
 from tests.resources.lakehouse import another_catalog, append, pairs
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 TABLE = "USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Generator[MotoS3]:
-    with pytest.MonkeyPatch.context() as monkeypatch, moto_s3(monkeypatch) as running_s3:
-        yield running_s3
-
-
-@pytest.fixture(scope="module")
-def stack_s3(s3: MotoS3, tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[StackState]:
-    """A stack whose tables are all on S3."""
-    home = tmp_path_factory.mktemp("on_s3")
-    config = StackConfig(
-        home=home,
-        jars_dir=jars_dir,
-        storage_root=f"s3://{BUCKET}/lake",
-        s3_role_arn=ROLE,
-        s3_endpoint=s3.url,
-        dropped_table_seconds=0,
-    )
-    with running(config, say) as state:
-        yield state
-    assert not (home / "lake").exists()
-    # The home has what a client needs, and no key: neither the catalog's nor a vended one.
-    contents = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
-    keys = [b"catalog-secret-key", *(session.secret_access_key.encode() for session in s3.sessions)]
-    assert not [key for key in keys if any(key in content for content in contents)]
-
-
-@pytest.fixture(scope="module")
-def spark_s3(stack_s3: StackState) -> Generator[SparkSession]:
-    assert stack_s3.spark is not None
-    session = SparkSession.builder.remote(stack_s3.spark.remote).create()
-    session.sql("CREATE SCHEMA s")
-    yield session
-    session.stop()
 
 
 def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
@@ -113,7 +74,6 @@ def test_duckdb_appends_to_a_table_that_spark_created(
     assert [asked for asked in s3.seen if asked[3] and "/_delta_log" in asked[2]] == []
 
 
-@pytest.mark.long
 def test_credentials_are_renewed_within_one_job(spark_s3: SparkSession, s3: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "seconds", 8)
     spark_s3.conf.set("fs.unitycatalog.renewal.leadTimeMillis", "2000")

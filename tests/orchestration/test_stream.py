@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import httpx
@@ -33,6 +34,8 @@ from tests.resources.topic_retention import delete_topic
 
 __all__ = ["engines", "lake"]
 
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tracker tables")]
+
 PATIENCE_S = 600
 (RECORDS,) = record_tables()
 RAW, (TOPIC,) = RECORDS.declaration, RECORDS.source.topics
@@ -50,7 +53,7 @@ class Stream:
 
     def start(self) -> dict[str, Any]:
         # Each new round costs about as much as a batch.
-        started = self("start", RAW.table_name, "--every", "1", "--round-seconds", "12")
+        started = self("start", RAW.table_name, "--every", "1", "--round-seconds", "6")
         assert started.exit_code == 0, started.output
         return json.loads((self.home / "streams" / f"{RAW.table_name}.continuous.json").read_text())
 
@@ -65,16 +68,18 @@ class Stream:
 
 @pytest.fixture
 def stream(lake: Lakehouse, home: Path, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Stream]:
-    tables = (*STREAM.tables, RAW)
-    for table in tables:
-        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    """The command where no table and no topic is; in the ledger are entries of other streams, and old ones of this one."""
+    tables = (*STREAM.written, RAW)
+    lake.drop(*tables)
+    lake.spark.ensure_table(STREAM_BATCHES)
+    delete = f"DELETE FROM {lake.full(STREAM_BATCHES)} WHERE stream = '{STREAM.name}'"
+    lake.spark.commit(lake.full(STREAM_BATCHES), lambda: lake.run(delete))
     delete_topic(kafka, TOPIC)
     monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
     stream = Stream(home)
     yield stream
     stream("stop")
-    for table in tables:
-        lake.run(f"DROP TABLE IF EXISTS {lake.full(table)}")
+    lake.drop(*tables)
 
 
 def wait_for(what: Callable[[], bool], stream: Stream) -> None:
@@ -87,24 +92,23 @@ def wait_for(what: Callable[[], bool], stream: Stream) -> None:
 def accounted(lake: Lakehouse) -> tuple[int, int]:
     """Records in the ledger, and rows in silver. DuckDB counts: Spark has enough to do."""
     try:
-        for table in (STREAM_BATCHES, STREAM.table):
-            lake.version(table)
+        lake.version(STREAM.table)
     except TableMissing:
         return 0, 0
     with lake.duckdb.session() as opened:
         ((records, silver),) = opened.rows(
-            f"SELECT (SELECT coalesce(sum(records), 0) FROM {ALIAS}.ops.stream_batches), "
+            f"SELECT (SELECT coalesce(sum(records), 0) FROM {ALIAS}.ops.stream_batches WHERE stream = '{STREAM.name}'), "
             f"(SELECT count(*) FROM {ALIAS}.{STREAM.name})"
         )
     return int(records), int(silver)
 
 
-@pytest.mark.stack
-def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker) -> None:
-    first = send(kafka, Simulation(3000, bad=0.05, seed=1), TOPIC)
+def test_it_is_started_watched_and_stopped(stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker) -> None:
+    lake.create(RAW, *STREAM.written)
+    sent = send(kafka, Simulation(300, bad=0.1, seed=1), TOPIC)
     assert not stream.running
     running = stream.start()
-    wait_for(lambda: accounted(lake) == (3000, first.accepted), stream)
+    wait_for(lambda: accounted(lake) == (300, sent.accepted), stream)
 
     again = stream("start", RAW.table_name)
     assert f"run already, as process {running['process']}" in again.stdout
@@ -120,33 +124,20 @@ def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehous
             position = offsets(last_reported(RAW, instance).get(OFFSETS))
             return sum(position.get(TOPIC, {}).values())
 
-        wait_for(lambda: reported() == 3000, stream)
+        wait_for(lambda: reported() == 300, stream)
         key = dg.AssetCheckKey(asset_key(STREAM.table), "value_is_readable")
         wait_for(lambda: key in instance.event_log_storage.get_latest_asset_check_execution_by_key([key]), stream)
     shown = stream("status", "--json")
     rows = {row["stream into"]: row["rows read"] for row in json.loads(shown.stdout)}
-    assert rows == {RAW.table_name: 3000, STREAM.name: 3000}
+    assert rows == {RAW.table_name: 300, STREAM.name: 300}
     assert running["metrics"].startswith("http://127.0.0.1:")
     metrics = httpx.get(running["metrics"]).text
     assert f'ratify_stream_offsets_behind{{table="{RAW.table_name}"}} 0.0' in metrics
     assert f'ratify_stream_bytes_outstanding{{table="{STREAM.name}"}} 0.0' in metrics
-    unreadable = float(first.kinds["malformed"])
+    unreadable = float(sent.kinds["malformed"])
     failed = f'ratify_expectation_failed_rows{{expectation="value_is_readable",table="{STREAM.name}"}} {unreadable}'
     assert unreadable > 0
     wait_for(lambda: failed in httpx.get(running["metrics"]).text, stream)
-
-    # A column that others add to any of the tables stops nothing for long.
-    for table in (*STREAM.tables, RAW):
-        lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (of_others STRING)")
-    second = send(kafka, Simulation(1000, bad=0.05, seed=2), TOPIC)
-    accepted = first.accepted + second.accepted
-    wait_for(lambda: accounted(lake) == (4000, accepted), stream)
-
-    os.kill(running["process"], signal.SIGKILL)
-    wait_for(lambda: not stream.running, stream)
-    third = send(kafka, Simulation(1000, bad=0.05, seed=3), TOPIC)
-    running = stream.start()
-    wait_for(lambda: accounted(lake) == (5000, accepted + third.accepted), stream)
     stopped = stream("stop")
     assert (stopped.exit_code, stopped.stdout.strip()) == (0, "stopped"), stopped.stderr
     assert not stream.running
@@ -154,8 +145,8 @@ def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehous
     for said in (stream.log, metrics, shown.stdout, again.stdout):
         assert broker.password not in said
 
-    # What does not pass by itself ends it with the reason.
-    delete_topic(kafka, TOPIC)
+
+def test_what_does_not_pass_by_itself_ends_it_with_the_reason(stream: Stream) -> None:
     refused = stream("start", RAW.table_name)
     assert refused.exit_code == 1
     assert "The streams did not start" in refused.stderr
@@ -163,3 +154,24 @@ def test_it_is_started_watched_killed_and_stopped(stream: Stream, lake: Lakehous
     assert TOPIC in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not stream.running
+
+
+@pytest.mark.long
+def test_it_goes_on_after_new_columns_and_a_kill(stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker) -> None:
+    first = send(kafka, Simulation(3000, bad=0.05, seed=1), TOPIC)
+    running = stream.start()
+    wait_for(lambda: accounted(lake) == (3000, first.accepted), stream)
+    # A column that others add to any of the tables stops nothing for long.
+    for table in (*STREAM.tables, RAW):
+        lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (of_{uuid4().hex[:8]} STRING)")
+    second = send(kafka, Simulation(1000, bad=0.05, seed=2), TOPIC)
+    accepted = first.accepted + second.accepted
+    wait_for(lambda: accounted(lake) == (4000, accepted), stream)
+
+    os.kill(running["process"], signal.SIGKILL)
+    wait_for(lambda: not stream.running, stream)
+    third = send(kafka, Simulation(1000, bad=0.05, seed=3), TOPIC)
+    stream.start()
+    wait_for(lambda: accounted(lake) == (5000, accepted + third.accepted), stream)
+    assert stream("stop").exit_code == 0
+    assert broker.password not in stream.log
