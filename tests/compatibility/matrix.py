@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from resources.declarations import Column, Engine, TableDeclaration
 from tests.compatibility.matrix_outcomes import Cell, Outcome
+from tests.compatibility.matrix_values import Dialect
 from tests.resources.lakehouse import Lakehouse, append
 
 Row = dict[str, Any]
@@ -55,11 +56,19 @@ class Matrix:
             session.con.execute(f"INSERT INTO {self.attached} {select}")
 
     def spark(self, columns: str = "*", where: str = "true") -> list[Row]:
-        return self.lake.run(f"SELECT {columns} FROM {self.name} WHERE {where}")
+        return self.ask("spark", [(columns, where)])
 
     def duckdb(self, columns: str = "*", where: str = "true") -> list[Row]:
+        return self.ask("duckdb", [(columns, where)])
+
+    def ask(self, reader: Dialect, parts: Sequence[tuple[str, str]]) -> list[Row]:
+        """Ask for columns under a condition, several times in one query."""
+        name = self.name if reader == "spark" else self.attached
+        query = " UNION ALL ".join(f"SELECT {columns} FROM {name} WHERE {where}" for columns, where in parts)
+        if reader == "spark":
+            return self.lake.run(query)
         with self.lake.duckdb.session() as session:
-            return session.records(f"SELECT {columns} FROM {self.attached} WHERE {where}")
+            return session.records(query)
 
     def deltalake(self, columns: str = "*") -> list[Row]:
         """The rows by deltalake, which refuses the tables of a catalog: from a copy of the log that does not say so."""

@@ -1,4 +1,7 @@
-"""The `ratify` command as a person types it, in homes of its own, and what is left of a process that is killed."""
+"""The `ratify` command as a person types it, in homes of its own, and what is left of a process that is killed.
+
+tests/smoke/test_command_line.py has it on a stack with Spark.
+"""
 
 import json
 import re
@@ -73,53 +76,17 @@ def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> No
     assert "UNITY_TOKEN" in asked.stderr
 
 
-@pytest.mark.stack
-def test_up_history_sql_status_down(new_home: Path) -> None:
-    assert ratify(new_home, "up", "--kafka").returncode == 0
+def test_a_broker_comes_and_goes_with_the_stack(new_home: Path) -> None:
+    """With Spark the stack is that of tests/smoke."""
+    assert ratify(new_home, "up", "--kafka", SPARK_REMOTE="sc://127.0.0.1:1").returncode == 0
     status = json.loads(ratify(new_home, "status", "--json").stdout)
-    assert set(status) >= {"catalog", "spark", "kafka"}
+    assert status["spark"] is None
     assert set(status["kafka"]) >= {"bootstrap", "pid"}
     sent = json.loads(
         invoke(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
     )
     assert (sent["records"], sum(sent["kinds"].values())) == (500, 500)
-    assert set(status["catalog"]) >= {"url", "name", "token_file", "pid"}
-    assert set(status["spark"]) >= {"remote", "pid"}
-    assert Path(status["catalog"]["token_file"]).stat().st_mode & 0o777 == 0o600
-    # Of a catalog that has no schema yet.
-    assert "12345" in invoke(new_home, "sql", "SELECT 12345 AS id", "--engine", "duckdb").stdout
-    made = "CREATE TABLE bronze.t (id BIGINT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
-    for statement in ("CREATE SCHEMA IF NOT EXISTS bronze", made, "INSERT INTO bronze.t VALUES (1), (2)"):
-        assert invoke(new_home, "sql", statement).returncode == 0, statement
-    assert invoke(new_home, "sql", "INSERT INTO uc.bronze.t VALUES (3)", "--engine", "duckdb").returncode == 0
-    for engine, type_ in {"spark": "TIMESTAMP", "duckdb": "TIMESTAMPTZ"}.items():
-        query = f"SELECT sum(id) AS total, {type_} '2026-01-01 12:00:00Z' AS at FROM bronze.t"
-        asked = ratify(new_home, "sql", query, "--json", "--engine", engine, TZ="America/New_York")
-        assert json.loads(asked.stdout) == [{"total": 6, "at": "2026-01-01 12:00:00+00:00"}], engine
-    wrong = invoke(new_home, "sql", "SELECT [id] FROM bronze.t")
-    assert wrong.returncode == 1
-    assert "QueryFailed: [PARSE_SYNTAX_ERROR]" in wrong.stderr
-    assert "SELECT [id]" in wrong.stderr
-    assert "org.apache.spark" not in wrong.stderr
-    # A process: PySpark logs to the standard error stream that it has found at its start.
-    wrong = ratify(new_home, "sql", "SELECT idd FROM bronze.t")
-    assert wrong.returncode == 1
-    assert wrong.stderr.startswith("QueryFailed: [UNRESOLVED_COLUMN"), wrong.stderr
-    assert len(wrong.stderr.splitlines()) < 10, wrong.stderr
-    for missing in ("bronze.tt", "t"):
-        unknown = invoke(new_home, "history", missing)
-        assert unknown.returncode == 1
-        # A sentence, however wide the terminal is that pytest was started in.
-        assert unknown.stderr.startswith("TableMissing: "), unknown.stderr
-        assert len(unknown.stderr) < 300, unknown.stderr
-    assert invoke(new_home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
-    commits = json.loads(invoke(new_home, "history", "bronze.t", "--json").stdout)
-    assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
-    assert "say why" in invoke(new_home, "acknowledge", "bronze.t", "2").stderr
-    (made,) = json.loads(invoke(new_home, "acknowledge", "bronze.t", "2", "--reason", "by hand", "--json").stdout)
-    assert (made["version"], made["operation"], made["engine"], made["reason"]) == (2, "UNKNOWN", "DuckDB", "by hand")
-    assert json.loads(invoke(new_home, "acknowledge", "bronze.t", "--json").stdout) == [made]
-    ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["spark"]["pid"], status["pid"])]
+    ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["kafka"]["pid"], status["pid"])]
     assert ratify(new_home, "down").returncode == 0
     _, alive = psutil.wait_procs(ours, timeout=10)
     assert not alive

@@ -19,7 +19,7 @@ from orchestration.cli.dagster_session import dagster_home, workspace_file
 from orchestration.cli.job_run import close_dead_runs, run_job
 from resources.settings import Settings
 from tests.browser_page import browser_page
-from tests.sample.test_ui import free_port
+from tests.dev_server import free_port
 
 RUN = "1f0c9d8e-0000-4000-8000-000000000001"
 

@@ -1,20 +1,19 @@
-"""`ratify prove`: its flags, what counts as passed, and the whole proof, killed at each of its steps."""
+"""`ratify prove`: its flags, what counts as passed, and the whole proof with Flink, killed at each of its steps.
+
+tests/smoke/test_proof.py has it without Flink.
+"""
 
 import random
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assets.cross_engine import proof_ledger, proof_lifecycle, verify_step
 from assets.cross_engine.proof_steps import Step
-from assets.cross_engine.proof_tables import TABLES
-from assets.cross_engine.spark_steps import name_of
 from orchestration.cli.proof_run import StepOutcome, passed, steps_of
-from resources.errors import UnsafeTable
-from tests.orchestration.ratify_command import RATIFY, environment, ratify
+from tests.orchestration.proof_report import fates, prove
+from tests.orchestration.ratify_command import RATIFY, environment
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
@@ -56,60 +55,11 @@ def test_what_counts_as_passed(named: list[str], outcomes: list[str], expected: 
     assert passed([StepOutcome(outcome) for outcome in outcomes], named) is expected
 
 
-def fates(printed: str) -> dict[str, str]:
-    """The result of each step, from the table that is printed."""
-    steps, _, _ = printed.partition("Commits by engine")
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in steps.splitlines()]
-    return {cells[0].replace(" ", "_"): cells[1] for cells in lines if len(cells) == 4 and cells[0]}
-
-
-def prove(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the proof, for which two busy cores may take their time."""
-    return ratify(home, "prove", *arguments, timeout=1800)
-
-
 def as_it_should(proof: subprocess.CompletedProcess[str]) -> None:
     assert proof.returncode == 0, proof.stdout + proof.stderr
     found = fates(proof.stdout)
     assert list(found) == list(Step), proof.stdout
     assert set(found.values()) == {"passed"}
-
-
-@pytest.mark.stack
-def test_spark_and_duckdb_read_what_the_other_wrote(lake: Lakehouse, home: Path) -> None:
-    # With Flink it is in the test below that runs it twice, and Flink's step is in tests/assets/test_flink_step.py.
-    proof = prove(home, "-s", "-d", "--no-cleanup")
-    assert proof.returncode == 0, proof.stdout + proof.stderr
-    found = fates(proof.stdout)
-    assert found == dict.fromkeys((step for step in Step if step not in (Step.CLEANUP, Step.FLINK)), "passed")
-    assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
-    with lake.duckdb.session() as session:
-        run = proof_ledger.current(session)
-        restored = {entry.table: entry.version for entry in run.entries if entry.operation == proof_ledger.RESTORE}
-        assert restored == {"orders": lake.version(TABLES["orders"])}
-        # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
-        lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
-        history = {"nation": lake.spark.history(name_of(lake.spark, TABLES["nation"]))}
-        seen = verify_step.engines_agree(lake.spark, session, run, history)
-        assert not seen.passed
-        for engine in ("Spark", "DuckDB"):
-            assert f"nation as DuckDB LOAD left it, read by {engine}" in seen.description
-        as_restored = [replace(entry, operation=proof_ledger.RESTORE) for entry in run.entries]
-        assert not verify_step.rolled_back(lake.spark, session, as_restored).passed
-    assert set(proof_lifecycle.remove(lake.spark)) >= set(TABLES)
-    assert proof_lifecycle.remove(lake.spark) == []
-    assert "tpch" not in {schema.name for schema in lake.catalog.client.schemas.list("ratify")}
-
-
-@pytest.mark.stack
-def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
-    lake.run("CREATE SCHEMA IF NOT EXISTS ratify.tpch")
-    lake.run("CREATE TABLE ratify.tpch.theirs (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
-    with pytest.raises(UnsafeTable, match="theirs was not created by Ratify"):
-        proof_lifecycle.remove(lake.spark)
-    assert lake.run("SELECT count(*) AS n FROM ratify.tpch.theirs") == [{"n": 0}]
-    lake.run("DROP TABLE ratify.tpch.theirs")
-    proof_lifecycle.remove(lake.spark)
 
 
 @pytest.mark.stack

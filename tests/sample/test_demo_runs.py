@@ -1,6 +1,5 @@
-"""`ratify demo` as a person types it: on a server of another owner, and after one that was killed."""
+"""`ratify demo` on a server of another owner, and after one that was killed; tests/smoke/test_demo.py has it undisturbed."""
 
-import json
 import signal
 import subprocess
 import time
@@ -10,12 +9,12 @@ import psutil
 import pytest
 
 from tests.embedded.catalog.harness import CatalogProcess
-from tests.orchestration.ratify_command import RATIFY, environment, invoke, ratify
+from tests.orchestration.ratify_command import RATIFY, environment, ratify
+from tests.smoke.finished_demo import assert_it_is_complete
 
-pytestmark = [pytest.mark.server, pytest.mark.stack]
+pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.long]
 
 
-@pytest.mark.long
 def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
     other_server = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
@@ -28,38 +27,6 @@ def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> No
     assert elsewhere.token not in demo.stdout + demo.stderr
 
 
-def test_a_demo_loads_what_it_lands_and_leaves_nothing_to_do(new_home: Path) -> None:
-    assert ratify(new_home, "up").returncode == 0
-    demo = ratify(new_home, "demo", "--days", "1", "--more", "1")
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert_it_is_complete(new_home, demo.stdout)
-
-
-def assert_it_is_complete(home: Path, printed: str) -> None:
-    """Each landed row is in bronze and in silver once, the tables were cared for, and the syncs have nothing left to do."""
-    (cared,) = [line for line in printed.splitlines() if "bronze.flights_raw" in line and "cared for" in line]
-    before, after = (int(cell) for cell in cared.strip("│ ").split("│")[2:4])
-    assert before > after == 1
-    counts = "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, count(*) AS s FROM silver.flights"
-    (rows,) = json.loads(invoke(home, "sql", counts, "--json").stdout)
-    landed = sum(
-        len(path.read_text().splitlines()) - 1
-        for path in (home / "landing/trips").glob("*.csv")
-        if "cut-off" not in path.name
-    )
-    assert rows == {"b": landed, "s": landed}
-    # The syncs have written what their sources have: there is nothing that they lack.
-    planned = json.loads(invoke(home, "sync", "plan", "--json").stdout)
-    assert {row["sync"] for row in planned} == {"airports", "carrier_daily", "planes"}
-    assert all(row["inserted"] == row["updated"] == row["deleted"] == 0 for row in planned)
-    assert invoke(home, "sync", "check").returncode == 0
-    done = json.loads(invoke(home, "sync", "run", "airports", "--json").stdout)
-    assert [(row["sync"], row["inserted"], row["failed"]) for row in done] == [("airports", 0, 0)]
-    versions = invoke(home, "sql", "SELECT count(*) AS n FROM serving.planes_history WHERE current", "--json").stdout
-    assert json.loads(versions)[0]["n"] > 1000
-
-
-@pytest.mark.long
 def test_a_demo_that_is_killed_is_made_good_by_the_next(new_home: Path) -> None:
     """kill -9 in the middle of a run: nothing of it goes on, nothing is lost, nothing is written twice."""
     demo = subprocess.Popen(

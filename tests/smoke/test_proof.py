@@ -1,0 +1,67 @@
+"""The whole proof but for what Flink writes, on the smoke stack, whose Spark compiles its queries; and what fails it."""
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from assets.cross_engine import proof_ledger, proof_lifecycle, verify_step
+from assets.cross_engine.proof_steps import Step
+from assets.cross_engine.proof_tables import ORDERS_FLINK, TABLES
+from assets.cross_engine.spark_steps import name_of
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.errors import UnsafeTable
+from resources.spark.spark_engine import Spark
+from tests.orchestration.proof_report import fates, prove
+from tests.resources.lakehouse import Lakehouse, another_catalog
+from tests.smoke.conftest import Smoke
+
+pytestmark = [pytest.mark.server, pytest.mark.stack]
+
+
+@pytest.fixture
+def lake(smoke: Smoke, only_session: None, monkeypatch: pytest.MonkeyPatch) -> Generator[Lakehouse]:
+    """The engines of the smoke stack."""
+    monkeypatch.setenv("RATIFY_HOME", str(smoke.home))
+    catalog = another_catalog(smoke.state)
+    with closing(Spark(catalog=catalog, remote=smoke.remote)) as spark, closing(DuckDB(catalog=catalog)) as duckdb:
+        yield Lakehouse(smoke.state, catalog, spark, duckdb)
+
+
+def test_spark_and_duckdb_read_what_the_other_wrote(smoke: Smoke, lake: Lakehouse) -> None:
+    # With Flink it is in tests/orchestration/test_prove.py, twice, and Flink's step is in tests/assets/test_flink_step.py.
+    proof = prove(smoke.home, "-a", "--no-cleanup", FLINK_COMMAND="no-such-command")
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+    found = fates(proof.stdout)
+    # Without Flink, what comes after its step runs.
+    assert found == {step: "unavailable" if step is Step.FLINK else "passed" for step in Step if step is not Step.CLEANUP}
+    assert "ratify-lakehouse[embedded,flink]" in proof.stderr
+    assert (lake.version(ORDERS_FLINK), lake.rows(ORDERS_FLINK)) == (0, [])
+    assert "22 queries, in Spark and in DuckDB: the known answers." in proof.stdout
+    with lake.duckdb.session() as session:
+        run = proof_ledger.current(session)
+        restored = {entry.table: entry.version for entry in run.entries if entry.operation == proof_ledger.RESTORE}
+        assert restored == {"orders": lake.version(TABLES["orders"])}
+        # A proof that cannot fail proves nothing: a row that is changed behind its back is seen.
+        lake.run(f"UPDATE {name_of(lake.spark, TABLES['nation'])} SET n_comment = 'other' WHERE n_nationkey = 7")
+        history = {"nation": lake.spark.history(name_of(lake.spark, TABLES["nation"]))}
+        seen = verify_step.engines_agree(lake.spark, session, run, history)
+        assert not seen.passed
+        for engine in ("Spark", "DuckDB"):
+            assert f"nation as DuckDB LOAD left it, read by {engine}" in seen.description
+        as_restored = [replace(entry, operation=proof_ledger.RESTORE) for entry in run.entries]
+        assert not verify_step.rolled_back(lake.spark, session, as_restored).passed
+    assert set(proof_lifecycle.remove(lake.spark)) >= set(TABLES)
+    assert proof_lifecycle.remove(lake.spark) == []
+    assert "tpch" not in {schema.name for schema in lake.catalog.client.schemas.list("ratify")}
+
+
+def test_tables_of_others_are_not_dropped(lake: Lakehouse) -> None:
+    lake.run("CREATE SCHEMA IF NOT EXISTS ratify.tpch")
+    lake.run("CREATE TABLE ratify.tpch.theirs (id INT) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')")
+    with pytest.raises(UnsafeTable, match="theirs was not created by Ratify"):
+        proof_lifecycle.remove(lake.spark)
+    assert lake.run("SELECT count(*) AS n FROM ratify.tpch.theirs") == [{"n": 0}]
+    lake.run("DROP TABLE ratify.tpch.theirs")
+    proof_lifecycle.remove(lake.spark)
