@@ -21,10 +21,18 @@ def file_of(nodeid: str) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """All tests of the chosen files, those of other tiers too: the tiers of each file, its locks, and the long tests."""
+    """All tests of the chosen files, those of other tiers too.
+
+    Attributes:
+        tiers: How many tests a file has in each tier.
+        locks: The names in a file's marker `locks`.
+        units: The name in a file's marker `one_process`.
+        long: The tests of the long tier.
+    """
 
     tiers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     locks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    units: dict[str, str] = field(default_factory=dict[str, str])
     long: list[str] = field(default_factory=list[str])
 
     @classmethod
@@ -35,8 +43,7 @@ class Collected:
             pytest.UsageError: a test has the marker `locks`, and not its module.
         """
         tiers = dict[str, Counter[str]]()
-        locks = dict[str, list[str]]()
-        long = list[str]()
+        locks, units, long = dict[str, list[str]](), dict[str, str](), list[str]()
         for item in items:
             file = file_of(item.nodeid)
             module = item.getparent(pytest.Module)
@@ -47,10 +54,17 @@ class Collected:
                 )
             if names:
                 locks[file] = sorted(names)
+            if mark := item.get_closest_marker("one_process"):
+                units[file] = mark.args[0]
             tiers.setdefault(file, Counter())[tier := tier_of(item)] += 1
             if tier == LONG:
                 long.append(item.nodeid)
-        return cls({file: dict(counts) for file, counts in tiers.items()}, locks, long)
+        return cls({file: dict(counts) for file, counts in tiers.items()}, locks, units, long)
+
+    def unit_of(self, nodeid: str) -> str:
+        """Return what of a run one process takes: a file, or all files that share a process."""
+        file = file_of(nodeid)
+        return self.units.get(file, file)
 
     def write(self, place: Path, writer: str) -> None:
         """Replace the file; several processes write the same."""

@@ -2,11 +2,13 @@
 
 The longest file goes first, by the seconds that an earlier run took, so that all processes end at about the same time.
 Files that mark themselves `pytestmark = pytest.mark.locks("name")` share something, and never run at once: the scheduler
-keeps them apart, and a lock file holds where it cannot.
+keeps them apart, and a lock file holds where it cannot. Those of one `pytest.mark.one_process("name")` build on each other:
+one process takes them all, in their order.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +18,48 @@ from filelock import FileLock
 from tests.collected_tests import Collected, file_of, lock_names
 from tests.shared_stack import shared_folder
 
-
-def next_file(
-    waiting: Iterable[str], running: Iterable[str], seconds: Callable[[str], float], locks: Mapping[str, list[str]]
-) -> str:
-    """Choose the longest of the files that wait, of those first that share no lock with one that other processes run."""
-    held = {name for file in running for name in locks.get(file, ())}
-    return max(waiting, key=lambda file: (held.isdisjoint(locks.get(file, ())), seconds(file)))
+Estimate = Callable[[str, list[str]], float]
+"""Gives the seconds of some tests of a file."""
 
 
-def longest_first(config: pytest.Config, log: Any, collected: Path, estimate: Callable[[str, Iterable[str]], float]) -> Any:
-    """Return a scheduler of pytest-xdist that gives each process whole files, as `next_file` chooses them.
+def next_unit(waiting: Mapping[str, Iterable[str]], running: Iterable[str], estimate: Estimate, collected: Collected) -> str:
+    """Choose the longest of the units that wait, of those first that share no lock with what other processes run.
 
-    `estimate` has the seconds of some tests of a file; `collected` is written before tests are scheduled.
+    Args:
+        waiting: The tests of each unit.
+        running: Tests that are running, or that a process has taken.
+        estimate: Of a file.
+        collected: Says what shares a lock.
+    """
+
+    def locks(tests: Iterable[str]) -> set[str]:
+        return {name for file in set(map(file_of, tests)) for name in collected.locks.get(file, ())}
+
+    def seconds(tests: Iterable[str]) -> float:
+        by_file = dict[str, list[str]]()
+        for test in tests:
+            by_file.setdefault(file_of(test), []).append(test)
+        return sum(estimate(file, its) for file, its in by_file.items())
+
+    held = locks(running)
+    return max(waiting, key=lambda unit: (held.isdisjoint(locks(waiting[unit])), seconds(waiting[unit])))
+
+
+def longest_first(config: pytest.Config, log: Any, collected: Path, estimate: Estimate) -> Any:
+    """Return a scheduler of pytest-xdist that gives each process whole units, as `next_unit` chooses them.
+
+    `collected` is a file that each process has written when its tests are scheduled.
     """
     # A run in one process needs no pytest-xdist.
     from xdist.scheduler import LoadScopeScheduling
 
     class LongestFirst(LoadScopeScheduling):
+        @cached_property
+        def _collected(self) -> Collected:
+            return Collected.read(collected)
+
         def _split_scope(self, nodeid: str) -> str:
-            return file_of(nodeid)
+            return self._collected.unit_of(nodeid)
 
         def _reschedule(self, node: Any) -> None:
             # A process needs to know its next test before it runs one. More than that could run elsewhere meanwhile.
@@ -43,14 +67,9 @@ def longest_first(config: pytest.Config, log: Any, collected: Path, estimate: Ca
                 super()._reschedule(node)
 
         def _assign_work_unit(self, node: Any) -> None:
-            running = [
-                file
-                for other, files in self.assigned_work.items()
-                for file, tests in files.items()
-                if other is not node and not all(tests.values())
-            ]
-            locks = Collected.read(collected).locks
-            chosen = next_file(self.workqueue, running, lambda file: estimate(file, self.workqueue[file]), locks)
+            taken = [units.values() for other, units in self.assigned_work.items() if other is not node]
+            running = [test for units in taken for tests in units if not all(tests.values()) for test in tests]
+            chosen = next_unit(self.workqueue, running, estimate, self._collected)
             self.workqueue.move_to_end(chosen, last=False)
             super()._assign_work_unit(node)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.collected_tests import Collected
 from tests.long_tier import LongTier, code_of_checkout, shard
 from tests.run_record import Measured, too_slow
-from tests.run_schedule import next_file
+from tests.run_schedule import next_unit
 
 ROOT = Path(__file__).parents[1]
 SECONDS = {"a": 10.0, "b": 9.0, "c": 8.0, "d": 1.0}
@@ -29,7 +30,14 @@ SECONDS = {"a": 10.0, "b": 9.0, "c": 8.0, "d": 1.0}
 def test_the_longest_file_that_shares_no_lock_is_next(
     running: tuple[str, ...], locks: dict[str, list[str]], expected: str
 ) -> None:
-    assert next_file(SECONDS, running, SECONDS.__getitem__, locks) == expected
+    waiting = {name: [f"{name}::one"] for name in SECONDS}
+    assert next_unit(waiting, running, lambda file, tests: SECONDS[file], Collected(locks=locks)) == expected
+    # Two files that share a process are one unit, with the seconds and locks of both.
+    waiting = {"c and d": ["c::one", "c::two", "d::one"], "b": ["b::one"]}
+    together = {**SECONDS, "d": 1.5}
+    chosen = next_unit(waiting, ["x::one"], lambda file, tests: together[file], Collected(locks={"x": ["l"], "d": ["l"]}))
+    assert (chosen, Collected(units={"c": "c and d"}).unit_of("c::two")) == ("b", "c and d")
+    assert next_unit(waiting, [], lambda file, tests: together[file], Collected()) == "c and d"
 
 
 def test_a_test_is_too_slow_for_its_machine() -> None:
@@ -103,6 +111,17 @@ def test_alone(which):
     time.sleep(0.05)
     INSIDE.rmdir()
 """
+# Files that build on each other: each finds in the process what those before it have left.
+IN_ORDER = """
+import sys
+import pytest
+pytestmark = pytest.mark.one_process("steps")
+
+def test_follows():
+    left = sys.__dict__.setdefault("left", [])
+    assert left == list(range({number}))
+    left.append({number})
+"""
 LONG = """
 import pytest
 
@@ -119,7 +138,9 @@ def test_usual():
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on the files of a folder, with this suite's own part of it and records of its own."""
     (folder / "conftest.py").write_text('pytest_plugins = ["tests.run_plugin"]\n')
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  long: l\n  locks(*names): n\ntestpaths = .\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n  long: l\n  locks(*names): n\n  one_process(name): o\ntestpaths = .\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--records", ".", *words]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
@@ -131,6 +152,10 @@ def test_files_with_one_lock_never_run_at_once(tmp_path: Path) -> None:
         (tmp_path / f"test_{each}.py").write_text(LOCKED.format(inside=str(tmp_path / "inside")))
     done = run(tmp_path, "-n", "3")
     assert "12 passed" in done.stdout, done.stdout + done.stderr
+    for each in range(4):
+        (tmp_path / f"test_{each}.py").write_text(IN_ORDER.format(number=each))
+    done = run(tmp_path, "-n", "3")
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
     (tmp_path / "test_one.py").write_text("import pytest\n\n@pytest.mark.locks('door')\ndef test_it():\n    pass\n")
     refused = run(tmp_path)
     assert "files are locked, not tests" in refused.stderr + refused.stdout

@@ -19,7 +19,7 @@ from tests.dev_server import Dev
 from tests.orchestration.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.smoke.conftest import Smoke
 
-pytestmark = [pytest.mark.server, pytest.mark.stack]
+pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

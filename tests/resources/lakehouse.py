@@ -14,7 +14,7 @@ import pytest
 
 from embedded.stack_state import StackState
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.group_commit import Ratified
 from resources.errors import TableMissing

@@ -1,6 +1,6 @@
 """One home and one stack for the demo, the command line, the browser's pages, the proof and a project of one's own.
 
-The tests of this folder run in one process and in the order of their files. What the first ones leave, the others read.
+The files of `one_process("smoke")` run in one process and in their order. What the first ones leave, the others read.
 """
 
 import json

@@ -8,7 +8,12 @@ import pytest
 from tests.orchestration.ratify_command import invoke, ratify
 from tests.smoke.conftest import Smoke
 
-pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.usefixtures("only_session")]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.stack,
+    pytest.mark.usefixtures("only_session"),
+    pytest.mark.one_process("smoke"),
+]
 
 
 def test_up_says_where_it_runs_and_so_does_status(smoke: Smoke) -> None:

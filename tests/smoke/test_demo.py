@@ -9,7 +9,12 @@ from tests.orchestration.ratify_command import invoke
 from tests.smoke.conftest import Smoke
 from tests.smoke.finished_demo import assert_it_is_complete
 
-pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.usefixtures("only_session")]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.stack,
+    pytest.mark.usefixtures("only_session"),
+    pytest.mark.one_process("smoke"),
+]
 
 
 def test_a_demo_loads_what_it_lands_and_leaves_nothing_to_do(smoke: Smoke, demo: CompletedProcess[str]) -> None:

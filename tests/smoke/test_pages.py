@@ -20,7 +20,13 @@ from tests.dev_server import Dev
 from tests.orchestration.ratify_command import RATIFY, environment
 from tests.smoke.conftest import Smoke, selected
 
-pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.browser, pytest.mark.usefixtures("demo")]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.stack,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("demo"),
+    pytest.mark.one_process("smoke"),
+]
 
 STREAM = event_stream()
 TABLES = 16

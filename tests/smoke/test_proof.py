@@ -17,7 +17,7 @@ from tests.orchestration.proof_report import fates, prove
 from tests.resources.lakehouse import Lakehouse, another_catalog
 from tests.smoke.conftest import Smoke
 
-pytestmark = [pytest.mark.server, pytest.mark.stack]
+pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
 
 
 @pytest.fixture
