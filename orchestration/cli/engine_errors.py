@@ -16,6 +16,6 @@ def engine_of(error: BaseException) -> str:
 
 def engine_sentence(error: BaseException) -> str:
     """Return in one line what an engine says is wrong, and what to do."""
-    said = " ".join(_REST.split(str(error), maxsplit=1)[0].split()) or type(error).__name__
-    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
-    return f"{said.rstrip(' .;')}. Correct what this names, and run the command again."
+    message = " ".join(_REST.split(str(error), maxsplit=1)[0].split()) or type(error).__name__
+    message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    return f"{message.rstrip(' .;')}. Correct what this names, and run the command again."
