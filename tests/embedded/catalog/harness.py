@@ -211,6 +211,13 @@ def create_body(name: str, staged: dict[str, Any]) -> dict[str, Any]:
 
 def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
     """Version 0 of an empty table, by hand: what Spark writes between staging and createTable."""
+    log = log_of(body["location"])
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text(first_commit(table_id, body))
+
+
+def first_commit(table_id: str, body: dict[str, Any]) -> str:
+    """Return the text of version 0 of an empty table."""
     features = {"readerFeatures": body["protocol"]["reader-features"], "writerFeatures": body["protocol"]["writer-features"]}
     metadata = {
         "id": table_id,
@@ -232,9 +239,7 @@ def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
             for domain, configuration in body.get("domain-metadata", {}).items()
         ),
     ]
-    log = log_of(body["location"])
-    (log / "_staged_commits").mkdir(parents=True)
-    (log / f"{0:020d}.json").write_text(as_lines(actions))
+    return as_lines(actions)
 
 
 def log_of(location: str) -> Path:
