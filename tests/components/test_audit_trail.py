@@ -122,7 +122,7 @@ def restore_to_a_time(lake: Lakehouse, trail: AuditedTable) -> None:
     """Rows come and go, and the history does not say by version where they went."""
     name = lake.full(trail.trail)
     before = lake.spark.history(name)[0].timestamp.isoformat()
-    lake.quick(f"INSERT INTO {name} SELECT * FROM {name}")
+    lake.run(f"INSERT INTO {name} SELECT * FROM {name}")
     lake.run(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{before}'")
 
 
