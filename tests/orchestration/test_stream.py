@@ -53,7 +53,7 @@ class Stream:
 
     def start(self) -> dict[str, Any]:
         # Each new round costs about as much as a batch.
-        started = self("start", RAW.table_name, "--every", "1", "--round-seconds", "6")
+        started = self("start", RAW.table_name, "--every", "1", "--round-seconds", "4")
         assert started.exit_code == 0, started.output
         return json.loads((self.home / "streams" / f"{RAW.table_name}.continuous.json").read_text())
 

@@ -29,7 +29,7 @@ def catalog(lake: Lakehouse, *statements: str) -> str:
 
 def test_tables_are_listed_described_and_written_by_their_declared_columns(lake: Lakehouse) -> None:
     table = pairs(columns=TYPES, writer=Engine.SPARK)
-    lake.spark.ensure_table(table)
+    lake.create(table)
     columns = ", ".join(f"`{column.name}`" for column in TYPES[1:])
     values = ", ".join(
         f"CAST({value} AS {flink_type(column.type)})" for column, value in zip(TYPES[1:], VALUES, strict=True)
@@ -50,18 +50,19 @@ def test_tables_are_listed_described_and_written_by_their_declared_columns(lake:
     assert next(iter(lake.spark.history(lake.full(table)))).engine is Engine.FLINK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
         ("CREATE TABLE bronze.made_by_flink (a INT)", "neither creates nor alters nor drops"),
-        pytest.param("DROP TABLE bronze.{table}", "neither creates nor alters nor drops", marks=pytest.mark.long),
-        pytest.param("INSERT INTO bronze.no_such_table SELECT 1", "no_such_table", marks=pytest.mark.long),
+        ("DROP TABLE bronze.{table}", "neither creates nor alters nor drops"),
+        ("INSERT INTO bronze.no_such_table SELECT 1", "no_such_table"),
         ("SELECT * FROM bronze.{table}", "can only be used as a sink"),
     ],
 )
 def test_what_it_cannot_do_is_an_error_that_says_so(lake: Lakehouse, statement: str, reason: str) -> None:
     table = pairs(writer=Engine.SPARK)
-    lake.spark.ensure_table(table)
+    lake.create(table)
     with pytest.raises(FlinkFailed, match=reason.format(table=table.name)):
         Flink(catalog=lake.catalog).execute(catalog(lake, statement.format(table=table.name)))
     assert lake.version(table) == 0

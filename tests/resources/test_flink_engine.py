@@ -181,6 +181,7 @@ def test_a_java_that_is_none_is_named(flink: Flink, tmp_path: Path, monkeypatch:
 # The client and its cluster.
 
 
+@pytest.mark.long
 def test_the_job_runs_on_a_real_cluster_and_the_connector_is_missed(flink: Flink, tmp_path: Path) -> None:
     """The document's job into files; then the catalog of Delta's connector, which Flink does not know."""
     sink = tmp_path / "orders_flink"
@@ -251,6 +252,11 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def listens(client: psutil.Process) -> bool:
+    """Whether the cluster in a client's JVM is up."""
+    return any(connection.status == "LISTEN" for connection in client.net_connections("tcp"))
+
+
 def clients(pid: int) -> list[psutil.Process]:
     """The JVMs of the client below a process."""
     found = list[psutil.Process]()
@@ -272,8 +278,15 @@ Flink(catalog=UnityCatalog(host="http://127.0.0.1:9", token="t")).execute(text)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "at_work"),
+    [
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGKILL, True, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.long),
+    ],
+)
+def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: signal.Signals, at_work: bool) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     environ = {**os.environ, "TMPDIR": str(temporary)}
@@ -281,8 +294,7 @@ def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: sign
         try:
             assert eventually(lambda: clients(parent.pid))
             family = descendants(parent.pid)
-            # The JVM is at work, or still on its way there.
-            time.sleep(1)
+            assert not at_work or eventually(lambda: [each for each in clients(parent.pid) if listens(each)])
             parent.send_signal(how)
             parent.wait(30)
             ended, alive = psutil.wait_procs(family, timeout=30)
@@ -294,7 +306,7 @@ def test_the_client_ends_with_its_parent(flink: Flink, tmp_path: Path, how: sign
         assert list(temporary.iterdir()) == []
 
 
-def eventually(check: Callable[[], list[psutil.Process]], seconds: float = 30) -> list[psutil.Process]:
+def eventually(check: Callable[[], list[psutil.Process]], seconds: float = 120) -> list[psutil.Process]:
     deadline = time.monotonic() + seconds
     while not (found := check()) and time.monotonic() < deadline:
         time.sleep(0.05)

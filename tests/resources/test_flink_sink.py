@@ -20,7 +20,7 @@ from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_
 from tests.resources.flink_client import FlinkClient, by_table, eventually, insert, jobs_text, target, waiting_for_the_last
 from tests.resources.lakehouse import Lakehouse, append, pairs
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 
 TEXT = "CONCAT('v', CAST(seq AS STRING))"
 

@@ -5,35 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from components.stream.stream_ledger import STREAM_BATCHES
 from resources.kafka.kafka_client import Kafka
+from tests.components.test_yaml_tables import Project
 from tests.orchestration.conftest import elsewhere, new_home
 from tests.resources.lakehouse import Lakehouse, engines, lake
-from tests.sample.tracker_declared import STREAM, TRACKER_EVENTS_RAW
-from tests.sample.tracker_lake import ALL, Feed
-
-
-@pytest.fixture(scope="module")
-def tables(engines: Lakehouse) -> Generator[None]:
-    """The tables of the tracker, for this module only: other tests have records of their own."""
-
-    def drop() -> None:
-        for table in ALL:
-            engines.run(f"DROP TABLE IF EXISTS {engines.full(table)}")
-
-    drop()
-    for table in (TRACKER_EVENTS_RAW, *STREAM.tables):
-        engines.spark.ensure_table(table)
-    yield
-    drop()
+from tests.sample.heart_rates import HeartRates
+from tests.sample.tracker_lake import ALL, Feed, forget_entries
 
 
 @pytest.fixture
-def tracker(lake: Lakehouse, tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """Empty tables of the tracker, and no checkpoint."""
+def tracker(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Lakehouse]:
+    """Empty tables of the tracker, and no checkpoint; no entry of its streams in the ledger, which has those of others."""
     monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
-    for table in (*STREAM.tables, TRACKER_EVENTS_RAW):
-        lake.run(f"DELETE FROM {lake.full(table)}")
-    return lake
+    lake.drop(*ALL)
+    lake.create(*ALL)
+    lake.spark.ensure_table(STREAM_BATCHES)
+    forget_entries(lake)
+    yield lake
+    lake.drop(*ALL)
 
 
 @pytest.fixture
@@ -41,4 +31,9 @@ def feed(tracker: Lakehouse, kafka: Kafka, fresh_topic: str) -> Feed:
     return Feed(tracker, kafka, fresh_topic)
 
 
-__all__ = ["elsewhere", "engines", "feed", "lake", "new_home", "tables", "tracker"]
+@pytest.fixture
+def rates(lake: Lakehouse, project: Project, kafka: Kafka, fresh_topic: str) -> HeartRates:
+    return HeartRates(lake, project, kafka, fresh_topic)
+
+
+__all__ = ["elsewhere", "engines", "feed", "lake", "new_home", "tracker"]

@@ -15,9 +15,9 @@ from resources.settings import Settings
 from tests.components.test_yaml_tables import project
 from tests.resources.flink_client import eventually
 from tests.resources.session_cluster import SessionCluster
-from tests.sample.test_flink_tables import EVENTS, HeartRates, rates, simulated
+from tests.sample.heart_rates import EVENTS, HeartRates, simulated
 
-__all__ = ["project", "rates"]
+__all__ = ["project"]
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 

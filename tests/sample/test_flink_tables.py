@@ -1,165 +1,44 @@
 """The table that ships for Flink, on a topic of its own: as a model says, through kills, once, and its checks see faults."""
 
-import datetime as dt
-import json
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import dagster as dg
 import pytest
 
-import assets
 from components.flink.flink_checks import KEYS_UNIQUE
-from components.flink.flink_table import FlinkTable
 from components.table_asset import COMMITS, asset_key
-from orchestration.cli.simulate_command import PARTITIONS, EventKind, Record, Simulation, records
+from orchestration.cli.simulate_command import EventKind
 from orchestration.continuous_flink import ContinuousFlink
 from orchestration.continuous_state import ContinuousOptions
 from orchestration.stream_metrics import StreamMetrics
 from resources.errors import FlinkStateLost, QueryChanged
 from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
-from tests.components.test_yaml_tables import Project, project
+from tests.components.test_yaml_tables import project
 from tests.resources.flink_client import eventually
-from tests.resources.lakehouse import Lakehouse
+from tests.sample.heart_rates import EVENTS, SHIPPED, HeartRates, simulated
 
 __all__ = ["project"]
 
 pytestmark = [pytest.mark.stack, pytest.mark.server]
 
-SHIPPED = Path(assets.__file__).parent / "gold" / "heart_rate_minute_flink"
-NAME = "heart_rates"
-EVENTS = 6_000
-ACCEPTED = {EventKind.GOOD, EventKind.OUT_OF_ORDER}
+
+def test_every_event_is_counted_once_and_the_checks_pass(rates: HeartRates) -> None:
+    rates.send(simulated())
+    made = rates.materialized()
+    rates.check()
+    assert (made["began at"], made["records read"]) == ("the start of the topics", EVENTS)
+    assert made[COMMITS]["versions"]
+    commits = [rates.lake.commit(rates.table.declaration, version) for version in made[COMMITS]["versions"] if version]
+    txns = [(action["txn"]["appId"], action["txn"]["version"]) for commit in commits for action in commit if "txn" in action]
+    assert len(txns) == len(set(txns)) == len(commits) > 0
 
 
-@dataclass
-class HeartRates:
-    """The table of a project, its topic, and what was sent there."""
-
-    lake: Lakehouse
-    project: Project
-    kafka: Kafka
-    topic: str
-    sent: list[Record] = field(default_factory=list[Record])
-
-    def __post_init__(self) -> None:
-        self.declare((SHIPPED / f"{SHIPPED.name}.sql").read_text())
-        self.kafka.ensure_topic(self.topic, PARTITIONS)
-        self.instance = dg.DagsterInstance.ephemeral()
-
-    def declare(self, sql: str) -> None:
-        text = (SHIPPED / "defs.yaml").read_text().replace("topic: tracker-events", f"topic: {self.topic}")
-        other = f"equal_to: {{table: {self.project.schema('gold')}.by_spark"
-        text = text.replace("equal_to: {table: gold.heart_rate_minute", other)
-        self.project.write("gold", NAME, f"{text}  checkpoint_seconds: 1\n", sql)
-
-    @property
-    def table(self) -> FlinkTable:
-        (table,) = self.project.tables.flink_tables
-        return table
-
-    @property
-    def full_name(self) -> str:
-        return self.lake.full(self.table.declaration)
-
-    def send(self, simulated: Sequence[Record]) -> None:
-        self.sent += simulated
-        with self.kafka.producer() as producer:
-            for key, value, stamp, _ in simulated:
-                producer.produce(self.topic, value, key, timestamp=stamp)
-
-    def job(self, **config: Any) -> dg.ExecuteInProcessResult:
-        engines = {"spark": self.lake.spark, "duckdb": self.lake.duckdb, "kafka": self.kafka}
-        resources = {**engines, "flink": Flink(catalog=self.lake.catalog), "catalog": self.lake.catalog}
-        defs = dg.Definitions.merge(self.project.tables.definitions, dg.Definitions(resources=resources))
-        ops = {"ops": {f"{self.project.schema('gold')}__{NAME}": {"config": config}}} if config else None
-        return defs.resolve_implicit_global_asset_job_def().execute_in_process(
-            run_config=ops, instance=self.instance, raise_on_error=False
-        )
-
-    def materialized(self, **config: Any) -> dict[str, Any]:
-        """A run whose checks pass; what it reports."""
-        done = self.job(**config)
-        assert done.success, causes(done)
-        wrong = [check for check in done.get_asset_check_evaluations() if not check.passed]
-        assert not wrong
-        (made,) = done.get_asset_materialization_events()
-        return {name: value.value for name, value in made.materialization.metadata.items()}
-
-    def failure(self) -> str:
-        done = self.job()
-        assert not done.success
-        return causes(done)
-
-    def failed_checks(self) -> set[str]:
-        return {check.check_name for check in self.job().get_asset_check_evaluations() if not check.passed}
-
-    def stored(self) -> list[tuple[Any, ...]]:
-        with self.lake.duckdb.session() as session:
-            session.attach()
-            name = f"uc.{self.table.declaration.layer}.{NAME}"
-            return session.rows(f"SELECT minute_utc AT TIME ZONE 'UTC', * EXCLUDE (minute_utc) FROM {name} ORDER BY ALL")
-
-    def modelled(self, until: dt.datetime) -> list[tuple[Any, ...]]:
-        """The rows of all minutes up to one, from what was sent."""
-        groups = defaultdict[tuple[dt.datetime, str], list[tuple[str, int]]](list)
-        for key, value, _, kind in self.sent:
-            if kind in ACCEPTED:
-                event = json.loads(value)
-                minute = dt.datetime.fromisoformat(event["time"]).replace(second=0, microsecond=0, tzinfo=None)
-                if minute <= until:
-                    groups[minute, event["model"]].append((key, event["heart_bpm"]))
-        return sorted(
-            (*group, len(events), len({user for user, _ in events}), sum(rates) / len(rates), min(rates), max(rates))
-            for group, events in groups.items()
-            if (rates := [bpm for _, bpm in events])
-        )
-
-    def is_complete(self) -> bool:
-        """Whether the table has the minutes that no event can be on time for any more, but for the last ones."""
-        stored = self.stored()
-        closed = dt.datetime.fromtimestamp(max(stamp for _, _, stamp, _ in self.sent) / 1000, dt.UTC) - dt.timedelta(hours=1)
-        return bool(stored) and closed.replace(tzinfo=None) - stored[-1][0] < dt.timedelta(minutes=5)
-
-    def check(self) -> None:
-        """It is complete, and each of its minutes is as modelled."""
-        assert self.is_complete()
-        stored = self.stored()
-        assert stored == self.modelled(stored[-1][0])
-
-
-def causes(done: dg.ExecuteInProcessResult) -> str:
-    """What a failed run is shown with: the errors of its steps and their causes."""
-    found = list[str]()
-    for event in done.all_events:
-        error = event.step_failure_data.error if event.is_step_failure else None
-        while error:
-            found.append(error.message)
-            error = error.cause
-    return "\n".join(found)
-
-
-@pytest.fixture
-def rates(lake: Lakehouse, project: Project, kafka: Kafka, fresh_topic: str) -> HeartRates:
-    return HeartRates(lake, project, kafka, fresh_topic)
-
-
-def simulated() -> list[Record]:
-    """Three hours of events, of which some are late, dated ahead, sent twice, or no events at all."""
-    start = dt.datetime.now(dt.UTC) - dt.timedelta(hours=4)
-    return [each for chunk in records(Simulation(EVENTS, 40, 0.05, 7, rate=0.5, start=start)) for each in chunk]
-
-
-def test_every_event_is_counted_once_and_the_checks_see_faults(rates: HeartRates, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_every_event_is_counted_once_through_a_kill_and_the_checks_see_faults(rates: HeartRates, tmp_path: Path) -> None:
     events = simulated()
     rates.send(events[: EVENTS // 2])
     killed = subprocess.run(

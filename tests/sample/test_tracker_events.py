@@ -1,6 +1,7 @@
 """The tracker's events from bronze to gold: every record is accounted for, always."""
 
 import datetime as dt
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import pytest
 
 from components.checks.reconciliation import records_reconciled
 from components.stream.micro_batch import BatchStatements, batch_function
-from components.stream.stream_ledger import STREAM_BATCHES
 from orchestration.cli.simulate_command import Simulation, send
 from resources.errors import ResetRefused
 from resources.spark import stream_checkpoints
@@ -26,19 +26,25 @@ from tests.sample.tracker_declared import (
     refined_assets,
 )
 from tests.sample.tracker_lake import (
+    ALL,
     CORRECTED,
     NUMBERS,
     PUT_BACK,
     Feed,
     assert_all_is,
     counts,
+    forget_entries,
+    in_quarantine,
+    ledger_entries,
     made_of_bronze,
     materialized,
     silver_rows,
+    validate_bronze,
     versions,
 )
 from tests.sample.tracker_records import (
     NOON,
+    Expected,
     Record,
     append,
     expected,
@@ -47,55 +53,70 @@ from tests.sample.tracker_records import (
     without_unique,
 )
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tracker tables")]
 
 _NAMES = tuple(rule.name for rule in EXPECTATIONS.all)
 
 
 # A source that begins to send otherwise: a new field, one of another type, fields that are gone.
 CHANGED = [
-    Record(0, text(steps=5, time="2026-01-01T12:40:00Z"), at=NOON + dt.timedelta(minutes=40)),
-    Record(0, text(heart_bpm={"bpm": 70})),
-    Record(0, b'{"time": "2026-01-01T12:42:00Z"}', at=NOON + dt.timedelta(minutes=42)),
+    Record(500, text(steps=5, time="2026-01-01T12:40:00Z"), at=NOON + dt.timedelta(minutes=40)),
+    Record(501, text(heart_bpm={"bpm": 70})),
+    Record(502, b'{"time": "2026-01-01T12:42:00Z"}', at=NOON + dt.timedelta(minutes=42)),
 ]
 
 
-def test_in_any_cut_and_from_bronze_alone_when_the_topic_has_expired_it_is_the_same(feed: Feed) -> None:
-    lake = feed.lake
-    records = feed.send([*made(seed=2, count=500), *CHANGED])
-    assert feed.ingest(max_records=300) == len(records)
+def assert_gold_is(lake: Lakehouse, wanted: Expected) -> None:
+    """The groups of gold have as many events as plain Python accepts."""
+    events = [validated.event for validated in wanted.silver.values()]
+    models = ["unknown" if each["model"] is None else each["model"] for each in events]
+    minutes, days = (
+        Counter(zip([each["time"].strftime(form) for each in events], models, strict=True))
+        for form in ("%Y-%m-%d %H:%M", "%Y-%m-%d")
+    )
+    in_utc = "strftime(minute_utc AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M')"
+    for table, group, groups in ((HEART_RATE_MINUTE, in_utc, minutes), (DEVICE_DAILY, "day_utc::VARCHAR", days)):
+        found = lake.look(f"SELECT {group} AS at, model, events FROM uc.{table.table_name}")
+        assert {(row["at"], row["model"]): row["events"] for row in found} == groups
+
+
+def test_in_any_cut_and_from_bronze_alone_when_no_topic_has_the_records_it_is_the_same(tracker: Lakehouse) -> None:
+    lake, records = tracker, [*made(seed=2, count=500), *CHANGED]
+    append(lake, records[:300])
+    append(lake, records[300:])
     # What a start leaves that was killed as it planned its first batch.
     offsets = Path(stream_checkpoints.begin(lake.spark, TRACKER_EVENTS).url) / "offsets"
     offsets.mkdir()
     (offsets / ".0.half-written.tmp").touch()
-    assert STREAM.run(lake.spark, max_files=1).numbers["records"] == len(records)
+    done = STREAM.run(lake.spark, max_files=1)
     wanted = expected(records)
+    assert done.numbers["records"] == len(records)
+    failed = {name: n for name, n in done.found.failed.items() if n}
+    assert {name: failed[name] for name in without_unique(failed)} == wanted.failed
     assert wanted.numbers["duplicates"] > 20
     assert_all_is(lake, wanted)
-    batches = lake.run(f"SELECT batch_id, count(*) AS n FROM {lake.full(STREAM_BATCHES)} GROUP BY ALL")
-    assert len(batches) > 1
-    assert {row["n"] for row in batches} == {1}
+    batches = ledger_entries(lake)
+    assert len(batches) == len(set(batches)) > 1
 
     before = versions(lake)
-    assert materialized(lake) == {}
+    assert STREAM.run(lake.spark).numbers == dict.fromkeys(NUMBERS, 0)
     assert versions(lake) == before
-    whole = made_of_bronze(lake)
-    assert min(map(len, whole.values())) > 2
-
-    feed.expire()
-    assert feed.ingest() == 0
-    for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY):
-        lake.run(f"DROP TABLE {lake.full(table)}")
-    failed = materialized(lake)
-    assert {name: n for name, n in failed.items() if without_unique([name])} == wanted.failed
-    assert_all_is(lake, wanted)
-    assert made_of_bronze(lake) == whole
 
     # Refreshed by force, bronze is empty; silver keeps what it has, and says what to do.
-    assert feed.ingest(full_refresh=True, force=True) == 0
-    with pytest.raises(ResetRefused, match=f"{feed.topic}/0: .*docs/expectations.md.*full_refresh: true"):
+    lake.spark.truncate(lake.full(TRACKER_EVENTS_RAW))
+    stream_checkpoints.forget(lake.spark, TRACKER_EVENTS)
+    with pytest.raises(ResetRefused, match=r"tracker-events/0: .*docs/expectations.md.*full_refresh: true"):
         STREAM.run(lake.spark)
-    assert made_of_bronze(lake) == whole
+    assert silver_rows(lake) == wanted.rows
+    assert in_quarantine(lake).keys() == {one.record.place for one in wanted.aside}
+
+    # As one batch, into new tables.
+    lake.drop(*ALL)
+    lake.create(*ALL)
+    forget_entries(lake)
+    append(lake, records)
+    validate_bronze(lake)
+    assert_all_is(lake, wanted)
 
 
 @pytest.mark.long
@@ -199,7 +220,23 @@ def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp
     assert {name: numbers[f"failed {name}"] for name in _NAMES} == {
         name: found.metadata["failed"].value for name, found in verdicts.items()
     }
-    (minute,) = tracker.spark.rows(tracker.spark.table(HEART_RATE_MINUTE))
+    (minute,) = tracker.look(f"FROM uc.{HEART_RATE_MINUTE.table_name}")
     assert (minute["events"], minute["users"], minute["mean_heart_bpm"], minute["model"]) == (1, 1, 70.0, "unknown")
-    (day,) = tracker.spark.rows(tracker.spark.table(DEVICE_DAILY))
+    (day,) = tracker.look(f"FROM uc.{DEVICE_DAILY.table_name}")
     assert (day["day_utc"], day["events"], day["versions"], day["kcal"]) == (dt.date(2026, 1, 1), 1, 1, 3)
+
+
+@pytest.mark.long
+def test_gold_has_what_silver_has(tracker: Lakehouse) -> None:
+    records = made(seed=2, count=500)
+    append(tracker, records)
+    wanted = expected(records)
+    failed = materialized(tracker)
+    assert {name: n for name, n in failed.items() if without_unique([name])} == wanted.failed
+    assert_gold_is(tracker, wanted)
+    whole = made_of_bronze(tracker)
+    assert materialized(tracker) == {}
+    # Of new tables it is the same.
+    tracker.drop(*STREAM.written, HEART_RATE_MINUTE, DEVICE_DAILY)
+    assert {name: n for name, n in materialized(tracker).items() if without_unique([name])} == wanted.failed
+    assert made_of_bronze(tracker) == whole

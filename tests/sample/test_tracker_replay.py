@@ -1,6 +1,8 @@
 """Corrected records of the tracker come back from quarantine, each once, whatever is killed."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,13 @@ from resources.errors import BadCorrection
 from resources.spark import stream_checkpoints
 from tests.resources.lakehouse import Lakehouse
 from tests.sample.tracker_declared import QUARANTINE, STREAM, TRACKER_EVENTS
-from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows
+from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows, validate_bronze
 from tests.sample.tracker_records import (
     EVENT,
     append,
 )
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tracker tables")]
 
 
 @pytest.fixture
@@ -43,18 +45,17 @@ def corrections(tmp_path: Path) -> Path:
     return file
 
 
-def replay_dies(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    """Replay, and die before one of the writes of the batch."""
-
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, at: str) -> Iterator[None]:
+    """Have a replay die before one of the writes of the batch."""
     statements = EventStream.batch_statements
 
-    def dying(*args: Any, **named: Any) -> BatchStatements:
+    def with_death(*args: Any, **named: Any) -> BatchStatements:
         return replace(statements(*args, **named), **{at: "SELECT raise_error('died here')"})
 
     with monkeypatch.context() as patched:
-        patched.setattr(EventStream, "batch_statements", dying)
-        with pytest.raises(Exception, match="died here"):
-            STREAM.replay(lake.spark)
+        patched.setattr(EventStream, "batch_statements", with_death)
+        yield
 
 
 def assert_corrected(lake: Lakehouse) -> None:
@@ -69,30 +70,49 @@ def assert_corrected(lake: Lakehouse) -> None:
     assert records_reconciled(found).passed, records_reconciled(found).description
 
 
-def test_ratify_replay_brings_corrected_records_back_once_though_it_was_killed(
-    tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratify_replay_brings_corrected_records_back_once(tracker: Lakehouse, corrections: Path) -> None:
     append(tracker, CORRECTED)
-    STREAM.run(tracker.spark)
+    validate_bronze(tracker)
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
     with pytest.raises(BadCorrection, match="tracker-events/0/0"):
         write_corrections(
             tracker.spark, QUARANTINE, [Correction("tracker-events", 0, 0, b"{}"), *read_corrections(corrections)]
         )
-    write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
-    # It dies when silver has the events and the ledger has no line yet.
-    replay_dies(tracker, monkeypatch, "account")
-    assert not records_reconciled(counts(tracker)).passed
-    # Also beside the continuous mode, which runs the stream.
+    # Beside the continuous mode, which runs the stream.
     with stream_checkpoints.exclusive(TRACKER_EVENTS):
         done = CliRunner().invoke(app, ["replay", "--corrections", str(corrections), "--json"])
-        assert done.exit_code == 0, done.output
-        (said,) = json.loads(done.stdout)
-        assert_corrected(tracker)
-        corrections.write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
-        failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections)])
+    assert done.exit_code == 0, done.output
+    (said,) = json.loads(done.stdout)
+    assert_corrected(tracker)
     # Of five, one is wrong still, and one has no key.
     assert (said["replayed"], said["replayed into the table"], said["dagster/row_count"]) == (3, 2, 3)
+
+
+@pytest.mark.long
+def test_ratify_replay_finishes_one_that_was_killed(
+    tracker: Lakehouse, corrections: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tracker, CORRECTED)
+    STREAM.run(tracker.spark)
+    # It dies when silver has the events and the ledger has no line yet.
+    with dying(monkeypatch, "account"):
+        died = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(corrections)])
+    assert died.exit_code == 1
+    assert "died here" in f"{died.output}{died.exception}"
+    assert not records_reconciled(counts(tracker)).passed
+    done = CliRunner().invoke(app, ["replay", "--corrections", str(corrections), "--json"])
+    assert done.exit_code == 0, done.output
+    (said,) = json.loads(done.stdout)
+    assert_corrected(tracker)
+    assert (said["replayed"], said["replayed into the table"], said["dagster/row_count"]) == (3, 2, 3)
+
+
+@pytest.mark.long
+def test_ratify_replay_refuses_corrections_of_what_is_not_in_quarantine(tracker: Lakehouse, tmp_path: Path) -> None:
+    append(tracker, CORRECTED)
+    STREAM.run(tracker.spark)
+    (file := tmp_path / "c.jsonl").write_text('{"topic": "tracker-events", "partition": 0, "offset": 99, "value": ""}')
+    failed = CliRunner().invoke(app, ["replay", "silver.tracker_events", "--corrections", str(file)])
     assert failed.exit_code == 1
     assert "tracker-events/0/99" in failed.output
 
@@ -105,7 +125,8 @@ def test_a_replay_may_die_before_any_of_its_writes_and_a_rebuild_keeps_what_it_d
     append(tracker, CORRECTED)
     STREAM.run(tracker.spark)
     write_corrections(tracker.spark, QUARANTINE, read_corrections(corrections))
-    replay_dies(tracker, monkeypatch, at)
+    with dying(monkeypatch, at), pytest.raises(Exception, match="died here"):
+        STREAM.replay(tracker.spark)
     assert STREAM.replay(tracker.spark).numbers["accepted"] == 2
     assert_corrected(tracker)
 

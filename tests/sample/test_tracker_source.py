@@ -11,7 +11,9 @@ from ingest.records.record_stream import ingest
 from orchestration.definitions import defs
 from resources.kafka.kafka_client import Kafka
 from tests.resources.lakehouse import Lakehouse
-from tests.sample.tracker_declared import RECORDS, STREAM, TRACKER_EVENTS_RAW
+from tests.sample.tracker_declared import EXPECTATIONS, RECORDS, STREAM, TRACKER_EVENTS_RAW
+
+pytestmark = pytest.mark.locks("tracker tables")
 
 
 @pytest.mark.parametrize(("source", "reason"), [("kafka", "No Kafka: set KAFKA_BOOTSTRAP"), ("files", "set EVENTS_FILES")])
@@ -44,16 +46,15 @@ def test_a_source_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: p
 @pytest.mark.stack
 def test_generated_events_and_those_in_files_are_ones_that_silver_takes(tracker: Lakehouse, tmp_path: Path) -> None:
     nowhere = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=0.1)
-    options = SourceOptions(**RECORDS.source.model_dump() | {"source": "rate", "rate": 1500})
-    assert ingest(nowhere, tracker.spark, TRACKER_EVENTS_RAW, options).run.rows == 1500
-    done = STREAM.run(tracker.spark)
-    assert (done.numbers["records"], done.numbers["accepted"]) == (1500, 1500)
-    assert set(done.found.failed.values()) == {0}
     (folder := tmp_path / "in").mkdir()
     (folder / "a").write_bytes(b'{"user_id": "u", "time": 1767225600000, "model": "m"}\n' * 3)
     (folder / "b").write_bytes(b"no JSON\n")
-    options = SourceOptions(**RECORDS.source.model_dump() | {"source": "files", "files": str(folder)})
-    assert ingest(nowhere, tracker.spark, TRACKER_EVENTS_RAW, options).run.rows == 4
-    landed = f"(SELECT * FROM {tracker.full(TRACKER_EVENTS_RAW)} WHERE topic LIKE 'files:%')"
-    read = tracker.run(f"SELECT user_id, readable FROM ({STREAM.parsed_sql(tracker.spark, landed)}) ORDER BY 1, 2")
-    assert [tuple(row.values()) for row in read] == [(None, False), *[("u", True)] * 3]
+    for given, rows in (({"source": "rate", "rate": 1500}, 1500), ({"source": "files", "files": str(folder)}, 4)):
+        options = SourceOptions(**RECORDS.source.model_dump() | given)
+        assert ingest(nowhere, tracker.spark, TRACKER_EVENTS_RAW, options).run.rows == rows
+    validated = EXPECTATIONS.validated(STREAM.parsed_sql(tracker.spark, tracker.full(TRACKER_EVENTS_RAW)))
+    read = tracker.run(f"SELECT topic LIKE 'files:%' AS landed, user_id, readable, failed FROM ({validated})")
+    generated = [row for row in read if not row["landed"]]
+    assert (len(generated), [row for row in generated if row["failed"]]) == (1500, [])
+    landed = sorted((row["user_id"] or "", row["readable"]) for row in read if row["landed"])
+    assert landed == [("", False), *[("u", True)] * 3]

@@ -7,9 +7,13 @@ from typing import Any
 import dagster as dg
 
 from components.checks.reconciliation import records_reconciled
+from components.stream.micro_batch import batch_function
+from components.stream.stream_ledger import STREAM_BATCHES
 from ingest.records.record_source import SourceOptions
 from ingest.records.record_stream import ingest
+from resources.declarations import TableDeclaration
 from resources.kafka.kafka_client import Kafka
+from resources.spark import stream_checkpoints
 from tests.resources.lakehouse import Lakehouse
 from tests.resources.topic_retention import KEPT, delete_records
 from tests.sample.tracker_declared import (
@@ -32,7 +36,8 @@ from tests.sample.tracker_records import (
 NUMBERS = ("records", "accepted", "dropped", "quarantined", "late", "duplicates")
 
 
-ALL = (*STREAM.tables, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
+ALL = (*STREAM.written, TRACKER_EVENTS_RAW, HEART_RATE_MINUTE, DEVICE_DAILY)
+OF_STREAM = f"stream IN ('{STREAM.name}', '{STREAM.replay_name}')"
 
 
 # How a person puts back into bronze what a refresh took out of it: as docs/expectations.md says it.
@@ -43,9 +48,9 @@ ON old.topic = now.topic AND old.partition = now.partition AND old.offset = now.
 
 
 def silver_rows(lake: Lakehouse) -> list[tuple[Any, ...]]:
-    rows = lake.run(
-        "SELECT user_id, date_format(time, \"yyyy-MM-dd'T'HH:mm:ss\") AS at, version, model, heart_bpm, kcal, "
-        f"topic, partition, offset FROM {lake.full(TRACKER_EVENTS)}"
+    rows = lake.look(
+        "SELECT user_id, strftime(time AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S') AS at, version, model, heart_bpm, kcal, "
+        f'topic, partition, "offset" FROM uc.{TRACKER_EVENTS.table_name}'
     )
     return sorted(
         (r["user_id"], r["at"], *(str(r[n]) for n in ("version", "model", "heart_bpm", "kcal")), *list(r.values())[-3:])
@@ -54,9 +59,22 @@ def silver_rows(lake: Lakehouse) -> list[tuple[Any, ...]]:
 
 
 def in_quarantine(lake: Lakehouse) -> dict[tuple[str, int, int], tuple[str, ...]]:
-    rows = lake.run(f"SELECT topic, partition, offset, reasons, replayed_at FROM {lake.full(QUARANTINE)}")
+    rows = lake.look(f'SELECT topic, partition, "offset", reasons, replayed_at FROM uc.{QUARANTINE.table_name}')
     assert len({(r["topic"], r["partition"], r["offset"]) for r in rows}) == len(rows)
     return {(r["topic"], r["partition"], r["offset"]): tuple(r["reasons"]) for r in rows if r["replayed_at"] is None}
+
+
+def ledger_entries(lake: Lakehouse) -> list[tuple[str, int]]:
+    """The stream and the batch of each entry in the ledger, which other streams have entries in, too."""
+    rows = lake.look(f"SELECT stream, batch_id FROM uc.{STREAM_BATCHES.table_name} WHERE {OF_STREAM} ORDER BY ALL")
+    return [(row["stream"], row["batch_id"]) for row in rows]
+
+
+def forget_entries(lake: Lakehouse) -> None:
+    """Delete the entries of the stream from the ledger."""
+    if ledger_entries(lake):
+        delete = f"DELETE FROM {lake.full(STREAM_BATCHES)} WHERE {OF_STREAM}"
+        lake.spark.commit(lake.full(STREAM_BATCHES), lambda: lake.run(delete))
 
 
 def counts(lake: Lakehouse) -> dict[str, int]:
@@ -65,8 +83,9 @@ def counts(lake: Lakehouse) -> dict[str, int]:
         return STREAM.reconciliation.counts(session)
 
 
-def versions(lake: Lakehouse) -> list[int]:
-    return [lake.version(table) for table in STREAM.tables]
+def versions(lake: Lakehouse) -> tuple[list[int], list[tuple[str, int]]]:
+    """What each write moves: the versions of the stream's own tables, and its entries in the ledger."""
+    return [lake.version(table) for table in STREAM.written], ledger_entries(lake)
 
 
 def assert_all_is(lake: Lakehouse, wanted: Expected) -> None:
@@ -115,10 +134,22 @@ def materialized(lake: Lakehouse) -> dict[str, int]:
     return {name: int(str(failed)) for name, failed in found.items() if failed}
 
 
+def validate_bronze(lake: Lakehouse) -> None:
+    """Validate bronze as one batch of the stream, without a stream, whose start takes most of its time."""
+    checkpoint = stream_checkpoints.begin(lake.spark, TRACKER_EVENTS)
+    write = batch_function(STREAM.batch_statements(lake.spark, checkpoint.name))
+    with lake.spark.isolated_session() as session:
+        write(session.table(lake.full(TRACKER_EVENTS_RAW)), 0)
+
+
 def made_of_bronze(lake: Lakehouse) -> dict[str, list[str]]:
     """All rows of silver, quarantine and gold, but for the time at which they were entered."""
-    frames = {table.name: lake.spark.table(table) for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY)}
-    return {name: sorted(map(repr, lake.spark.rows(frame.drop("quarantined_at")))) for name, frame in frames.items()}
+
+    def rows(table: TableDeclaration) -> list[str]:
+        found = lake.look(f"FROM uc.{table.table_name}")
+        return sorted(repr({name: value for name, value in row.items() if name != "quarantined_at"}) for row in found)
+
+    return {table.name: rows(table) for table in (TRACKER_EVENTS, QUARANTINE, HEART_RATE_MINUTE, DEVICE_DAILY)}
 
 
 CORRECTED = [

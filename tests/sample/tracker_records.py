@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 
+from tests.ingest.record_rows import put_records
 from tests.resources.lakehouse import Lakehouse
 from tests.sample.tracker_declared import AVRO_SCHEMA, TRACKER_EVENTS_RAW, UNIQUE
 
@@ -68,8 +69,7 @@ def avro(event: dict[str, Any], *, header: bool = False) -> bytes:
 
 def append(lake: Lakehouse, records: Iterable[Record]) -> None:
     """Put records into bronze, in one commit."""
-    frame = lake.spark.session.createDataFrame([record.row for record in records], RAW_SCHEMA)
-    frame.write.format("delta").mode("append").saveAsTable(lake.full(TRACKER_EVENTS_RAW))
+    put_records(lake, TRACKER_EVENTS_RAW, [record.row for record in records])
 
 
 def made(seed: int, count: int, first: int = 0) -> list[Record]:
