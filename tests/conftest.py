@@ -1,12 +1,15 @@
 """What the whole suite shares: one real stack for all of its processes, started by the first test that asks."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -43,6 +46,28 @@ def pytest_configure(config: pytest.Config) -> None:
     """Once a run: in the process that starts the workers, or the only one."""
     if not hasattr(config, "workerinput"):
         reaper.start()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let each process of a whole run import its share of the files first: the others find its rewritten asserts cached."""
+    config, folder = session.config, Path(__file__).parent
+    given: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if given is None or sys.dont_write_bytecode or [Path(each).resolve() for each in config.args] != [folder]:
+        return
+    files = sorted(path for path in folder.rglob("test_*.py") if not pytest_ignore_collect(path, config))
+    for path in files[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
+        # What cannot be imported is reported when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(_REPOSITORY).with_suffix("").parts))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which no test is chosen: to import them takes longer than many unit tests."""
+    left_out = re.findall(r"not (stack|server|browser)", config.option.markexpr or "")
+    if not left_out or collection_path.suffix != ".py":
+        return None
+    of_all = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(left_out)})\b", re.MULTILINE)
+    return bool(of_all.search(collection_path.read_text())) or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,8 @@ from orchestration.cli.main import app
 from orchestration.cli.terminal_output import runnable
 from tests.embedded.catalog.harness import API, CatalogProcess
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:

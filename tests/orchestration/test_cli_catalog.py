@@ -14,6 +14,8 @@ from embedded.stack_state import StackState
 from orchestration.cli.main import app
 from tests.embedded.catalog.harness import CatalogProcess, permissions
 
+pytestmark = pytest.mark.server
+
 TABLES = """
 CREATE CATALOG {0}
 CREATE SCHEMA {0}.s COMMENT 'it''s raw'

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
-from databricks.sdk import WorkspaceClient
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
 
 API = "/api/2.1/unity-catalog"
 READ = ("USE CATALOG", "USE SCHEMA", "EXTERNAL USE SCHEMA", "SELECT")
@@ -155,7 +157,7 @@ class ClientPrincipal:
         return self.admin.post(self.admin.base_url.join(path), json={}).raise_for_status().json()["secret"]
 
 
-def permissions(workspace: WorkspaceClient, kind: str, name: str, **change: Any) -> dict[str, list[str]]:
+def permissions(workspace: "WorkspaceClient", kind: str, name: str, **change: Any) -> dict[str, list[str]]:
     """The privileges on a securable by principal, after a change if one is given.
 
     Not by the SDK's own `grants`: it spells them as Databricks does, and leaves out what is spelled as the published API is.

@@ -9,6 +9,8 @@ import pytest
 
 from tests.embedded.catalog.harness import TableClient, create_body, delta, stage
 
+pytestmark = pytest.mark.server
+
 EXTERNAL = {
     "name": "ext",
     "catalog_name": "ratify",

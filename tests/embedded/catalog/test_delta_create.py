@@ -8,6 +8,8 @@ import pytest
 
 from tests.embedded.catalog.harness import API, TableClient, create_body, delta, error_of, stage
 
+pytestmark = pytest.mark.server
+
 INVALID = (400, "InvalidParameterValueException")
 BAD = (400, "BadRequestException")
 UNSUPPORTED = (501, "NotImplementedException")

@@ -17,6 +17,8 @@ from tests.embedded.catalog.harness import (
     staged_file,
 )
 
+pytestmark = pytest.mark.server
+
 INVALID = (400, "InvalidParameterValueException")
 BAD = (400, "BadRequestException")
 VERSION_CONFLICT = (409, "CommitVersionConflictException")

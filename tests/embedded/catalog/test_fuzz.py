@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from embedded.catalog.catalog_app import ROUTES
 from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, TableClient, add_commit, create_body, published, stage
 
+pytestmark = pytest.mark.server
+
 NAMES = [
     "ratify", "s", "t", "", " ", ".", "..", "...", "%", "%2e%2e", "a.b", "a/b", "..%2f..%2fetc", "a\\b", "\x00", "t\x00",
     "\n", "'", '"', "`", "--", ";", "'; DROP TABLE tables; --", '" OR 1=1', "a" * 255, "a" * 256, "ü" * 255, "t\u0430ble",

@@ -15,6 +15,8 @@ from databricks.sdk.service.iam import ServicePrincipal
 
 from tests.embedded.catalog.harness import API, CatalogProcess, TableClient, permissions
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def admin(server: CatalogProcess) -> WorkspaceClient:

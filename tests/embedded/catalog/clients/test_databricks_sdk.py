@@ -31,6 +31,8 @@ from databricks.sdk.service.catalog import (
 
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, permissions
 
+pytestmark = pytest.mark.server
+
 
 def workspace_of(server: CatalogProcess, token: str) -> WorkspaceClient:
     return WorkspaceClient(host=server.url, token=token, auth_type="pat")

@@ -20,6 +20,8 @@ import pytest
 
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, written
 
+pytestmark = pytest.mark.server
+
 
 @dataclass
 class DuckDBClient:

@@ -35,6 +35,8 @@ from tests.embedded.catalog.harness import (
     stage,
 )
 
+pytestmark = pytest.mark.server
+
 Result = TypeVar("Result")
 
 
