@@ -163,7 +163,7 @@ class SyncedTable:
             if chance.random() < 0.06:
                 name = chance.choice(list(_MISFITS))
                 row[name] = chance.choice(_MISFITS[name])
-            if self.model.partitioned and row["w"] in NO_PARTITIONS and chance.random() < 0.8:
+            if self.model.partitioned and row["w"] in NO_PARTITIONS and chance.random() < 0.5:
                 row["w"] = "x"
             rows.append(row)
         return rows
