@@ -44,7 +44,7 @@ def config(tmp_path: Path, jars_dir: Path) -> Generator[StackConfig]:
     down(config.home)
 
 
-def eventually(check: Callable[[], bool], seconds: float = 15) -> bool:
+def eventually(check: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if check():
@@ -116,12 +116,17 @@ def test_the_file_carries_the_whole_configuration(tmp_path: Path) -> None:
     assert StackConfig.model_validate_json(Path(config_file(config)).read_text()) == config
 
 
-def test_up_reuses_what_runs_and_down_ends_it(config: StackConfig) -> None:
+def test_one_stack_from_up_to_down(config: StackConfig) -> None:
     reported: list[str] = []
     state = up(config, detached=True, progress=reported.append)
     assert status(config.home) == state
     assert any("the catalog server is up" in line for line in reported)
-    assert up(config, detached=False, progress=say) == state
+    assert up(config, detached=False, progress=say) == state, "what runs is reused"
+    a_second_supervisor_reports_the_first(config, state)
+    for other in ({"catalog": "other"}, {"kafka": True}):
+        with pytest.raises(StackRunning, match="serves the catalog ratify without Spark and without Kafka"):
+            up(config.model_copy(update=other), detached=True, progress=say)
+    state = the_catalog_comes_back_on_its_port(config, state.catalog)
     assert down(config.home) is True
     assert status(config.home) is None
     assert state.catalog.pid is not None
@@ -129,8 +134,41 @@ def test_up_reuses_what_runs_and_down_ends_it(config: StackConfig) -> None:
     assert down(config.home) is False
 
 
+def a_second_supervisor_reports_the_first(config: StackConfig, state: StackState) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "embedded.stack_process", config_file(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == 3
+    assert f"(process {state.pid}). Stop it first: ratify down" in second.stdout
+
+
+def the_catalog_comes_back_on_its_port(config: StackConfig, before: CatalogState) -> StackState:
+    """After it was killed."""
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+
+    def back() -> bool:
+        state = status(config.home)
+        return state is not None and state.catalog.pid != before.pid
+
+    assert eventually(back)
+    state = status(config.home)
+    assert state is not None
+    assert state.catalog.url == before.url
+    return state
+
+
 @pytest.mark.parametrize(
-    ("setting", "permitted"), [(None, {"compact", "clean", "clean_log"}), ("[]", set()), ('["clean"]', {"clean"})]
+    ("setting", "permitted"),
+    [
+        ('["clean"]', {"clean"}),
+        pytest.param(None, {"compact", "clean", "clean_log"}, marks=pytest.mark.long),
+        pytest.param("[]", set(), marks=pytest.mark.long),
+    ],
 )
 def test_maintenance_can_be_withheld(
     config: StackConfig, monkeypatch: pytest.MonkeyPatch, setting: str | None, permitted: set[str]
@@ -147,27 +185,7 @@ def test_maintenance_can_be_withheld(
     assert UnityCatalog(host=catalog.url, token=token).permitted_maintenance(table.full_name("ratify")) == permitted
 
 
-def test_a_second_supervisor_reports_the_first(config: StackConfig) -> None:
-    state = up(config, detached=True, progress=say)
-    second = subprocess.run(
-        [sys.executable, "-m", "embedded.stack_process", config_file(config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert second.returncode == 3
-    assert f"(process {state.pid}). Stop it first: ratify down" in second.stdout
-
-
-def test_a_stack_of_another_catalog_is_not_reused(config: StackConfig) -> None:
-    up(config, detached=True, progress=say)
-    for other in ({"catalog": "other"}, {"kafka": True}):
-        with pytest.raises(StackRunning, match="serves the catalog ratify without Spark and without Kafka"):
-            up(config.model_copy(update=other), detached=True, progress=say)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, number: signal.Signals) -> None:
     supervisor = subprocess.Popen([sys.executable, "-m", "embedded.stack_process", config_file(config)])
     assert eventually(lambda: status(config.home) is not None)
@@ -188,21 +206,6 @@ def test_a_detached_stack_survives_its_caller_and_another_does_not(config: Stack
             assert status(config.home) is not None
             down(config.home)
     assert eventually(lambda: holder(config.home) is None)
-
-
-def test_a_catalog_that_dies_comes_back_on_its_port(config: StackConfig) -> None:
-    before = up(config, detached=True, progress=say).catalog
-    assert before.pid is not None
-    os.kill(before.pid, signal.SIGKILL)
-
-    def back() -> bool:
-        state = status(config.home)
-        return state is not None and state.catalog.pid != before.pid
-
-    assert eventually(back)
-    state = status(config.home)
-    assert state is not None
-    assert state.catalog.url == before.url
 
 
 def test_a_new_stack_waits_for_the_ports_of_a_killed_one(config: StackConfig) -> None:
@@ -249,31 +252,27 @@ def test_spark_runs_on_the_wheels_java_alone(config: StackConfig, monkeypatch: p
 
 
 @pytest.mark.stack
-def test_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None:
-    with_spark = config.model_copy(update={"spark": True})
-    state = up(with_spark, detached=True, progress=say)
+def test_a_spark_that_dies_comes_back_and_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None:
+    before = up(config.model_copy(update={"spark": True}), detached=True, progress=say)
+    assert before.spark is not None
+    os.kill(before.spark.pid, signal.SIGKILL)
+
+    def back() -> bool:
+        state = status(config.home)
+        return state is not None and state.spark is not None and state.spark.pid != before.spark.pid
+
+    assert eventually(back, 180)
+    session = SparkSession.builder.remote(before.spark.remote).create()
+    try:
+        assert session.sql("SELECT 1").first() == (1,)
+    finally:
+        session.stop()
+    state = status(config.home)
+    assert state is not None
     assert state.spark is not None
     assert state.catalog.pid is not None
     os.kill(state.pid, signal.SIGKILL)
     spark_pid, catalog_pid = state.spark.pid, state.catalog.pid
-    assert eventually(lambda: has_ended(spark_pid) and has_ended(catalog_pid), 10)
+    assert eventually(lambda: has_ended(spark_pid) and has_ended(catalog_pid), 30)
     assert status(config.home) is None
     assert not state_file(config.home).exists()
-
-
-@pytest.mark.stack
-def test_a_spark_that_dies_comes_back_on_its_port(config: StackConfig) -> None:
-    with running(config.model_copy(update={"spark": True}), say) as before:
-        assert before.spark is not None
-        os.kill(before.spark.pid, signal.SIGKILL)
-
-        def back() -> bool:
-            state = status(config.home)
-            return state is not None and state.spark is not None and state.spark.pid != before.spark.pid
-
-        assert eventually(back, 60)
-        session = SparkSession.builder.remote(before.spark.remote).create()
-        try:
-            assert session.sql("SELECT 1").first() == (1,)
-        finally:
-            session.stop()

@@ -309,7 +309,7 @@ def run(lakehouse: tuple[CatalogProcess, Path], monkeypatch: pytest.MonkeyPatch,
 def test_rewritten_files_are_what_the_model_says(
     lakehouse: tuple[CatalogProcess, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(lakehouse, monkeypatch, range(5), 8)
+    run(lakehouse, monkeypatch, range(3), 8)
 
 
 @pytest.mark.long

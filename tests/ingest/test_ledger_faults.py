@@ -23,7 +23,8 @@ from resources.duckdb.group_commit import Staged
 from resources.duckdb.row_replacement import replace_rows
 from resources.errors import LedgerIncomplete
 from resources.landing.landing_zone import LandingZone
-from tests.embedded.catalog.harness import CatalogProcess
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import CatalogAddress
 from tests.ingest.load_seams import LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
 from tests.resources.declared_tables import create_declared
@@ -32,18 +33,17 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    server = CatalogProcess.start(tmp_path_factory.mktemp("ledger-faults"))
-    with server.client() as client:
-        create_declared(client, LANDED_FILES)
-    yield server
-    server.stop()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogAddress]:
+    with catalog_here(tmp_path_factory.mktemp("ledger-faults")) as server:
+        with server.client() as client:
+            create_declared(client, LANDED_FILES)
+        yield server
 
 
 class Inbox:
     """A landing zone of one source, and its bronze table."""
 
-    def __init__(self, server: CatalogProcess, root: Path, policy: Rewrite) -> None:
+    def __init__(self, server: CatalogAddress, root: Path, policy: Rewrite) -> None:
         self.server, self.root = server, root
         self.zone = LandingZone(url=str(root))
         self.source = replace(new_source("code", "name"), on_rewrite=policy)
@@ -84,7 +84,7 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox(server: CatalogProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Inbox:
+def inbox(server: CatalogAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Inbox:
     for name in ("UNITY_HOST", "UNITY_TOKEN", "UNITY_CATALOG", "LANDING_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))

@@ -13,7 +13,8 @@ from ingest.ledger.file_ledger import LANDED_FILES
 from orchestration import project_tables
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
-from tests.embedded.catalog.harness import CatalogProcess
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import CatalogAddress
 from tests.orchestration.products_project import PRODUCTS, write_project
 from tests.orchestration.ratify_command import invoke
 from tests.resources.declared_tables import create_declared
@@ -23,7 +24,7 @@ from tests.resources.declared_tables import create_declared
 class LoadTarget:
     """A running server with the empty tables `bronze.products` and `ops.landed_files`."""
 
-    server: CatalogProcess
+    server: CatalogAddress
     project: Path
 
     @property
@@ -52,20 +53,17 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadTarg
     write_project(project := tmp_path / "project")
     # The same in this process.
     monkeypatch.setattr(project_tables, "declared_tables", lambda: SimpleNamespace(sources=[PRODUCTS]))
-    server = CatalogProcess.start(tmp_path)
-    with server.client() as admin:
-        create_declared(admin, PRODUCTS.table, LANDED_FILES)
-    yield LoadTarget(server, project)
-    if server.process.poll() is None:
-        server.stop()
+    with catalog_here(tmp_path) as server:
+        with server.client() as admin:
+            create_declared(admin, PRODUCTS.table, LANDED_FILES)
+        yield LoadTarget(server, project)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Generator[CatalogProcess]:
+def elsewhere(tmp_path: Path) -> Generator[CatalogAddress]:
     """A Unity Catalog server of another owner: of which only the URL and the token are known."""
-    server = CatalogProcess.start(tmp_path, catalog="main")
-    yield server
-    server.stop()
+    with catalog_here(tmp_path, catalog="main") as server:
+        yield server
 
 
 @pytest.fixture

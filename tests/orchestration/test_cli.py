@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from orchestration.project_tables import event_stream
-from tests.embedded.catalog.harness import CatalogProcess
+from tests.embedded.catalog.harness import CatalogAddress
 from tests.orchestration.ratify_command import RATIFY, environment, invoke, ratify
 
 pytestmark = pytest.mark.server
@@ -60,7 +60,7 @@ def test_an_unsuitable_java_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path / "no-java") in asked.stderr.replace("\n", "")
 
 
-def test_a_wrong_token_is_named(elsewhere: CatalogProcess, new_home: Path) -> None:
+def test_a_wrong_token_is_named(elsewhere: CatalogAddress, new_home: Path) -> None:
     asked = invoke(
         new_home,
         "sql",

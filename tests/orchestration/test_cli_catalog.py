@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from embedded.stack_state import StackState
 from orchestration.cli.main import app
-from tests.embedded.catalog.harness import CatalogProcess, permissions
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import CatalogAddress, permissions
 
 pytestmark = pytest.mark.server
 
@@ -29,11 +30,10 @@ CREATE TABLE {0}.s.parted (id INT, day DATE) USING DELTA PARTITIONED BY (day)
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[CatalogProcess]:
+def other(tmp_path: Path) -> Iterator[CatalogAddress]:
     """A second catalog server, with nothing in its catalog `moved`."""
-    started = CatalogProcess.start(tmp_path / "other", catalog="moved")
-    yield started
-    assert started.stop() == 0
+    with catalog_here(tmp_path / "other", catalog="moved") as started:
+        yield started
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def shape(client: WorkspaceClient, catalog: str) -> dict[str, object]:
 
 @pytest.mark.stack
 def test_a_catalog_moves_to_another_server(
-    stack: StackState, spark: SparkSession, other: CatalogProcess, exported: str, monkeypatch: pytest.MonkeyPatch
+    stack: StackState, spark: SparkSession, other: CatalogAddress, exported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = WorkspaceClient(host=stack.catalog.url, token=token_of(stack), auth_type="pat")
     new = WorkspaceClient(host=other.url, token=other.token, auth_type="pat")

@@ -58,7 +58,7 @@ def test_repair(lake: Lakehouse) -> None:
 
 def with_an_old_file(lake: Lakehouse, table: TableDeclaration) -> Path:
     """Create a table with a file that its log does not name, ten days older than its newest."""
-    lake.create(table)
+    lake.ensure(table)
     folder = lake.another_duckdb().log(lake.full(table)).storage.local
     assert folder
     left = folder / "left.parquet"

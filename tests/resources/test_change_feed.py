@@ -113,21 +113,19 @@ def test_the_command_shows_utc_wherever_it_runs(lake: Lakehouse, fresh_schema: s
 
 
 def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> None:
-    def switch(on: str) -> None:
-        lake.alter(table, {FEED: on})
-
     def since() -> int | None:
         log = TableLog.opened(lake.catalog, lake.full(table))
         assert log is not None
         return log.feed_since()
 
     assert since() == 0
-    switch("false")
+    lake.alter(table, {FEED: "false"})
     assert since() is None
     with pytest.raises(ChangesNotRecorded, match=r"records no changes\. Set delta\.enableChangeDataFeed = true"):
         changed(lake, table)
     append(lake.duckdb, table, "SELECT 4, 'd'", "two")
-    switch("true")
+    # With a checkpoint.
+    lake.run(f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = 'true')")
     append(lake.duckdb, table, "SELECT 5, 'e'", "three")
     lake.alter(table, {"a": "b"})
     assert (since(), lake.version(table)) == (6, 8)

@@ -10,7 +10,8 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta import maintenance_rules as rules
 from resources.delta.maintenance_rules import MaintainedTable, Maintenance, Manager
 from resources.errors import UnsafeTable
-from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import READ, WRITE, CatalogAddress, ClientPrincipal
 from tests.resources.declared_tables import create_declared
 from tests.resources.lakehouse import pairs
 
@@ -50,14 +51,13 @@ def test_the_substitute_comes_with_its_warning(manager: Manager) -> None:
 
 
 @pytest.fixture(scope="module")
-def withholding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    started = CatalogProcess.start(tmp_path_factory.mktemp("withholding"), maintenance=["clean"])
-    yield started
-    assert started.stop() == 0
+def withholding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogAddress]:
+    with catalog_here(tmp_path_factory.mktemp("withholding"), maintenance=["clean"]) as started:
+        yield started
 
 
 @pytest.mark.server
-def test_what_a_server_answers(withholding: CatalogProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_server_answers(withholding: CatalogAddress, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = pairs()
     with withholding.client() as admin:
         create_declared(admin, table)

@@ -143,7 +143,7 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
     lake.run(f"INSERT OVERWRITE {name} SELECT id, v FROM {name}")
     model.versions.append(model.versions[-1])
     model.append()
-    for first in sorted(chance.sample(range(1, table.latest + 1), k=min(3, table.latest))):
+    for first in sorted(chance.sample(range(1, table.latest + 1), k=3 if steps > 9 else 2)):
         with lake.another_duckdb().session() as reader:
             read = f"SELECT id, v FROM uc.bronze.{model.table.name} ORDER BY id"
             opened = reader.rows(read)

@@ -30,7 +30,7 @@ def test_random_histories(lake: Lakehouse) -> None:
     lake.create(model.table)
     chance = random.Random(7)  # noqa: S311
     does = (model.append, model.append, model.delete_by_spark, model.restore, model.killed_after_the_commit)
-    for _ in range(12):
+    for _ in range(8):
         chance.choice(does)()
     latest = len(model.versions) - 1
     for version, rows in enumerate(model.versions):

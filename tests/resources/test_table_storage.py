@@ -15,7 +15,8 @@ from resources.delta import table_storage
 from resources.delta.table_storage import TableStorage
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import StorageUnavailable
-from tests.embedded.catalog.harness import CatalogProcess, TableClient
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import CatalogAddress, TableClient
 from tests.resources.lakehouse import append, pairs
 
 pytestmark = pytest.mark.server
@@ -32,16 +33,15 @@ def without_links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"))
-    with started.client() as api:
-        api.post("/schemas", json={"name": "bronze", "catalog_name": "ratify"}).raise_for_status()
-    yield started
-    assert started.stop() == 0
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogAddress]:
+    with catalog_here(tmp_path_factory.mktemp("catalog")) as started:
+        with started.client() as api:
+            api.post("/schemas", json={"name": "bronze", "catalog_name": "ratify"}).raise_for_status()
+        yield started
 
 
 @pytest.fixture
-def table(server: CatalogProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TableDeclaration, Path]:
+def table(server: CatalogAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TableDeclaration, Path]:
     """A new table, and its folder."""
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path))
     made = pairs()
@@ -50,7 +50,7 @@ def table(server: CatalogProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return made, Path(unquote(urlsplit(location).path))
 
 
-def engine(server: CatalogProcess) -> DuckDB:
+def engine(server: CatalogAddress) -> DuckDB:
     return DuckDB(catalog=UnityCatalog(host=server.url, token=server.token))
 
 
@@ -59,7 +59,7 @@ def published(folder: Path) -> list[str]:
 
 
 def test_a_commit_where_there_are_no_hard_links(
-    server: CatalogProcess, table: tuple[TableDeclaration, Path], without_links: None
+    server: CatalogAddress, table: tuple[TableDeclaration, Path], without_links: None
 ) -> None:
     made, folder = table
     for number in range(1, 3):
@@ -70,7 +70,7 @@ def test_a_commit_where_there_are_no_hard_links(
 
 
 def test_a_commit_that_cannot_be_published_is_a_commit(
-    server: CatalogProcess, table: tuple[TableDeclaration, Path], without_links: None, monkeypatch: pytest.MonkeyPatch
+    server: CatalogAddress, table: tuple[TableDeclaration, Path], without_links: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, folder = table
     write = table_storage.write_durably

@@ -9,7 +9,8 @@ import pytest
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import CatalogDenied, CatalogUnavailable, TableMissing
-from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, create_body, delta, stage
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.embedded.catalog.harness import COLUMNS, CatalogAddress, CatalogProcess, create_body, delta, stage
 
 pytestmark = pytest.mark.server
 
@@ -24,19 +25,18 @@ TABLE = TableDeclaration(
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogProcess]:
-    started = CatalogProcess.start(tmp_path_factory.mktemp("catalog"))
-    yield started
-    assert started.stop() == 0
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogAddress]:
+    with catalog_here(tmp_path_factory.mktemp("catalog")) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def catalog(server: CatalogProcess) -> UnityCatalog:
+def catalog(server: CatalogAddress) -> UnityCatalog:
     return UnityCatalog(host=server.url, token=server.token)
 
 
 @pytest.fixture(scope="module")
-def api(server: CatalogProcess, catalog: UnityCatalog) -> Iterator[httpx.Client]:
+def api(server: CatalogAddress, catalog: UnityCatalog) -> Iterator[httpx.Client]:
     catalog.ensure_schemas(("bronze",))
     with server.client() as client:
         yield client
@@ -73,7 +73,7 @@ def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, 
     assert len(calls) == 2
 
 
-def test_a_wrong_token_is_denied(server: CatalogProcess) -> None:
+def test_a_wrong_token_is_denied(server: CatalogAddress) -> None:
     wrong = UnityCatalog(host=server.url, token="wr0ng")
     with pytest.raises(CatalogDenied, match="Check UNITY_TOKEN") as denied:
         wrong.default_schema()
@@ -86,7 +86,7 @@ def test_a_wrong_token_is_denied(server: CatalogProcess) -> None:
         wrong.ensure_schemas(("denied",))
 
 
-def test_a_missing_catalog_schema_or_table(server: CatalogProcess, catalog: UnityCatalog, api: httpx.Client) -> None:
+def test_a_missing_catalog_schema_or_table(server: CatalogAddress, catalog: UnityCatalog, api: httpx.Client) -> None:
     with pytest.raises(TableMissing, match=r"Catalog not found: nope.*Check the name"):
         UnityCatalog(host=server.url, token=server.token, name="nope").default_schema()
     for name in ("ratify.bronze.nope", "ratify.nope.t"):
@@ -115,6 +115,6 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
         UnityCatalog(host=server.url, token=server.token, retry_seconds=1).default_schema()
 
 
-def test_the_token_is_in_no_repr(server: CatalogProcess, catalog: UnityCatalog) -> None:
+def test_the_token_is_in_no_repr(server: CatalogAddress, catalog: UnityCatalog) -> None:
     assert server.token not in repr(catalog.connection) + str(catalog.connection)
     assert catalog.bearer_token() == server.token

@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.embedded.catalog.harness import CatalogProcess
+from tests.embedded.catalog.harness import CatalogAddress
 from tests.orchestration.ratify_command import RATIFY, environment, ratify
 from tests.smoke.finished_demo import assert_it_is_complete
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.long]
 
 
-def test_demo_on_another_server(elsewhere: CatalogProcess, new_home: Path) -> None:
+def test_demo_on_another_server(elsewhere: CatalogAddress, new_home: Path) -> None:
     """With UNITY_HOST and UNITY_TOKEN the same demo runs without a catalog of its own."""
     other_server = {"UNITY_HOST": elsewhere.url, "UNITY_TOKEN": elsewhere.token, "UNITY_CATALOG": "main"}
     demo = ratify(new_home, "demo", "--days", "3", "--more", "2", **other_server)

@@ -41,22 +41,28 @@ def write_settings(home: Path, **changes: Any) -> str:
 
 
 @dataclass
-class CatalogProcess:
+class CatalogAddress:
+    """Where a running server is, and the token of its admin."""
+
+    url: str
+    token: str
+
+    def client(self) -> httpx.Client:
+        return client_of(self.url, self.token)
+
+
+@dataclass
+class CatalogProcess(CatalogAddress):
     """A running server; `stop` and `kill` end it, and `start` over the same directory brings it back."""
 
     process: subprocess.Popen[str]
-    url: str
-    token: str
 
     @classmethod
     def start(cls, home: Path, **changes: Any) -> "CatalogProcess":
         command = [sys.executable, "-m", "embedded.catalog", write_settings(home, exit_with_stdin=True, **changes)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready = json.loads(process.stdout.readline())
-        return cls(process, ready["url"], (home / "token").read_text().strip())
-
-    def client(self) -> httpx.Client:
-        return client_of(self.url, self.token)
+        return cls(ready["url"], (home / "token").read_text().strip(), process)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
