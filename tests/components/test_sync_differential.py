@@ -17,8 +17,8 @@ def sequence(lake: Lakehouse, folder: Path, patch: pytest.MonkeyPatch, seed: str
     print(f"{seed}: {[sync.mode for sync in table.syncs]} {dict(table.done)}")
 
 
-# One sync by Spark and one by DuckDB; a destination with partitions, which Spark alone writes; and longer ones by DuckDB, which
-# takes a tenth of the time.
+# One sync by Spark and one by DuckDB; a destination with partitions, which Spark alone writes; and longer ones by DuckDB,
+# which takes a tenth of the time.
 @pytest.mark.parametrize(
     ("seed", "steps"), [("short 0", 5), ("short 5", 4), ("short 6", 12), ("short 8", 12), ("short 12", 12)]
 )
