@@ -34,7 +34,7 @@ class Dev:
         command: Without the port.
         environ: Of the process, all of it.
         log: A file.
-        port: How the command is told its port.
+        port: The option by which the command gets its port.
         cwd: Where it runs.
     """
 

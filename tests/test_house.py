@@ -196,6 +196,7 @@ SAMPLE_PLACES = (
     "assets/syncs/",
     "bench/",
     "tests/sample/",
+    "tests/smoke/",
     *(f"{CLI}{name}.py" for name in ("flights_demo", "sample_flights", "demo_command", "land_command")),
     *(f"{CLI}{name}.py" for name in ("streaming_demo", "simulate_command")),
     # The simulator's command, and the files of tests that have a place of their own.

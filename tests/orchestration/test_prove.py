@@ -12,7 +12,7 @@ import pytest
 
 from assets.cross_engine.proof_steps import Step
 from orchestration.cli.proof_run import StepOutcome, passed, steps_of
-from tests.orchestration.proof_report import fates, prove
+from tests.orchestration.proof_command import fates, prove
 from tests.orchestration.ratify_command import RATIFY, environment
 from tests.resources.lakehouse import Lakehouse, engines, lake
 

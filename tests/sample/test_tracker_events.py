@@ -53,7 +53,7 @@ from tests.sample.tracker_records import (
     without_unique,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("tracker tables")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
 
 _NAMES = tuple(rule.name for rule in EXPECTATIONS.all)
 

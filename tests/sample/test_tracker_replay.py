@@ -25,7 +25,7 @@ from tests.sample.tracker_records import (
     append,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("tracker tables")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
 
 
 @pytest.fixture

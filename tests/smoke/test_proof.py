@@ -13,7 +13,7 @@ from assets.cross_engine.spark_steps import name_of
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import UnsafeTable
 from resources.spark.spark_engine import Spark
-from tests.orchestration.proof_report import fates, prove
+from tests.orchestration.proof_command import fates, prove
 from tests.resources.lakehouse import Lakehouse, another_catalog
 from tests.smoke.conftest import Smoke
 
