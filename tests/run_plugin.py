@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the plugin of the process that starts the others, or is the only one."""
     if not hasattr(config, "workerinput"):
-        config.stash[_RUN] = run = Run(config)
+        config.stash[_RUN] = run = RecordedRun(config)
         config.pluginmanager.register(run)
 
 
@@ -71,7 +71,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-class Run:
+class RecordedRun:
     """One run, in the process that starts the others, or is the only one."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -142,4 +142,4 @@ class Run:
             terminalreporter.write_line(f"Of {total} long tests, {total - len(left)} have passed on this code.")
 
 
-_RUN = pytest.StashKey[Run]()
+_RUN = pytest.StashKey[RecordedRun]()
