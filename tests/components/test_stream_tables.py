@@ -13,6 +13,7 @@ from components.checks.reconciliation import records_reconciled
 from components.stream.event_stream import EventStream
 from components.stream.micro_batch import batch_function
 from components.stream.stream_ledger import STREAM_BATCHES
+from ingest.records.record_source import RECORD
 from resources.declarations import TableDeclaration
 from resources.duckdb.layout_migration import migrate
 from resources.errors import QueryMismatch
@@ -35,7 +36,8 @@ class Clicks:
     """A declared table of records, into which a test puts some, and streams from it."""
 
     def __init__(self, lake: Lakehouse, project: Project) -> None:
-        self.lake, self.project, self.offset, self.created = lake, project, 0, False
+        self.lake, self.project, self.offset = lake, project, 0
+        self.created = self.divided = False
         project.write("bronze", "clicks", RECORDS)
 
     def stream(self, table: str, declaration: str, query: str) -> EventStream:
@@ -59,7 +61,20 @@ class Clicks:
             for number, (key, value, *at) in enumerate(records)
         ]
         self.offset += len(rows)
-        put_records(self.lake, self.records, rows)
+        if not self.divided:
+            put_records(self.lake, self.records, rows)
+            return
+        # DuckDB writes to no table with partitions.
+        columns = ", ".join(f"`{column.name}` {column.type}" for column in RECORD)
+        frame = self.lake.spark.session.createDataFrame(rows, columns)
+        frame.write.format("delta").mode("append").saveAsTable(self.lake.full(self.records))
+
+    def divide(self, *by: str) -> None:
+        """Divide the table of records into other partitions, or none."""
+        name = self.lake.full(self.records)
+        with closing(self.lake.another_duckdb()) as duckdb, duckdb.session() as session:
+            assert migrate(session, duckdb.catalog, duckdb.log(name), name, Layout(by))
+        self.divided = bool(by)
 
     def counts(self, stream: EventStream) -> Mapping[str, int]:
         with self.lake.duckdb.session() as session:
@@ -103,20 +118,15 @@ def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> No
 @pytest.mark.long
 def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
     """After all were read the stream goes on; before that it is computed again, for it would read NULL in the partitions."""
-    stream, records = clicks.stream("clicks", EVENTS, QUERY), f"ratify.{clicks.project.schema('bronze')}.clicks"
-
-    def divide(*by: str) -> None:
-        with closing(clicks.lake.another_duckdb()) as duckdb, duckdb.session() as session:
-            assert migrate(session, duckdb.catalog, duckdb.log(records), records, Layout(by))
-
+    stream = clicks.stream("clicks", EVENTS, QUERY)
     clicks.send(("ann", click(1)))
     stream.run(clicks.lake.spark)
-    divide("topic")
+    clicks.divide("topic")
     clicks.send(("ann", click(2)))
     assert stream.run(clicks.lake.spark).numbers["records"] == 1
     assert "starts from the beginning" not in caplog.text
     clicks.send(("bob", click(3)))
-    divide()
+    clicks.divide()
     clicks.send(("bob", click(4)))
     assert stream.run(clicks.lake.spark).numbers["records"] == 4
     assert "starts from the beginning" in caplog.text

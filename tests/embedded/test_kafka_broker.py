@@ -33,7 +33,6 @@ def test_a_password_is_in_a_private_file_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.stack
-@pytest.mark.long
 def test_a_broker_that_is_killed_comes_back_with_all_its_records(tmp_path: Path, jars_dir: Path) -> None:
     config = StackConfig(home=tmp_path, jars_dir=jars_dir, spark=False, kafka=True)
     with running(config, say) as before:

@@ -34,7 +34,7 @@ from tests.resources.topic_retention import delete_topic
 
 __all__ = ["engines", "lake"]
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
 PATIENCE_S = 600
 (RECORDS,) = record_tables()

@@ -45,8 +45,10 @@ class Reading:
         return seen(query)
 
     def start(self, stream: TableStream, **trigger: Any) -> StreamingQuery:
+        # Before the functions: only a session tells them that they are Spark Connect's.
+        rows = self.rows(stream)
         observed = count(lit(1)).alias("n"), expr(IDS).alias("ids"), expr("min(v = 'r')").alias("right")
-        writer = self.rows(stream).observe(SEEN, *observed).writeStream.format("noop")
+        writer = rows.observe(SEEN, *observed).writeStream.format("noop")
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(**trigger) if trigger else writer).start()
 

@@ -53,7 +53,7 @@ from tests.sample.tracker_records import (
     without_unique,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
 _NAMES = tuple(rule.name for rule in EXPECTATIONS.all)
 

@@ -25,7 +25,7 @@ from tests.sample.tracker_records import (
     append,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from resources.kafka.kafka_client import Kafka
 from tests.resources.lakehouse import Lakehouse
 from tests.sample.tracker_declared import EXPECTATIONS, RECORDS, STREAM, TRACKER_EVENTS_RAW
 
-pytestmark = pytest.mark.locks("shipped events")
+pytestmark = pytest.mark.locks("tables of the shipped events")
 
 
 @pytest.mark.parametrize(("source", "reason"), [("kafka", "No Kafka: set KAFKA_BOOTSTRAP"), ("files", "set EVENTS_FILES")])

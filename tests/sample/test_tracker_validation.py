@@ -28,7 +28,7 @@ from tests.sample.tracker_records import (
     without_unique,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.locks("shipped events")]
+pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
 
 def test_spark_validates_as_plain_python_does(lake: Lakehouse) -> None:
