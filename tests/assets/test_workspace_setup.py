@@ -22,6 +22,8 @@ from tests.resources.workspace_server import (
     fake_workspace,
 )
 
+pytestmark = pytest.mark.locks("schema of the proof")
+
 ADMIN = "admin@example.com"
 
 

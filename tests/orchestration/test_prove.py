@@ -16,6 +16,8 @@ from tests.orchestration.proof_command import fates, prove
 from tests.orchestration.ratify_command import RATIFY, environment
 from tests.resources.lakehouse import Lakehouse, engines, lake
 
+pytestmark = pytest.mark.locks("schema of the proof")
+
 __all__ = ["engines", "lake"]
 
 
