@@ -28,6 +28,7 @@ from tests.embedded.catalog.harness import CatalogAddress
 from tests.ingest.load_seams import LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
 from tests.resources.declared_tables import create_declared
+from tests.resources.live_tables import read_live
 
 pytestmark = pytest.mark.server
 
@@ -74,9 +75,8 @@ class Inbox:
 
     def rows(self) -> list[tuple[str, str]]:
         """Code and file of each row."""
-        with self.engine().session() as session:
-            query = f"SELECT code, parse_filename(_source_file) FROM uc.{self.source.table_name} ORDER BY ALL"
-            return session.rows(query)
+        query = f"SELECT code, parse_filename(_source_file) FROM uc.{self.source.table_name} ORDER BY ALL"
+        return read_live(self.engine(), query)
 
     def held(self) -> HeldContents:
         with self.engine().session() as session:

@@ -18,6 +18,7 @@ from tests.embedded.catalog.harness import CatalogAddress
 from tests.orchestration.products_project import PRODUCTS, write_project
 from tests.orchestration.ratify_command import invoke
 from tests.resources.declared_tables import create_declared
+from tests.resources.live_tables import read_live
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class LoadTarget:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         catalog = UnityCatalog(host=self.server.url, token=self.server.token)
-        with closing(DuckDB(catalog=catalog)) as duckdb, duckdb.session() as session:
-            return session.rows(sql)
+        with closing(DuckDB(catalog=catalog)) as duckdb:
+            return read_live(duckdb, sql)
 
     def names(self) -> dict[str, int]:
         """How often each name is in bronze.products."""

@@ -36,7 +36,7 @@ def test_a_dropped_table_comes_back_as_it_was(lake: Lakehouse) -> None:
     # Not published yet: the version is a staged commit that only the catalog knows.
     append(lake.duckdb, table, "SELECT 3, 'd'", "d")
     history = [(row["version"], row["operation"]) for row in lake.run(f"DESCRIBE HISTORY {name}")]
-    lake.run(f"DROP TABLE {name}")
+    lake.drop(table)
     (row,) = listed(name)
     assert row["files until (UTC)"] > row["dropped at (UTC)"]
 

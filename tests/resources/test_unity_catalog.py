@@ -62,13 +62,13 @@ def test_schemas_are_created_once(catalog: UnityCatalog) -> None:
 
 def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog.ensure_schemas(("raced",))
-    real, calls = UnityCatalog._schemas, list[int]()
+    real, calls = UnityCatalog.schemas, list[int]()
 
-    def out_of_date(self: UnityCatalog) -> set[str | None]:
+    def out_of_date(self: UnityCatalog) -> set[str]:
         calls.append(1)
         return real(self) if len(calls) > 1 else set()
 
-    monkeypatch.setattr(UnityCatalog, "_schemas", out_of_date)
+    monkeypatch.setattr(UnityCatalog, "schemas", out_of_date)
     assert catalog.ensure_schemas(("raced",)) == ["raced"]
     assert len(calls) == 2
 
