@@ -1,25 +1,20 @@
-"""Runs that a command executes itself: each belongs to a job of a code location, so the UI shows it beside the others."""
+"""Runs that a command executes itself: each belongs to a job of a code location, so the UI shows it beside the others.
+
+tests/smoke/test_pages.py has the pages that show those of the demo.
+"""
 
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Generator
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import dagster as dg
 import psutil
 import pytest
-from playwright.sync_api import expect
 
-from orchestration.cli.dagster_session import dagster_home, workspace_file
+from orchestration.cli.dagster_session import dagster_home
 from orchestration.cli.job_run import close_dead_runs, run_job
 from resources.settings import Settings
-from tests.browser_page import browser_page
-from tests.dev_server import free_port
 
 RUN = "1f0c9d8e-0000-4000-8000-000000000001"
 
@@ -107,36 +102,3 @@ def test_runs_of_dead_processes_are_closed(instance: dg.DagsterInstance) -> None
     close_dead_runs(instance)
     closed = {int(run.tags["ratify/process"]): run.status for run in instance.get_runs()}
     assert closed == {dead: dg.DagsterRunStatus.FAILURE, os.getpid(): dg.DagsterRunStatus.STARTED}
-
-
-def _await_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 180
-    while server.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.2)
-    pytest.fail("the webserver did not start")
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_the_timeline_shows_the_run_with_its_job(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    run_job(instance, location(), "ingest", [works.key], run_id=RUN)
-    port = free_port()
-    command = ["-m", "dagster_webserver", "-w", str(workspace_file()), "-p", str(port)]
-    environ = {**os.environ, "DAGSTER_HOME": str(dagster_home(Settings()))}
-    with (tmp_path / "web.log").open("w") as log:
-        webserver = subprocess.Popen([sys.executable, *command], env=environ, stdout=log, stderr=log)
-    try:
-        with browser_page() as page:
-            page.set_default_timeout(120_000)
-            _await_port(port, webserver)
-            page.goto(f"http://127.0.0.1:{port}/overview/activity/timeline")
-            job = page.locator("a[href$='/locations/ratify/jobs/ingest']")
-            expect(job).to_be_visible(timeout=120_000)
-            # The job's page knows of it, too.
-            page.goto(f"http://127.0.0.1:{port}/locations/ratify/jobs/ingest/runs")
-            expect(page.locator(f"a[href*='/runs/{RUN}']").first).to_be_visible(timeout=60_000)
-    finally:
-        webserver.terminate()
-        webserver.wait(60)

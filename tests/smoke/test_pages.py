@@ -70,12 +70,15 @@ def test_a_file_that_lands_reaches_gold_by_itself(smoke: Smoke, dev: Dev) -> Non
     observed[header.split(",").index("temp")] = WARM
     write(str(smoke.home / "landing"), "reference/weather-corrected.csv", f"{header}\n{','.join(observed)}\n".encode())
     wanted = {("bronze/weather", None), ("silver/flights_weather", None), ("gold/airport_hourly", None)}
-    dev.await_("gold having the file", lambda: dev.made_since(before, scheduled=True) >= wanted)
+    loaded = [{"fahrenheit": float(WARM)}]
+    dev.await_(
+        "gold having the file",
+        lambda: dev.made_since(before, scheduled=True) >= wanted and selected(smoke, HOTTEST) == loaded,
+    )
     dev.await_("the end of all runs", dev.idle)
     assert dev.made_since(before) <= wanted
     assert dev.errors(but=before) == []
     assert dev.unchecked() == []
-    assert selected(smoke, HOTTEST) == [{"fahrenheit": float(WARM)}]
 
 
 def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
@@ -92,6 +95,17 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
         for text in (asset.split("/")[1], neighbour, *kinds):
             expect(page.get_by_text(text, exact=True).first).to_be_visible()
     page.screenshot(path=screens / "lineage.png")
+
+
+def test_the_timeline_shows_the_runs_of_the_demo_with_their_job(dev: Dev, page: Page) -> None:
+    page.goto(f"{dev.url}/overview/activity/timeline")
+    expect(page.locator("a[href$='/locations/ratify/jobs/ingest']")).to_be_visible()
+    # The job's page knows of them, too.
+    page.goto(f"{dev.url}/locations/ratify/jobs/ingest/runs")
+    runs = [run for run, job in dev.jobs().items() if job == "ingest"]
+    assert len(runs) == 2
+    for run in runs:
+        expect(page.locator(f"a[href*='/runs/{run}']").first).to_be_visible()
 
 
 def test_three_partitions_are_backfilled(dev: Dev, page: Page) -> None:
