@@ -5,11 +5,9 @@ import re
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -46,19 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Once a run: in the process that starts the workers, or the only one."""
     if not hasattr(config, "workerinput"):
         reaper.start()
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let each process of a whole run import its share of the files first: the others find its rewritten asserts cached."""
-    config, folder = session.config, Path(__file__).parent
-    given: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if given is None or sys.dont_write_bytecode or [Path(each).resolve() for each in config.args] != [folder]:
-        return
-    files = sorted(path for path in folder.rglob("test_*.py") if not pytest_ignore_collect(path, config))
-    for path in files[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
-        # What cannot be imported is reported when it is collected.
-        with suppress(Exception, pytest.skip.Exception):
-            import_module(".".join(path.relative_to(_REPOSITORY).with_suffix("").parts))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
