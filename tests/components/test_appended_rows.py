@@ -254,7 +254,8 @@ def test_a_column_that_is_renamed_appends_no_row_again(appended: Appended) -> No
     appended.lake.run(f"ALTER TABLE {appended.a} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     appended.lake.run(f"ALTER TABLE {appended.a} ADD COLUMNS (note STRING)")
     appended.model.a = [(1, 1, 1)]
-    appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 1, 1, 'a')")
+    # Our own writers refuse a table with column mapping.
+    appended.lake.run(f"INSERT INTO {appended.a} VALUES (1, 1, 1, 'a')")
     appended.check()
     rewritten(appended, "ALTER TABLE {a} RENAME COLUMN note TO remark")
 

@@ -69,7 +69,7 @@ def frame(lake: Lakehouse, columns: tuple[str, ...], rows: list[dict[str, Any]])
             row.get("_source_file", "f.csv"),
             number,
             "batch",
-            (number, number),
+            (number, 0, number),
         )
         for number, row in enumerate(rows, 1)
     ]

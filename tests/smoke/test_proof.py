@@ -15,6 +15,7 @@ from resources.errors import UnsafeTable
 from resources.spark.spark_engine import Spark
 from tests.orchestration.proof_command import fates, prove
 from tests.resources.lakehouse import Lakehouse, another_catalog
+from tests.resources.quick_tables import QuickTables
 from tests.smoke.conftest import Smoke
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
@@ -26,7 +27,7 @@ def lake(smoke: Smoke, only_session: None, monkeypatch: pytest.MonkeyPatch) -> G
     monkeypatch.setenv("RATIFY_HOME", str(smoke.home))
     catalog = another_catalog(smoke.state)
     with closing(Spark(catalog=catalog, remote=smoke.remote)) as spark, closing(DuckDB(catalog=catalog)) as duckdb:
-        yield Lakehouse(smoke.state, catalog, spark, duckdb)
+        yield Lakehouse(smoke.state, catalog, spark, duckdb, QuickTables(duckdb))
 
 
 def test_spark_and_duckdb_read_what_the_other_wrote(smoke: Smoke, lake: Lakehouse) -> None:
