@@ -16,6 +16,9 @@ from embedded.java_runtime import FEW_CORES, Java, argument_file, jvm_tuning, lo
 from embedded.jvm_jars import pyspark_jars
 from embedded.private_files import write_private
 
+# Delta keeps the log of each table that was read within the hour, with its queries: some 5 MB of heap, of which it would
+# keep 10,000. They may take a quarter of the heap; with all of it, Spark spends its time on collecting garbage.
+_HEAP_MB_A_LOG = 20
 # What Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions, 4.2.0), less what needs a newer Java.
 _OPENED = (
     "java.base/java.lang",
@@ -169,6 +172,7 @@ def _arguments(server: SparkServer, log4j: Path) -> list[str]:
         f"-Dlog4j2.configurationFile={log4j}",
         f"-Dderby.system.home={server.home / 'spark'}",
         f"-Djava.io.tmpdir={_scratch(server)}",
+        f"-Ddelta.log.cacheSize={_heap_mb() // _HEAP_MB_A_LOG}",
         *(f"-D{key}={value}" for key, value in spark_conf(server).items()),
         *("-cp", class_path),
         *("ratify.ParentWatch", "ratify.WarmConnectServer"),
