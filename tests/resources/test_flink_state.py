@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from resources.errors import FlinkStateLost, QueryChanged
+from resources.flink import flink_state
 from resources.flink.flink_state import Beginning, beginning, digest, newest_state
 
 NAME = "gold.counts"
@@ -155,3 +157,33 @@ def test_no_row_is_lost_or_doubled_whatever_happens(tmp_path: Path, seed: int) -
             handed = jobs.pending[state.folder][2]
             missing = set(range(jobs.read[state.folder])) - set(jobs.rows)
             assert missing <= set(handed), "a row is lost"
+
+
+_committed, _newest_state = flink_state._committed, flink_state.newest_state
+
+
+def _of_the_first_job(name: str, versions: Mapping[str, int]) -> dict[int, int]:
+    found = dict[int, int]()
+    for at, version in versions.items():
+        found = _committed(name, {at: version}) | found
+    return found
+
+
+FAULTS: dict[str, tuple[str, Callable[..., object]]] = {
+    "the log is not asked": ("_committed", lambda name, versions: {}),
+    "the first job hides those after it": ("_committed", _of_the_first_job),
+    "a state of any generation is taken": ("newest_state", lambda folder: _newest_state(folder.parent)),
+}
+
+
+def sequences(folder: Path) -> None:
+    for seed in range(200):
+        (each := folder / str(seed)).mkdir()
+        test_no_row_is_lost_or_doubled_whatever_happens(each, seed)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_model_finds_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setattr(flink_state, *FAULTS[fault])
+    with pytest.raises((AssertionError, KeyError)):
+        sequences(tmp_path)
