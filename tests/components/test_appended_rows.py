@@ -179,7 +179,7 @@ def rewritten(appended: Appended, statement: str) -> None:
     assert done.success, causes(done)
     assert appended.version == before + 1
     model = appended.model
-    model.a = [tuple(row.values()) for row in appended.lake.quick(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
+    model.a = [tuple(row.values()) for row in appended.lake.run(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
     model.table, model.taken = [], 0
     model.appends()
     appended.agrees()

@@ -46,7 +46,8 @@ class Clicks:
         if not self.created:
             self.lake.create(self.records)
             self.created = True
-        self.lake.create(*found[table].written)
+        for written in found[table].written:
+            self.lake.create(written)
         self.lake.spark.ensure_table(STREAM_BATCHES)
         return found[table]
 

@@ -19,7 +19,8 @@ def tracker(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Empty tables of the tracker, and no checkpoint; no entry of its streams in the ledger, which has those of others."""
     monkeypatch.setenv("RATIFY_CHECKPOINTS", str(tmp_path / "checkpoints"))
     lake.drop(*ALL)
-    lake.create(*ALL)
+    for table in ALL:
+        lake.create(table)
     lake.spark.ensure_table(STREAM_BATCHES)
     forget_entries(lake)
     yield lake

@@ -112,7 +112,8 @@ def test_in_any_cut_and_from_bronze_alone_when_no_topic_has_the_records_it_is_th
 
     # As one batch, into new tables.
     lake.drop(*ALL)
-    lake.create(*ALL)
+    for table in ALL:
+        lake.create(table)
     forget_entries(lake)
     append(lake, records)
     validate_bronze(lake)
