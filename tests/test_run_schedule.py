@@ -146,7 +146,9 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "[pytest]\nmarkers =\n  long: l\n  locks(*names): n\n  one_process(name): o\ntestpaths = .\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--records", ".", *words]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Of this run, whose options and processes are not theirs.
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environ = {**others, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 

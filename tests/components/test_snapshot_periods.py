@@ -224,7 +224,7 @@ def test_a_declared_table_has_its_metadata_and_passes_its_checks(lake: Lakehouse
     bronze, gold = project.schema("bronze"), project.schema("gold")
     lake.spark.catalog.ensure_schemas((bronze,))
     lake.quick(f"CREATE TABLE {bronze}.a (day STRING, name STRING, v INT) USING DELTA")
-    lake.quick(f"INSERT INTO {bronze}.a VALUES ('it''s 1', 'x', 1), ('it''s 1', 'y', 2), ('2', 'x', 3)")
+    lake.quick(f"INSERT INTO {bronze}.a VALUES ('it\\'s 1', 'x', 1), ('it\\'s 1', 'y', 2), ('2', 'x', 3)")
     declaration = DECLARED.replace("ENGINE", engine).replace("INPUT", f"{bronze}.a")
     project.write("gold", "t", declaration, "SELECT day, name, v FROM bronze.a")
     with dg.DagsterInstance.ephemeral() as instance:
