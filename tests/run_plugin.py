@@ -120,12 +120,13 @@ class RecordedRun:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self._place.exists():
             self.collected = Collected.read(self._place)
+        before = self.measured.over
         if self.whole:
             self.slow = too_slow(self.seconds, self.measured)
             if self.config.getoption("--record") and exitstatus == pytest.ExitCode.OK:
                 self.measured = Measured.of(self.seconds, self.collected.tiers)
                 self._write(self.measured)
-        if self.slow and exitstatus == pytest.ExitCode.OK:
+        if self.slow and not before and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.code and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK

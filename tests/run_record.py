@@ -40,6 +40,11 @@ class Measured:
     def write(self, folder: Path) -> None:
         (folder / _NAME).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
+    @property
+    def over(self) -> int:
+        """How many tests were over the limit. Once a recorded run has none, a run with one fails."""
+        return sum(took > MOST_SECONDS for took in self.longest.values())
+
     def estimate(self, file: str, tests: Iterable[str]) -> float:
         """Return the seconds of a file; of one that has never run, a second for each of its tests."""
         return self.files.get(file, float(len(list(tests))))
@@ -54,20 +59,14 @@ def by_file(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def too_slow(seconds: Mapping[str, float], measured: Measured) -> dict[str, float]:
-    """Return the tests that are newly over the limit, in seconds of the machine that `measured` is of.
+    """Return the tests over the limit, in seconds of the machine that `measured` is of.
 
     A machine that is busy, or slower, takes longer for all files: that factor is taken off. Where a run has too few files
-    to know it, no test is over the limit. A test that was over it in the recorded run stands in docs/testing.md, and may
-    become half as long again.
+    to know it, no test is over the limit.
     """
     now = {file: took for file, took in by_file(seconds).items() if file in measured.files}
     before = sum(measured.files[file] for file in now)
     if before < _ENOUGH_SECONDS:
         return {}
     slower = max(1.0, sum(now.values()) / before)
-
-    def most(test: str) -> float:
-        recorded = measured.longest.get(test, 0.0)
-        return 1.5 * recorded if recorded > MOST_SECONDS else MOST_SECONDS
-
-    return {test: took / slower for test, took in seconds.items() if took / slower > most(test)}
+    return {test: took / slower for test, took in seconds.items() if took / slower > MOST_SECONDS}

@@ -34,7 +34,8 @@ JOBS = FlinkRun(
 @pytest.fixture
 def lake(lake: Lakehouse) -> Generator[Lakehouse]:
     """With the proof's tables, and without their schema afterwards: the proof drops it, as another principal."""
-    lake.create(ORDERS, ORDERS_FLINK)
+    lake.create(ORDERS)
+    lake.create(ORDERS_FLINK)
     yield lake
     lake.drop(ORDERS, ORDERS_FLINK)
     lake.catalog.client.schemas.delete(f"ratify.{TPCH}")

@@ -95,11 +95,10 @@ class SyncedTable:
             "delta.columnMapping.mode": "none",
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        # DuckDB writes to no partitions.
         self.model.partitioned = self.chance.random() < 0.3
         divided = "PARTITIONED BY (w) " if self.model.partitioned else ""
-        create = self.lake.run if divided else self.lake.quick
-        create(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) USING DELTA {divided}TBLPROPERTIES ({listed})")
+        with_ = f"USING DELTA {divided}TBLPROPERTIES ({listed})"
+        self._write(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) {with_}")
         self.syncs = [self._sync(number) for number in range(2)]
         texts = ", ".join(f"{name} STRING" for name in TYPES)
         for sync in self.syncs:
@@ -111,6 +110,10 @@ class SyncedTable:
     @property
     def full_name(self) -> str:
         return f"ratify.bronze.{self.name}"
+
+    def _write(self, statement: str) -> None:
+        # Our own commits write to no partitions.
+        (self.lake.run if self.model.partitioned else self.lake.quick)(statement)
 
     def _sync(self, number: int) -> SyncDeclaration:
         # The second one shares the keys, because no other would leave them unique.
@@ -253,16 +256,16 @@ class SyncedTable:
             if any(all(each[name] == row[name] for name in self.keys) for each in rows):
                 return
             rows.append({**row, "x": 5})
-            self.lake.quick(f"INSERT INTO {self.full_name} VALUES ({literal(row['k'])}, 7.00, NULL, 1, 'x', 5)")
+            self._write(f"INSERT INTO {self.full_name} VALUES ({literal(row['k'])}, 7.00, NULL, 1, 'x', 5)")
         elif rows:
             row = chance.choice(rows)
             same = " AND ".join(f"{name} <=> {_sql(row[name])}" for name in self.keys)
             if action == "update":
                 row["v"] = 77
-                self.lake.quick(f"UPDATE {self.full_name} SET v = 77 WHERE {same}")
+                self._write(f"UPDATE {self.full_name} SET v = 77 WHERE {same}")
             else:
                 rows.remove(row)
-                self.lake.quick(f"DELETE FROM {self.full_name} WHERE {same}")
+                self._write(f"DELETE FROM {self.full_name} WHERE {same}")
 
     def _run(self, sync: SyncDeclaration) -> Any:
         return pass_of(self.lake.spark, self.lake.duckdb, sync).run()

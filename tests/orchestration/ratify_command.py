@@ -11,7 +11,7 @@ from orchestration.cli.main import app
 
 RATIFY = str(Path(sys.executable).with_name("ratify"))
 # What another test, or the person who runs the tests, may have set.
-OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME")
+OURS = ("UNITY_", "SPARK_REMOTE", "RATIFY_", "KAFKA_", "LANDING_URL", "DAGSTER_HOME", "PYTEST_ADDOPTS")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

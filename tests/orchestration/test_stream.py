@@ -104,7 +104,8 @@ def accounted(lake: Lakehouse) -> tuple[int, int]:
 
 
 def test_it_is_started_watched_and_stopped(stream: Stream, lake: Lakehouse, kafka: Kafka, broker: TestBroker) -> None:
-    lake.create(RAW, *STREAM.written)
+    for table in (RAW, *STREAM.written):
+        lake.create(table)
     sent = send(kafka, Simulation(300, bad=0.1, seed=1), TOPIC)
     assert not stream.running
     running = stream.start()
