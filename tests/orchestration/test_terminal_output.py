@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
@@ -58,9 +59,15 @@ def _without_layout(text: str) -> str:
     return "".join(text.split()).replace("│", "").replace("┃", "")
 
 
-def _printed(console: Any, width: int = 100_000) -> Any:
-    console.width = width
-    return console.capture()
+@contextmanager
+def _printed(console: Any, width: int = 100_000) -> Iterator[Any]:
+    """What is printed in the block; other tests use the same consoles, at their own width."""
+    before, console._width = console._width, width
+    try:
+        with console.capture() as shown:
+            yield shown
+    finally:
+        console._width = before
 
 
 @settings(max_examples=300, deadline=None)

@@ -35,6 +35,8 @@ def test_every_missing_artifact_is_named(tmp_path: Path, lost: list[str]) -> Non
     assert "docs/flink.md" in str(error.value)
 
 
+# Its jars are those of the set-up, which unit tests do without.
+@pytest.mark.server
 def test_real_jars_are_known_by_their_classes(jars_dir: Path) -> None:
     """What Spark has of them, and pyspark: all that the registries here can give."""
     spark = next(found for stamp in jars_dir.glob("*/spark.json") if (found := read_stamp(stamp.parent, "spark")))
