@@ -1,4 +1,4 @@
-"""What the processes of a run have collected, in a file for the one that started them and collects nothing itself."""
+"""Tests that the processes of a run have collected, in a file for the one that started them and collects nothing itself."""
 
 import json
 from collections import Counter

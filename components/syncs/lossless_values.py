@@ -1,4 +1,4 @@
-"""Which values a cast would change: SQL that says so, of the rows of a sync.
+"""Values that a cast would change: SQL that finds them among the rows of a sync.
 
 A value stays if the text that the destination's type gives back is the same value, as where files land
 (`ingest.formats.fitting_values`).

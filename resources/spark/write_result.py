@@ -1,4 +1,4 @@
-"""What a write of Spark did to a table."""
+"""The result of a write of Spark to a table."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from resources.delta.commit_history import Commit
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What a write did to a table.
+    """The result of a write to a table.
 
     Attributes:
         commit: The commit, or None if nothing differed and no version was committed.
