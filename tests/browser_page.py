@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 _CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 _QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -20,5 +20,9 @@ def browser_page() -> Generator[Page]:
         browser = playwright.chromium.launch(
             executable_path=_CHROMIUM, args=[*_QUIET, "--disable-component-update", "--disable-sync"]
         )
-        yield browser.new_page(viewport={"width": 1600, "height": 1000})
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        # A page of Dagster on a busy machine takes longer than the 30 and 5 s that Playwright waits.
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield page
         browser.close()

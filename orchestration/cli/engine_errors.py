@@ -3,7 +3,7 @@
 import re
 
 _ENGINES = {"pyspark": "Spark", "delta": "Spark", "grpc": "Spark", "duckdb": "DuckDB", "_duckdb": "DuckDB"}
-# What follows the sentence: the server's stack, the statement with a mark in it, and the plan with its branches.
+# The rest, after the sentence: the server's stack, the statement with a mark in it, and the plan with its branches.
 _REST = re.compile(r"JVM stacktrace|\n\s*== SQL|\n\s*LINE \d+:|\n\s+at [\w.$/]+\(|\n[^\n]*\n[\s:]*\+- ")
 _LONGEST = 1000
 

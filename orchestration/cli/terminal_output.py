@@ -20,7 +20,8 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
-# What a terminal would obey or cannot encode: control characters, but for line feed and tab, and halves of surrogate pairs.
+# Characters that a terminal would obey or cannot encode: control characters, but for line feed and tab, and halves of
+# surrogate pairs.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 

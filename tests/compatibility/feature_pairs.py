@@ -140,7 +140,7 @@ FEATURES: Mapping[str, Callable[[Made], None]] = {
 }
 
 
-# Those that say something of the writers alone.
+# Features that say something of the writers alone.
 _OF_WRITERS = frozenset({"append-only", "CHECK constraints", "default values", "generated columns", "NOT NULL columns"})
 
 

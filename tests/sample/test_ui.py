@@ -37,8 +37,6 @@ def dev(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[D
 @pytest.fixture(scope="module")
 def page(dev: Dev) -> Generator[Page]:
     with browser_page() as page:
-        page.set_default_timeout(60_000)
-        expect.set_options(timeout=60_000)
         yield page
 
 

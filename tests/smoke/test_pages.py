@@ -48,8 +48,6 @@ def dev(smoke: Smoke) -> Generator[Dev]:
 @pytest.fixture(scope="module")
 def page(dev: Dev) -> Generator[Page]:
     with browser_page() as page:
-        page.set_default_timeout(60_000)
-        expect.set_options(timeout=60_000)
         yield page
 
 

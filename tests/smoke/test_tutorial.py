@@ -118,8 +118,6 @@ def dev(reader: Reader) -> Iterator[Dev]:
 @pytest.fixture(scope="module")
 def page() -> Generator[Page]:
     with browser_page() as page:
-        page.set_default_timeout(60_000)
-        expect.set_options(timeout=60_000)
         yield page
 
 

@@ -140,7 +140,7 @@ dropped_tables = Table(
     Column("commit_rows", JSON, nullable=False),
 )
 
-# What was granted on them: an undrop grants it again to the principals that are still the same.
+# Privileges that were granted on them: an undrop grants them again to the principals that are still the same.
 dropped_grants = Table(
     "dropped_grants",
     metadata,
