@@ -225,10 +225,9 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
     rewritten(appended, UPDATE)
 
 
+@pytest.mark.long
 @pytest.mark.stack
-@pytest.mark.parametrize(
-    ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
 def test_versions_without_rows_are_read_once(
     appended: Appended, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:

@@ -161,9 +161,8 @@ def test_a_trail_that_has_nothing_yet_may_be_altered(lake: Lakehouse, tmp_path: 
     assert versions(lake, trail) == [1]
 
 
-@pytest.mark.parametrize(
-    ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
 def test_versions_without_changed_rows_are_read_once(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:

@@ -152,6 +152,7 @@ def test_where_the_changed_rows_cannot_be_computed_all_are(lake: Lakehouse) -> N
     assert shop.made(table) == ("", 0)
 
 
+@pytest.mark.long
 def test_a_column_that_is_widened_changes_every_row(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=True)
     shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
@@ -173,6 +174,7 @@ def test_a_column_that_is_widened_changes_every_row_though_it_is_not_named(lake:
     assert shop.made(table) == ("its query or its declaration is another", 1)
 
 
+@pytest.mark.long
 def test_a_column_that_is_dropped_and_added_again_has_no_value_of_before(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=True)
     shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
@@ -201,7 +203,8 @@ def test_a_restore_that_gives_columns_their_old_names_is_compared(lake: Lakehous
     assert shop.made(table) == ("", 1)
 
 
-@pytest.mark.parametrize("key", ["k", pytest.param("concat(k, 'x')", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("key", ["k", "concat(k, 'x')"])
 def test_keys_that_are_no_utf8(lake: Lakehouse, key: str) -> None:
     """Of a column of the input or not; Spark's client cannot read them."""
     shop = OneInput(lake, feed=True)
@@ -231,6 +234,7 @@ def test_columns_in_another_order_change_every_row(lake: Lakehouse) -> None:
     assert shop.made(table) == ("its query or its declaration is another", 1)
 
 
+@pytest.mark.long
 def test_keys_with_the_names_of_columns_in_them(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=True)
     key = "sha2(to_json(struct(K, Twice, V AS Number)), 256)"
@@ -242,6 +246,7 @@ def test_keys_with_the_names_of_columns_in_them(lake: Lakehouse) -> None:
     assert shop.made(table) == ("", 1)
 
 
+@pytest.mark.long
 def test_an_input_that_is_divided_otherwise(lake: Lakehouse) -> None:
     """Of rows that were written before, Delta's feed has NULL in what became a partition: here in the key."""
     shop = OneInput(lake, feed=True)

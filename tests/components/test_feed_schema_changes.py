@@ -125,7 +125,7 @@ def test_a_replaced_table(lake: Lakehouse, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("properties", "by_layout"),
-    [(PLAIN, True), pytest.param(PLAIN, False, marks=pytest.mark.long), (MAPPED, False)],
+    [(PLAIN, True), pytest.param(PLAIN, False, marks=pytest.mark.long), pytest.param(MAPPED, False, marks=pytest.mark.long)],
     ids=["layout", "replaced", "mapped"],
 )
 def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_layout: bool) -> None:

@@ -50,7 +50,7 @@ def inserting(lake: Lakehouse, source: str) -> tuple[str, Callable[[], object]]:
     return name, lambda: run(lake, sync)
 
 
-@pytest.mark.parametrize("taking", [appending, inserting])
+@pytest.mark.parametrize("taking", [appending, pytest.param(inserting, marks=pytest.mark.long)])
 def test_it_is_taken_as_it_is(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, taking: Callable[[Lakehouse, str], tuple[str, Callable[[], object]]]
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned:
     assert partitioned.rows("SELECT least FROM gold.days") == ["(1,)", "(2,)", "(3,)"]
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: Partitioned) -> None:
     partitioned.only("days")
@@ -177,6 +178,7 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
     assert evaluated(done)[UP_TO_DATE].passed
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partitioned) -> None:
     """The query leaves out a row whose value is no day; to find the stale partitions, Spark reads that value."""
@@ -247,6 +249,7 @@ def test_of_two_runs_at_once_the_later_one_begins_again(partitioned: Partitioned
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_rows_of_a_day_are_computed_again_whatever_the_record_says(partitioned: Partitioned) -> None:
     """Of the strategy changes: those of the keys that have the day, in the query or in the table."""

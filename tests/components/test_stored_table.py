@@ -1,7 +1,7 @@
 """Tables that exist, of each strategy, whose query gives other columns than before, or has other keys."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,12 @@ STRATEGIES = {
     "snapshot by DuckDB": "strategy: snapshot, engine: duckdb, snapshot: {period: day}",
     "scd2": "strategy: scd2",
 }
+
+
+def of_strategies(*usual: str, rare: Iterable[str] | None = None) -> pytest.MarkDecorator:
+    """One test for each strategy; those that share the code of a usual one are in the long tier."""
+    others = [each for each in STRATEGIES if each not in usual] if rare is None else rare
+    return pytest.mark.parametrize("strategy", [*usual, *(pytest.param(each, marks=pytest.mark.long) for each in others)])
 
 
 class Declared:
@@ -116,7 +122,7 @@ WRONG = {
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@of_strategies("full", "full by DuckDB", "partition", "snapshot by DuckDB")
 def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declared, strategy: str) -> None:
     declared.declare(strategy)
     assert declared.run() == ""
@@ -134,7 +140,7 @@ def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declare
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("strategy", ["full", "changes", pytest.param("partition", marks=pytest.mark.long)])
+@of_strategies("full", rare=("changes", "partition"))
 def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str) -> None:
     declared.declare(strategy)
     assert declared.run() == ""
@@ -157,7 +163,7 @@ def test_more_rows_by_another_program_are_found_by_a_full_table(declared: Declar
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("strategy", ["full", pytest.param("scd2", marks=pytest.mark.long), "append"])
+@of_strategies("full", "append", rare=("scd2",))
 def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy: str) -> None:
     declared.declare(strategy, "day, id, v, array(map('v', v)) AS m")
     error = declared.run()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.stack
 @pytest.mark.parametrize(
     ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("executor", [SyncExecutor.SPARK, SyncExecutor.DUCKDB])
+@pytest.mark.parametrize("executor", [pytest.param(SyncExecutor.SPARK, marks=pytest.mark.long), SyncExecutor.DUCKDB])
 def test_versions_without_rows_are_read_once(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, executor: SyncExecutor, limit: str, value: int
 ) -> None:

@@ -130,7 +130,9 @@ def compare(lake: Lakehouse, seed: int, steps: int, *, partitioned: bool, vector
     return changes
 
 
-@pytest.mark.parametrize(("seed", "partitioned", "vectors"), [(1, False, True), (2, True, True)])
+@pytest.mark.parametrize(
+    ("seed", "partitioned", "vectors"), [pytest.param(1, False, True, marks=pytest.mark.long), (2, True, True)]
+)
 def test_both_engines_read_the_same_changes(lake: Lakehouse, seed: int, partitioned: bool, vectors: bool) -> None:
     changes = compare(lake, seed, 5, partitioned=partitioned, vectors=vectors)
     last = lake.version(changes.table)
