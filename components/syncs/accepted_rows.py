@@ -83,9 +83,12 @@ class RowConversion:
                 for column in columns
             ]
             columns.append(ConvertedColumn(OPERATION, "string", operation, self.source.types[operation], nullable=False))
-            bare = operations_in((*events.deletes, *events.truncates), f"CAST(s.{identifier(operation)} AS STRING)")
-            always = {*self.destination.table.keys, OPERATION, events.sequence}
+            given, keys = f"CAST(s.{identifier(operation)} AS STRING)", self.destination.table.keys
+            bare = operations_in((*events.deletes, *events.truncates), given)
+            always = {*keys, OPERATION, events.sequence}
             only_where = {column.name: f"NOT {bare}" for column in columns if column.name not in always}
+            # A truncation is of no row.
+            only_where |= dict.fromkeys(keys, f"NOT {operations_in(events.truncates, given)}")
         text = conversion_sql(
             *(self.sql, columns, self.destination.table.keys, _ROWS, self.source.types, self.source.malformed, only_where),
             carried=self.source.carried,
@@ -146,7 +149,9 @@ class RowConversion:
                 "WHERE ratify_place = 1",
                 rows=rows,
             )
-        self._check_keys(rows, keys)
+        truncates = events and operations_in(events.truncates, OPERATION)
+        keyed = self.queries.query(f"SELECT * FROM {{rows}} WHERE NOT {truncates}", rows=rows) if truncates else rows
+        self._check_keys(keyed, keys)
         return rows
 
     def _check_keys(self, rows: Rows, keys: Sequence[str]) -> None:

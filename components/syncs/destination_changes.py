@@ -94,6 +94,9 @@ def mirrored(
 def applied(keys: Sequence[str], columns: Sequence[str], events: ChangeEvents, rows: str, stored: str, deleted: str) -> str:
     """Return the changes that events make, in whatever order they come: of a row the event of greatest sequence counts.
 
+    A deletion counts before another event of its key with the same sequence; of two others the one that was applied first
+    does. Truncation leaves rows of the same sequence.
+
     Args:
         keys: As in `merged`.
         columns: As in `merged`.
@@ -121,16 +124,17 @@ def applied(keys: Sequence[str], columns: Sequence[str], events: ChangeEvents, r
         f"  FROM {rows} AS e WHERE NOT {truncates} GROUP BY {', '.join(f'e.{identifier(key)}' for key in keys)}),\n"
         f"placed AS (SELECT x.*, t.ratify_here, x.newest.{sequence} IS NOT NULL "
         f"AND (t.{sequence} IS NULL OR x.newest.{sequence} > t.{sequence}) AS wins,\n"
-        f"  t.{sequence} AS stored_at, greatest(x.deleted_at, d.{sequence}, {all_before}) AS gone_at\n"
+        f"  t.{sequence} AS stored_at, greatest(x.deleted_at, d.{sequence}) AS gone_at\n"
         f"  FROM touched AS x LEFT JOIN {_here(columns, stored)} AS t ON {to_stored}\n"
         f"  LEFT JOIN (SELECT * FROM {deleted} WHERE NOT truncated) AS d ON {to_deleted}),\n"
-        f"decided AS (SELECT *, coalesce(if(wins, newest.{sequence}, stored_at) > gone_at, "
-        f"if(wins, newest.{sequence}, stored_at) IS NOT NULL) AS alive FROM placed)\n"
+        f"latest AS (SELECT *, if(wins, newest.{sequence}, stored_at) AS at FROM placed),\n"
+        f"decided AS (SELECT *, at IS NOT NULL AND coalesce(at > gone_at, true) AND coalesce(at >= {all_before}, true) "
+        f"AS alive FROM latest)\n"
         f"SELECT {', '.join(key_names)}, {newest}, alive AS ratify_present, ratify_here IS NOT NULL AS ratify_found\n"
         "FROM decided WHERE (alive AND wins) OR (NOT alive AND ratify_here IS NOT NULL)\n"
         f"UNION ALL SELECT {', '.join(f't.{identifier(key)}' for key in keys)}, {_listed(columns, 't')}, false, true\n"
         f"FROM {_here(columns, stored)} AS t LEFT ANTI JOIN touched AS x ON {to_stored}\n"
-        f"WHERE t.{sequence} <= {all_before}"
+        f"WHERE t.{sequence} < {all_before}"
     )
 
 

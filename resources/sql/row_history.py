@@ -37,8 +37,9 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
     They are the stored ones and the rows, each from its time on; equal ones that follow each other are one version. Of a row
     and a version, or the end of one, at the same time the row counts. A row that no column dates is of the time `at`, or of
     the moment after all that is stored of its keys. Where the row of some keys was not there, and is there again, its newest
-    version begins at `at`, however old it is; in later passes, too, the version that began so has the values of the newest
-    row, if that is older.
+    version begins at `at`, however old it is. The column that dates a row says how old it was then, and so that `at` was not
+    the row's own time: in later passes, too, such a version has the values of the newest row, if that is older than its
+    beginning. Any other version stays beside a row that comes late.
 
     Args:
         history: What it follows.
@@ -61,35 +62,40 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
     same = f"ratify_there AND lag(ratify_there) {follows} AND {values} <=> lag({values}) {follows}"
     ended = f"lead({VALID_FROM}) OVER ({by} ORDER BY ratify_run)"
     closed = f"CASE WHEN NOT ratify_given THEN greatest({at}, {VALID_FROM}) END"
+    # The time of the row with which a version begins, before that of the version where it began because the row came back.
+    dated, begun = read or VALID_FROM, "min_by(ratify_dated, struct(ratify_at, ratify_rank))"
     # A point in time that follows the end which is the last one of its keys.
     newest = f"max(CASE WHEN ratify_rank = 2 THEN ratify_at END) OVER ({by})"
     final = f"max(struct(ratify_at, ratify_rank)) OVER ({by})"
     again = f"CASE WHEN ratify_final.ratify_rank = 1 THEN greatest({at}, ratify_final.ratify_at) ELSE ratify_returned END"
-    returned = f"CASE WHEN ratify_next IS NULL AND {VALID_TO} IS NULL AND ratify_before < {VALID_FROM} THEN {VALID_FROM} END"
-    helpers = "ratify_newest, ratify_final, ratify_returned"
+    returned = f"CASE WHEN {VALID_TO} IS NULL AND {dated} < {VALID_FROM} THEN {VALID_FROM} END"
+    came = "CASE WHEN ratify_final.ratify_rank = 1 THEN ratify_dated ELSE ratify_came END"
+    helpers = "ratify_newest, ratify_final, ratify_returned, ratify_came"
     shown = (
-        f"{VALID_FROM} AS {read}" if name == history.changed_at else f"ratify_row.{identifier(name)} AS {identifier(name)}"
+        f"ratify_dated AS {read}" if name == history.changed_at else f"ratify_row.{identifier(name)} AS {identifier(name)}"
         for name in columns
         if name not in history.keys
     )
     return f"""WITH ratify_stored AS (
-  SELECT *, lead({VALID_FROM}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_next,
-    lag({VALID_TO}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_before FROM {stored}
+  SELECT *, lead({VALID_FROM}) OVER ({by} ORDER BY {VALID_FROM}) AS ratify_next FROM {stored}
 ), ratify_points AS (
-  SELECT {listed}, true AS ratify_there, 0 AS ratify_rank, {VALID_FROM} AS ratify_at, {returned} AS ratify_again
-    FROM ratify_stored
-  UNION ALL SELECT {listed}, false, 1, {VALID_TO}, NULL FROM ratify_stored
+  SELECT {listed}, true AS ratify_there, 0 AS ratify_rank, {VALID_FROM} AS ratify_at, {dated} AS ratify_dated,
+    {returned} AS ratify_again FROM ratify_stored
+  UNION ALL SELECT {listed}, false, 1, {VALID_TO}, NULL, NULL FROM ratify_stored
     WHERE {VALID_TO} IS NOT NULL AND coalesce({VALID_TO} < ratify_next, true)
-  UNION ALL SELECT {listed}, true, 2, {read or at}, NULL FROM {rows}
-  UNION ALL SELECT DISTINCT {without}, true, 3, NULL, NULL FROM {there or rows}
+  UNION ALL SELECT {listed}, true, 2, {read or at}, {read or at}, NULL FROM {rows}
+  UNION ALL SELECT DISTINCT {without}, true, 3, NULL, NULL, NULL FROM {there or rows}
 ), ratify_placed AS (
   SELECT * EXCEPT (ratify_at), {placed} AS ratify_at, {given} AS ratify_given FROM ratify_points
 ), ratify_known AS (
   SELECT * EXCEPT (ratify_again), {newest} AS ratify_newest, {final} AS ratify_final,
-    max(ratify_again) OVER ({by}) AS ratify_returned FROM ratify_placed WHERE ratify_rank < 3
+    max(ratify_again) OVER ({by}) AS ratify_returned,
+    max(CASE WHEN ratify_again IS NOT NULL THEN ratify_dated END) OVER ({by}) AS ratify_came
+  FROM ratify_placed WHERE ratify_rank < 3
 ), ratify_with_returned AS (
   SELECT * EXCEPT ({helpers}) FROM ratify_known
-  UNION ALL SELECT * EXCEPT (ratify_at, ratify_given, {helpers}), {again}, ratify_given FROM ratify_known
+  UNION ALL SELECT * EXCEPT (ratify_dated, ratify_at, ratify_given, {helpers}), {came}, {again}, ratify_given
+    FROM ratify_known
     WHERE ratify_rank = 2 AND ratify_at = ratify_newest
       AND (ratify_final.ratify_rank = 1 OR ratify_newest < ratify_returned)
 ), ratify_counting AS (
@@ -102,7 +108,7 @@ def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, row
   FROM ratify_compared
 ), ratify_versions AS (
   SELECT {keys}, ratify_run, ratify_there, ratify_given, min(ratify_at) AS {VALID_FROM},
-    max_by(struct({listed}), struct(ratify_rank, ratify_at)) AS ratify_row
+    max_by(struct({listed}), struct(ratify_rank, ratify_at)) AS ratify_row, {begun} AS ratify_dated
   FROM ratify_numbered GROUP BY {keys}, ratify_run, ratify_there, ratify_given
 ), ratify_ended AS (
   SELECT *, coalesce({ended}, {closed}) AS {VALID_TO} FROM ratify_versions

@@ -20,12 +20,17 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowVersion:
-    """A version of a row. Its note is of an ignored column; `read` is whether the last pass read a row for it."""
+    """A version of a row. Its note is of an ignored column; `read` is whether the last pass read a row for it.
+
+    Attributes:
+        dated: The time of the row that it began with: before `since`, if it began because that row was there again.
+    """
 
     value: Value
     note: Value
     since: int
     until: int | None = None
+    dated: int = 0
     read: bool = False
 
 
@@ -54,8 +59,8 @@ class HistoryModel:
             self.versions[key] = made
 
     @property
-    def rows(self) -> list[tuple[Key, Value, Value, int, int | None]]:
-        return [(key, v.value, v.note, v.since, v.until) for key, made in self.versions.items() for v in made]
+    def rows(self) -> list[tuple[Key, Value, Value, int, int | None, int]]:
+        return [(key, v.value, v.note, v.since, v.until, v.dated) for key, made in self.versions.items() for v in made]
 
 
 def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) -> list[RowVersion]:
@@ -67,19 +72,20 @@ def history(stored: Sequence[RowVersion], rows: Sequence[SourceRow], at: int) ->
     after = max((*begun, *ended), default=-1) + 1
     read = {max(at, after) if row.time is None else row.time: row for row in rows}
     made, is_open = _versions(begun, ended, read)
-    # The row was not there, and is there again: since now, or since the start of the current version.
-    again = _returned(stored) if is_open else max(at, *ended)
+    # The row was not there, and is there again: since now, or since the start of the current version, which says how old
+    # the row was when it came back.
+    back = _returned(stored) if is_open else None
+    again = back.since if back else None if is_open else max(at, *ended)
     if read and again is not None and (not is_open or max(read) < again):
-        made, _ = _versions(begun, ended, {**read, again: read[max(read)]})
+        newest = read[max(read)]
+        made, _ = _versions(begun, ended, {**read, again: replace(newest, time=back.dated) if back else newest})
     return [replace(version, read=False) for version in made]
 
 
-def _returned(stored: Sequence[RowVersion]) -> int | None:
-    """Since when the current version is there, if the row was not there before."""
-    if len(stored) < 2 or stored[-1].until is not None:
-        return None
-    before, last = stored[-2:]
-    return last.since if before.until is not None and before.until < last.since else None
+def _returned(stored: Sequence[RowVersion]) -> RowVersion | None:
+    """The current version, if it did not begin at the time of its row."""
+    last = stored[-1] if stored else None
+    return last if last and last.until is None and last.dated < last.since else None
 
 
 def _versions(
@@ -93,13 +99,14 @@ def _versions(
             if is_open and made[-1].value == row.value:
                 made[-1] = replace(made[-1], note=row.note, read=True)
                 continue
-            made, is_open = [*_ended(made, time, is_open=is_open), RowVersion(row.value, row.note, time, read=True)], True
+            new = RowVersion(row.value, row.note, time, None, time if row.time is None else row.time, read=True)
+            made, is_open = [*_ended(made, time, is_open=is_open), new], True
             continue
         if version:
             if is_open and made[-1].value == version.value:
                 made[-1] = made[-1] if made[-1].read else replace(made[-1], note=version.note)
             else:
-                new = RowVersion(version.value, version.note, time)
+                new = RowVersion(version.value, version.note, time, None, version.dated)
                 made, is_open = [*_ended(made, time, is_open=is_open), new], True
         if time in ended and is_open:
             made, is_open = _ended(made, time, is_open=True), False

@@ -24,6 +24,8 @@ from tests.resources.lakehouse import Lakehouse
 
 _FAILING = 3
 """A value that an expectation takes out, where there is one."""
+_LATER = 4_102_444_800_000_000
+"""Microseconds: rows after the commits of the test, so that they are not older than a gap in their history."""
 _STEPS = ((Spark, "merge_changes"), (Spark, "merge_changes"), (Spark, "computed"), (Spark, "ensure_table"))
 """Where a pass dies."""
 
@@ -75,8 +77,7 @@ class HistoryTable:
         if not self.source:
             return self._run_statement(f"DELETE FROM {self.a} WHERE true")
         rows = (
-            f"({row.key[0]}, {row.key[1]}, {row.value or 'NULL'}, {row.note or 'NULL'}, "
-            f"TIMESTAMP '1970-01-01 00:00:00.{row.time or 0:06}Z')"
+            f"({row.key[0]}, {row.key[1]}, {row.value or 'NULL'}, {row.note or 'NULL'}, {_timestamp(row.time or 0)})"
             for row in self.source
             if isinstance(row.key, tuple)
         )
@@ -110,7 +111,7 @@ class HistoryTable:
         return self.chance.choice((None, 1, 2, _FAILING if self.action else 4))
 
     def _time(self) -> int | None:
-        return self.chance.randint(1, 9) if self.dated else None
+        return self.chance.choice((0, 0, _LATER)) + self.chance.randint(1, 9) if self.dated else None
 
     def restore(self) -> None:
         """Restore the table: the next pass goes on from the history that it has then."""
@@ -222,9 +223,11 @@ class HistoryTable:
         assert version == len(self.versions) - 1, (version, len(self.versions) - 1, self.reproduced())
         if version >= 0:
             ends = "unix_micros(valid_from) AS since, unix_micros(valid_to) AS until"
+            ends += f", unix_micros({'changed' if self.dated else 'valid_from'}) AS dated"
             rows = self.lake.quick(f'SELECT k, concat("\'", j, "\'") AS j, value, note, {ends}, current FROM {self.t}')
             assert all(row["current"] == (row["until"] is None) for row in rows)
-            found = Counter(((row["k"], row["j"]), row["value"], row["note"], row["since"], row["until"]) for row in rows)
+            names = ("value", "note", "since", "until", "dated")
+            found = Counter(((row["k"], row["j"]), *(row[name] for name in names)) for row in rows)
             assert found == Counter(self.model.rows), (found, self.model.rows, self.reproduced())
 
     def reproduced(self) -> str:
@@ -244,3 +247,8 @@ class HistoryTable:
     def _note(self, text: str) -> None:
         self.log.append(text)
         self.done[" ".join(text.split()[:2])] += 1
+
+
+def _timestamp(time: int) -> str:
+    later, micros = divmod(time, _LATER)
+    return f"TIMESTAMP '{'2100' if later else '1970'}-01-01 00:00:00.{micros:06}Z'"

@@ -1,6 +1,7 @@
 """What a sync has to do, in plain Python: the destination as a dictionary, and each pass as one function."""
 
 import datetime as dt
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,12 +164,12 @@ class SyncModel:
 class EventModel:
     """The destination of a sync of the mode cdc: by key the sequence and the value of the newest event that counts."""
 
-    rows: dict[str, tuple[int, int | None]] = field(default_factory=dict[str, tuple[int, int | None]])
-    deleted: dict[str, int] = field(default_factory=dict[str, int])
+    rows: dict[Text, tuple[int, int | None]] = field(default_factory=dict[Text, tuple[int, int | None]])
+    deleted: dict[Text, int] = field(default_factory=dict[Text, int])
     truncated: int = -1
 
-    def apply(self, events: Sequence[tuple[str, str, int, int | None]]) -> bool:
-        """Apply events, in whatever order: operation, key, sequence, value; return whether the destination changes."""
+    def apply(self, events: Sequence["Event"]) -> bool:
+        """Apply events, in whatever order; return whether the destination changes."""
         before = dict(self.rows)
         for operation, key, sequence, value in events:
             if operation == "t":
@@ -180,9 +181,28 @@ class EventModel:
         self.rows = {
             key: (sequence, value)
             for key, (sequence, value) in self.rows.items()
-            if sequence > max(self.truncated, self.deleted.get(key, -1))
+            if sequence >= self.truncated and sequence > self.deleted.get(key, -1)
         }
         return self.rows != before
+
+
+Event = tuple[str, str | None, int, int | None]
+"""Operation, key, sequence and value. A truncation may have no key."""
+
+
+def random_events(chance: random.Random, number: int) -> list[Event]:
+    """Events of a batch in random order, a few of them twice, several of one sequence: a truncation may have that of any."""
+    made = dict[tuple[str, int], Event]()
+    for _ in range(chance.randint(1, 8)):
+        key, sequence = chance.choice("abc"), number * 4 + chance.randint(0, 6)
+        # Two different events of one key and sequence are an error.
+        made[(key, sequence)] = (chance.choice("ccuud"), key, sequence, chance.choice((1, 2, None)))
+    events = list(made.values())
+    if chance.random() < 0.25:
+        events.append(("t", chance.choice((None, "a", "b")), chance.choice(events)[2], None))
+    events += chance.sample(events, min(len(events), 2))
+    chance.shuffle(events)
+    return events
 
 
 def _key(sync: SyncDeclaration, row: Row) -> Key:

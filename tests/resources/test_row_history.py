@@ -1,69 +1,19 @@
 """The SQL of a table of history gives the versions that a model in plain Python gives."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 from pyspark.sql import SparkSession
 
 from resources.sql.row_history import RowHistory, wanted_history
 from tests.components.history_model import HistoryModel, SourceRow
+from tests.resources.history_relations import as_found, expected_rows, rows_sql, some_rows, stored_sql
 
 pytestmark = pytest.mark.stack
 
-_KEYS = 150
-_STORED = "CAST({} AS INT) AS a, CAST({} AS STRING) AS b, CAST({} AS INT) AS value, CAST({} AS INT) AS note"
-_DATED = {True: ", timestamp_micros({}) AS changed", False: ""}
-
-
-def literal(value: object) -> str:
-    return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
-
-
-def rows_sql(rows: Sequence[SourceRow], *, dated: bool) -> str:
-    """The rows, as a relation."""
-    made = [
-        (*(row.key if isinstance(row.key, tuple) else ()), row.value, row.note, *([row.time] if dated else []))
-        for row in rows
-    ]
-    values = [f"({', '.join(map(literal, row))})" for row in made]
-    columns = "a, b, value, note" + (", at" if dated else "")
-    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("at")
-    return f"(SELECT {types} FROM VALUES {', '.join(values)} AS given({columns}))"
-
-
-def stored_sql(model: HistoryModel, *, dated: bool) -> str:
-    """The versions of a model, as a relation."""
-    made = [(*(key if isinstance(key, tuple) else ()), *rest) for key, *rest in model.rows]
-    values = [f"({', '.join(map(literal, row))})" for row in made] or ["(NULL, NULL, NULL, NULL, 0, 0)"]
-    ends = "timestamp_micros(since) AS valid_from, timestamp_micros(until) AS valid_to, until IS NULL AS current"
-    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("since")
-    where = "" if made else " WHERE false"
-    return f"(SELECT {types}, {ends} FROM VALUES {', '.join(values)} AS s(a, b, value, note, since, until){where})"
-
 
 def found(spark: SparkSession, text: str, *, dated: bool) -> list[str]:
-    changed = ", unix_micros(changed) AS changed" if dated else ""
-    rows = spark.sql(
-        f"SELECT a, b, value, note, unix_micros(valid_from) AS since, unix_micros(valid_to) AS until, current{changed} "
-        f"FROM (\n{text}\n)"
-    ).collect()
-    for row in rows:
-        assert row["current"] == (row["until"] is None)
-        assert not dated or row["changed"] == row["since"]
-    return sorted(str(((row["a"], row["b"]), *row[2:6])) for row in rows)
-
-
-def some_rows(chance: random.Random, pass_number: int, *, dated: bool) -> list[SourceRow]:
-    """For most keys one row, for others none; where rows are dated, at times several of a key."""
-    rows = list[SourceRow]()
-    for number in range(_KEYS):
-        key = (chance.choice((None, number)) if number == 0 else number, chance.choice((None, "x")) if number == 1 else "x")
-        times = [None] if not dated else chance.sample(range(12), chance.choice((1, 1, 1, 2, 3)))
-        if chance.random() < 0.25:
-            continue
-        rows += [SourceRow(key, chance.choice((None, 1, 2)), chance.choice((None, 5, 6)), time) for time in times]
-    return rows or [SourceRow((0, "x"), 1, 1, pass_number if dated else None)]
+    return expected_rows(spark.sql(as_found(text, dated=dated)).collect())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""The SQL by which events of change are applied, by DuckDB over many random batches, beside the model in plain Python."""
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import duckdb
+import pytest
+import sqlglot
+
+from components.syncs.destination_changes import OPERATION, applied, deletions
+from components.syncs.sync_declaration import ChangeEvents
+from tests.components.sync_model import Event, EventModel, random_events
+
+_EVENTS = ChangeEvents("op", "seq", ("d",), ("t",))
+
+
+class Destination:
+    """A destination, and the deletions that are remembered, as tables of DuckDB."""
+
+    def __init__(self) -> None:
+        self.con = duckdb.connect()
+        self.con.execute("CREATE TABLE stored (k VARCHAR, seq BIGINT, v INT)")
+        self.con.execute("CREATE TABLE deleted (k VARCHAR, seq BIGINT, truncated BOOLEAN)")
+        self.con.execute(f"CREATE TABLE events ({OPERATION} VARCHAR, k VARCHAR, seq BIGINT, v INT)")
+
+    def apply(self, events: Sequence[Event]) -> int:
+        """Apply a batch, and return how many rows of the destination it changes."""
+        self.con.execute("TRUNCATE events")
+        self.con.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", [*dict.fromkeys(events)])
+        changes = self.rows(applied(["k"], ["k", "seq", "v"], _EVENTS, "events", "stored", "deleted"))
+        for key, *row, present, found in changes:
+            before = self.con.execute("DELETE FROM stored WHERE k = ? RETURNING k", [key]).fetchall()
+            assert bool(before) == found
+            if present:
+                self.con.execute("INSERT INTO stored VALUES (?, ?, ?)", row)
+        # As `DeletedKeys.add` merges them.
+        self.con.execute(f"INSERT INTO deleted {spark(deletions(['k'], _EVENTS, 'events'))}")
+        self.con.execute(
+            "CREATE OR REPLACE TABLE deleted AS SELECT k, max(seq) AS seq, truncated FROM deleted GROUP BY k, truncated"
+        )
+        return len(changes)
+
+    def rows(self, text: str) -> list[tuple[Any, ...]]:
+        return self.con.execute(spark(text)).fetchall()
+
+
+@cache
+def spark(text: str) -> str:
+    """A query of Spark, for DuckDB."""
+    return sqlglot.transpile(text, read="databricks", write="duckdb")[0]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_are_those_of_the_model(seed: int) -> None:
+    chance, model, destination = random.Random(seed), EventModel(), Destination()  # noqa: S311 events, not keys
+    batches = [random_events(chance, number) for number in range(6)]
+    chance.shuffle(batches)
+    for batch in batches:
+        assert bool(destination.apply(batch)) == model.apply(batch), batch
+        found = destination.rows("SELECT k, seq, v FROM stored ORDER BY k")
+        assert found == [(key, *row) for key, row in sorted(model.rows.items())], batch
+        # Events that were applied before change nothing.
+        assert destination.apply(batch) == 0, batch
+    destination.con.close()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_truncation_leaves_rows_of_its_sequence(order: Sequence[int]) -> None:
+    destination = Destination()
+    batches = [[("c", "a", 5, 1), ("c", "b", 4, 1)], [("t", "a", 5, None)]]
+    for number in order:
+        destination.apply(batches[number])
+    assert destination.rows("SELECT k, seq FROM stored") == [("a", 5)]
+    assert destination.apply([("d", "a", 5, None)]) == 1
