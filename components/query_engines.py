@@ -1,7 +1,7 @@
 """The engines that compute the rows of a query and write them: what `sql_table.materialize` needs of Spark and of DuckDB."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +32,7 @@ from resources.sql.spark_sql import table_name
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
+    from databricks.sdk.service.catalog import TableInfo
     from pyspark.sql import DataFrame
 
 _LOADED = {column.name for column in LOAD_COLUMNS}
@@ -100,15 +101,33 @@ def input_columns(catalog: UnityCatalog, query: TableQuery) -> dict[TableName, S
     return {name: [column.name or "" for column in columns] for name, columns in found.items()}
 
 
+def has_versions(table: "TableInfo") -> bool:
+    """Return whether a table of the catalog is one whose versions are known: a managed one."""
+    return table.table_type is not None and table.table_type.value == "MANAGED"
+
+
+def versions_of(catalog: UnityCatalog, tables: Iterable[str]) -> dict[str, int]:
+    """Return the versions that tables have by now; -1 where one does not exist, or has none."""
+    versions = dict[str, int]()
+    for full_name in tables:
+        try:
+            versions[full_name] = catalog.version(full_name) if has_versions(catalog.table(full_name)) else -1
+        except TableMissing:
+            versions[full_name] = -1
+    return versions
+
+
 class SparkQueries:
     """Spark, which makes a table equal to a query by a MERGE."""
 
     dialect = SPARK
 
-    def __init__(self, spark: Spark, query: TableQuery, written: TableDeclaration) -> None:
+    def __init__(self, spark: Spark, query: TableQuery, *written: TableDeclaration) -> None:
         self.catalog = spark.catalog
         self._spark = spark
-        self._tables = {spark.full_name(written), *(name.full_name(self.catalog.connection.name) for name in query.inputs)}
+        # Before any input is read: what others commit to them from now on may be of newer inputs.
+        self._before = versions_of(self.catalog, map(spark.full_name, written))
+        self._tables = {*self._before, *(name.full_name(self.catalog.connection.name) for name in query.inputs)}
 
     def few_rows(self, most: int) -> AbstractContextManager[None]:
         """Let Spark interpret the queries of the block, if the tables read and written have no more rows in all."""
@@ -149,15 +168,22 @@ class SparkQueries:
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         with self.few_rows(FEW_ROWS):
-            yield SparkRows(self._spark, self._spark.computed(self._spark.query(text)))
+            yield SparkRows(self._spark, self._spark.computed(self._spark.query(text)), self._before)
 
 
 @dataclass(frozen=True)
 class SparkRows:
-    """Rows that Spark has computed."""
+    """Rows that Spark has computed, and the versions that the tables had before.
+
+    Attributes:
+        spark: The session.
+        frame: The rows.
+        before: The versions of the tables that are written, by full name, when no input was read yet.
+    """
 
     spark: Spark
     frame: "DataFrame"
+    before: Mapping[str, int]
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.spark.rows(self.spark.query(sql, rows=self.frame))
@@ -167,8 +193,9 @@ class SparkRows:
 
     def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for declaration, sql in tables:
+            after = self.before[self.spark.full_name(declaration)]
             made = materialize_to_match(
-                self.spark, declaration, lambda sql=sql: self.spark.query(sql, rows=self.frame), **more
+                self.spark, declaration, lambda sql=sql: self.spark.query(sql, rows=self.frame), after, **more
             )
             (counted,) = self.records(f"SELECT count(*) AS n FROM ({sql})")
             if (made.metadata or {}).get("dagster/row_count") != counted["n"]:
@@ -182,9 +209,11 @@ class DuckDBQueries:
 
     dialect = DUCKDB
 
-    def __init__(self, session: DuckDBSession, spark: Spark) -> None:
+    def __init__(self, session: DuckDBSession, spark: Spark, *written: TableDeclaration) -> None:
         self.catalog = spark.catalog
         self._session, self._spark = session, spark
+        # As for Spark.
+        self._before = versions_of(self.catalog, map(spark.full_name, written))
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`.
@@ -217,16 +246,23 @@ class DuckDBQueries:
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         self._session.rows(f"CREATE OR REPLACE TEMP TABLE {_VALIDATED} AS {text}")
-        yield DuckDBRows(self._session, self._spark)
+        yield DuckDBRows(self._session, self._spark, self._before)
         self._session.rows(f"DROP TABLE {_VALIDATED}")
 
 
 @dataclass(frozen=True)
 class DuckDBRows:
-    """Rows that DuckDB has computed."""
+    """Rows that DuckDB has computed.
+
+    Attributes:
+        session: Has them.
+        spark: Creates the tables.
+        before: As of `SparkRows`.
+    """
 
     session: DuckDBSession
     spark: Spark
+    before: Mapping[str, int]
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return self.session.records(self.over(sql))
@@ -246,7 +282,8 @@ class DuckDBRows:
         began = time.monotonic()
         created = self.spark.ensure_table(declaration)
         self.session.rows(f"CREATE OR REPLACE TEMP VIEW {_WRITTEN} AS {self.over(sql)}")
-        wrote = overwrite_to_match(self.session, declaration, _WRITTEN)
+        after = self.before.get(self.spark.full_name(declaration))
+        wrote = overwrite_to_match(self.session, declaration, _WRITTEN, after)
         log = self.session.log(declaration)
         if wrote.commit:
             # The attached catalog shows the table as it was before.

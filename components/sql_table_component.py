@@ -26,8 +26,7 @@ from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
 from components.query_component import QueryComponent, UniqueRow, check_no_quarantine
-from components.query_engines import DuckDBQueries, SparkQueries
-from components.sql_table import ValidatedQuery, materialize, resolve
+from components.sql_table import ValidatedQuery, resolve
 from components.sql_table_scaffolder import SqlTableScaffolder
 from components.strategies.appended_rows import RefreshConfig, materialize_appended, plan_appended
 from components.strategies.changed_rows import ChangedRows, materialize_changes
@@ -35,6 +34,7 @@ from components.strategies.history_rows import HistoryPass, HistoryQuery, materi
 from components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
 from components.strategies.partitioned_rows import PartitionedRows, materialize_partitions
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_results import materialize_whole
 from components.strategies.pass_scope import DaysAgain
 from components.strategies.snapshot_periods import SnapshotQuery, materialize_periods
 from components.strategies.table_partitions import TablePartitions
@@ -343,8 +343,6 @@ class SqlTable(QueryComponent):
             yield from materialize_appended(spark, self.table, self.driving, full_refresh=full_refresh)
         elif self.strategy == "changes":
             yield from materialize_changes(spark, self.table, again)
-        elif self.engine == "duckdb" and duckdb:
-            with duckdb.session() as session:
-                yield from materialize(DuckDBQueries(session, spark), self.table)
         else:
-            yield from materialize(SparkQueries(spark, self.table.query, self.table.declaration), self.table)
+            with duckdb.session() if self.engine == "duckdb" and duckdb else nullcontext() as session:
+                yield from materialize_whole(spark, session, self.table)

@@ -207,7 +207,7 @@ def _commits(change: TableChange) -> dict[str, Any]:
 
 
 def materialize_to_match(
-    spark: Spark, declaration: TableDeclaration, read: Callable[[], "DataFrame"], **more: Any
+    spark: Spark, declaration: TableDeclaration, read: Callable[[], "DataFrame"], after: int | None = None, **more: Any
 ) -> dg.MaterializeResult[Any]:
     """Create a table where it is missing, make it equal to a DataFrame by a MERGE, and return its materialization.
 
@@ -215,6 +215,7 @@ def materialize_to_match(
         spark: The session.
         declaration: The table, with keys.
         read: See `Spark.merge_to_match`.
+        after: Likewise.
         more: Further metadata.
 
     Raises:
@@ -222,7 +223,7 @@ def materialize_to_match(
     """
     began = time.monotonic()
     created = spark.ensure_table(declaration)
-    return materialize_by(spark, declaration, created, began, spark.merge_to_match(declaration, read), read(), **more)
+    return materialize_by(spark, declaration, created, began, spark.merge_to_match(declaration, read, after), read(), **more)
 
 
 def materialize_by(

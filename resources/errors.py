@@ -70,6 +70,10 @@ class CommitConflict(CatalogError, TransientError):
     """Other writers won every attempt to commit. Nothing was committed; the same call may be made again."""
 
 
+class Overtaken(CommitConflict):
+    """What a commit was computed from is older than a commit that the table has got: compute it again."""
+
+
 class CommitOutcomeUnknown(CatalogError, TransientError):
     """A commit was proposed, and it cannot be learned whether the catalog ratified it, or may yet.
 

@@ -19,10 +19,10 @@ from pydantic import Field
 from components.expectations.expectation_rules import Expectations
 from components.query_engines import SparkQueries, SparkRows, ValidatedRows
 from components.sql_table import ValidatedQuery, resolve
-from components.strategies.changed_rows import materialize_passes
 from components.strategies.computed_rows import failing_stored
 from components.strategies.pass_metadata import pass_metadata
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_results import materialize_passes
 from components.strategies.query_inputs import QueryInputs
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
@@ -136,8 +136,9 @@ class AppendedRows(SparkQueries):
         every = self._refresh or self._position.record is None
         with self.few_rows(FEW_ROWS if every else FEW_ROWS_SEARCHED):
             frame = self._spark.computed(self._spark.sql(text))
+            at = self._before, self._position, self._record
             keys, refresh = self._table.row_keys, self._refresh
-            yield _NewRows(self._spark, frame, self._position, self._record, keys, self._far_behind, full_refresh=refresh)
+            yield _NewRows(self._spark, frame, *at, keys, self._far_behind, full_refresh=refresh)
 
     def _far_behind(self) -> bool:
         """Whether the driving input has versions that are to be recorded as read."""

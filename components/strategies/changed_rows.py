@@ -10,19 +10,19 @@ is seen from their records (`with_quarantine`).
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dagster as dg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
-from components.sql_table import ValidatedQuery, materialize
+from components.sql_table import ValidatedQuery
 from components.strategies.computed_rows import ComputedRows
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_results import materialize_passes
 from components.strategies.pass_scope import VERSIONS_READ_AGAIN, DaysAgain, Scope
 from components.strategies.query_inputs import QueryInputs
 from components.strategies.rows_of_keys import (
@@ -37,7 +37,7 @@ from resources.delta.computed_inputs import (
     last_computed,
     with_quarantine,
 )
-from resources.errors import CommitConflict, ExpectationFailed, TableMissing
+from resources.errors import TableMissing
 from resources.spark.interpreted_queries import FEW_ROWS, FEW_ROWS_SEARCHED
 from resources.spark.key_ranges import KeyRanges
 from resources.spark.spark_engine import Spark
@@ -69,53 +69,6 @@ def materialize_changes(
     )
 
 
-def materialize_passes(
-    spark: Spark,
-    table: ValidatedQuery,
-    begun: Callable[[], SparkQueries],
-    whole: Callable[[str], SparkQueries] | None = None,
-) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Materialize a table by one pass; by another one if other writers committed first.
-
-    Args:
-        spark: The session.
-        table: The table.
-        begun: Returns a new pass.
-        whole: Returns one that computes all rows, for a reason; for where those that changes affect cannot be computed.
-
-    Raises:
-        As materialize.
-    """
-    retrying = Retrying(
-        retry=retry_if_exception_type(CommitConflict),
-        stop=stop_after_attempt(spark.attempts),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
-    results = list[dg.MaterializeResult[Any] | dg.AssetCheckResult]()
-
-    def make(queries: SparkQueries) -> None:
-        results.clear()
-        # One by one: where an expectation fails, its results come before the error.
-        for result in materialize(queries, table):
-            results.append(result)
-
-    def once() -> None:
-        try:
-            make(begun())
-        except FullRecompute as reason:
-            if whole is None:
-                raise reason.__cause__ or reason from None
-            make(whole(str(reason)))
-
-    try:
-        retrying(once)
-    except ExpectationFailed:
-        yield from results
-        raise
-    yield from results
-
-
 class ChangedRows(SparkQueries):
     """One pass over a table."""
 
@@ -141,11 +94,8 @@ class ChangedRows(SparkQueries):
         declared = [self._table.expectations.code(self._table.query.text), declaration.column_types, declaration.keys]
         declared += [self._inputs.types_named, *self.declared_beside()]
         digest = hashlib.sha256(repr(tuple(declared)).encode()).hexdigest()
-        full_name = self._spark.full_name(declaration)
-        try:
-            after = self.catalog.version(full_name)
-        except TableMissing:
-            after = -1
+        # The version before the inputs': a pass that has read newer ones may have committed since.
+        after = self._before[self._spark.full_name(declaration)]
         return ComputedInputs(digest, after, self._inputs.versions, uuid4().hex)
 
     def declared_beside(self) -> list[Any]:

@@ -14,9 +14,10 @@ import dagster as dg
 
 from components.query_engines import ValidatedRows
 from components.sql_table import ValidatedQuery
-from components.strategies.changed_rows import ChangedRows, materialize_passes
+from components.strategies.changed_rows import ChangedRows
 from components.strategies.computed_rows import ComputedRows
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_results import materialize_passes
 from components.strategies.pass_scope import Scope
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_history import EVERY_COMMIT

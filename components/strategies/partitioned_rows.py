@@ -13,8 +13,9 @@ import dagster as dg
 
 from components.landing_order import LANDING
 from components.sql_table import ValidatedQuery, resolve
-from components.strategies.changed_rows import ChangedRows, materialize_passes, not_computed
+from components.strategies.changed_rows import ChangedRows, not_computed
 from components.strategies.pass_plan import PassPlan
+from components.strategies.pass_results import materialize_passes
 from components.strategies.pass_scope import VERSIONS_READ_AGAIN, Scope
 from components.strategies.rows_of_keys import AFFECTED
 from components.strategies.stale_partitions import StalePartitions
@@ -118,7 +119,9 @@ class PartitionedRows(ChangedRows):
         if reason and not new:
             # A query that is another than before may have other columns; a table gets them before its version is read.
             self._spark.ensure_table(declaration)
-            record = replace(record, after=self.catalog.version(self._spark.full_name(declaration)))
+            after = self.catalog.version(self._spark.full_name(declaration))
+            self._spark.check_not_overtaken(self._spark.full_name(declaration), record.after)
+            record = replace(record, after=after)
         every = len(self._computed) == len(keys)
         return self._scope_of(declaration, self._of_chosen(record, last, new=new), last, unknown if every else "")
 

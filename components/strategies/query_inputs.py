@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from components.checks.acknowledged_commits import acknowledged
 from components.landing_order import LANDING, landed_rows
+from components.query_engines import has_versions
 from components.strategies.added_rows import AddedRange, added_range, compared_sql, feed_sql
 from components.strategies.pass_scope import is_far_behind
 from ingest.file_source import LOAD_COLUMNS
@@ -30,7 +31,6 @@ from resources.sql.spark_sql import at_version, comparable, identifier, literal,
 from resources.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
-    from databricks.sdk.service.catalog import TableInfo
     from pyspark.sql import DataFrame
 
 _LOADED = {column.name for column in LOAD_COLUMNS}
@@ -331,11 +331,6 @@ class QueryInputs:
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
-
-
-def has_versions(table: "TableInfo") -> bool:
-    """Return whether a table of the catalog is one whose versions are known: a managed one."""
-    return table.table_type is not None and table.table_type.value == "MANAGED"
 
 
 def _changed(number: int) -> str:

@@ -16,8 +16,8 @@ import dagster as dg
 from components.expectations.expectation_rules import Expectations
 from components.query_engines import DuckDBQueries, DuckDBRows, SparkQueries, SparkRows, ValidatedRows
 from components.sql_table import ValidatedQuery, materialize
-from components.strategies.changed_rows import materialize_passes
 from components.strategies.computed_rows import failing_stored
+from components.strategies.pass_results import materialize_passes
 from components.strategies.rows_of_keys import stored_failures
 from components.strategies.table_partitions import named
 from components.table_asset import TableChange, materialize_by, result, rows_version
@@ -133,7 +133,7 @@ class _DuckDBPeriods(DuckDBQueries):
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         with super().validated(text):
-            yield _DuckDBPeriodRows(self._session, self._spark, self._period)
+            yield _DuckDBPeriodRows(self._session, self._spark, self._before, self._period)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,8 @@ class _SparkPeriods(SparkQueries):
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         with self.few_rows(FEW_ROWS):
-            yield _SparkPeriodRows(self._spark, self._spark.computed(self._spark.query(text)), self._period, self._after)
+            rows = self._spark.computed(self._spark.query(text))
+            yield _SparkPeriodRows(self._spark, rows, self._before, self._period, self._after)
 
 
 @dataclass(frozen=True)

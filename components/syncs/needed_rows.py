@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from components.strategies.query_inputs import has_versions
+from components.query_engines import has_versions
 from components.syncs.dead_letters import accumulate, dead_letters
 from components.syncs.source_rows import SourceRows, read_changed, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode

@@ -12,7 +12,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_history import EVERY_COMMIT, SAME_ROWS, Commit
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.delta.table_log import TableLog
-from resources.errors import SyncRefused, TableMissing
+from resources.errors import Overtaken, SyncRefused, TableMissing
 
 _COMMITS_READ = 200
 
@@ -65,11 +65,18 @@ class SyncPosition:
         return ComputedInputs(self._query, after, source.inputs, uuid4().hex)
 
     def is_current(self, source: SourceRows) -> bool:
-        """Return whether a pass would change nothing: its source and the destination are as the last one left them."""
+        """Return whether a pass would change nothing: its source and the destination are as the last one left them.
+
+        Raises:
+            Overtaken: another pass has read newer versions of the source, and committed: this one would undo that.
+        """
         if self.sync.mode is SyncMode.INSERT:
             until = self.inserted_until(insert_app_id(self.sync, source.inputs)) if source.versioned else None
             return until is not None and until >= source.version
-        found = self.undisturbed() if source.versioned else None
+        last = self.last_record() if source.versioned else None
+        if last and last.read_newer(source.inputs):
+            raise Overtaken(f"Another pass of the sync {self.sync.name} has read a newer version of its source.")
+        found = self.undisturbed() if last else None
         return found is not None and found[0].inputs == source.inputs
 
     def undisturbed(self) -> tuple[ComputedInputs, int] | None:

@@ -103,6 +103,14 @@ class ComputedInputs:
         """Return how many versions the inputs have had since."""
         return sum(found.version - self.inputs[name].version for name, found in now.items() if name in self.inputs)
 
+    def read_newer(self, inputs: Mapping[str, InputVersion]) -> bool:
+        """Return whether it was computed from a newer version of an input than one of these."""
+        return any(
+            since.table_id == read.table_id and since.version > read.version
+            for name, read in inputs.items()
+            if (since := self.inputs.get(name))
+        )
+
     def to_json(self) -> str:
         """Return the record as one line."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -130,6 +138,17 @@ class ComputedInputs:
             return None
 
 
+_REPLACED_AFTER = "replaced after"
+
+
+def replaced_after(version: int) -> str:
+    """Return the record of a commit that replaces a whole table, whose inputs were read when it had that version.
+
+    It does not say which versions of the inputs they were, so that no strategy goes on from it.
+    """
+    return json.dumps({_REPLACED_AFTER: version})
+
+
 def computed_in(commits: Iterable[Commit]) -> bool:
     """Return whether one of these commits was computed against a version of its table, or is a RESTORE to one.
 
@@ -137,7 +156,9 @@ def computed_in(commits: Iterable[Commit]) -> bool:
     it where a third commit lies between the versions that two writes were computed against. After a RESTORE the table has
     the rows of other versions of its inputs.
     """
-    return any(ComputedInputs.of(commit) or commit.operation == "RESTORE" for commit in commits)
+    return any(
+        ComputedInputs.of(commit) or _REPLACED_AFTER in commit.record or commit.operation == "RESTORE" for commit in commits
+    )
 
 
 def last_computed(history: Iterable[Commit]) -> ComputedInputs:

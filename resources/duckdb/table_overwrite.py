@@ -7,13 +7,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from resources.declarations import TableDeclaration
 from resources.delta.commit_actions import Proposal
 from resources.delta.commit_history import Commit, commit_from_actions
+from resources.delta.computed_inputs import COMPUTED, computed_in, replaced_after
 from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.pending_append import PendingAppend
-from resources.errors import NOTHING_COMMITTED, CommitConflict
+from resources.errors import NOTHING_COMMITTED, CommitConflict, Overtaken
 from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import identifier, literal
 
@@ -39,35 +40,43 @@ class Overwritten:
     deleted: int = 0
 
 
-class _Overtaken(Exception):
+class _Outdated(Exception):
     """Another writer has committed since the table was compared."""
 
 
-def overwrite_to_match(session: DuckDBSession, declaration: TableDeclaration, relation: str) -> Overwritten:
+def overwrite_to_match(
+    session: DuckDBSession, declaration: TableDeclaration, relation: str, after: int | None = None
+) -> Overwritten:
     """Make a table equal to a local relation by one version that replaces its files; by none if it is equal already.
 
     Args:
         session: Has the relation.
         declaration: The table. It is written by one DuckDB process whole, so it has to be of a size for that.
         relation: Name of a local table or view with at least the table's columns.
+        after: See `Spark.merge_to_match`.
 
     Raises:
+        Overtaken: another writer computed the table, or restored it, after that version; compute the relation again.
         CommitConflict: other writers won every attempt; nothing was committed.
         UnsafeTable: the table is append-only, has a change data feed, or differs from its declaration.
         As `DuckDBSession.append`.
     """
-    retrying = Retrying(retry=retry_if_exception_type(_Overtaken), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+    retrying = Retrying(retry=retry_if_exception_type(_Outdated), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
     try:
-        return retrying(_overwrite, session, declaration, relation)
-    except _Overtaken:
+        return retrying(_overwrite, session, declaration, relation, after)
+    except _Outdated:
         raise CommitConflict(
             f"Other writers of {declaration.table_name} committed before each of {_ATTEMPTS} attempts; nothing was written."
         ) from None
 
 
-def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: str) -> Overwritten:
+def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: str, after: int | None) -> Overwritten:
     log = session.log(declaration)
     before = log.refresh().version
+    since = before if after is None else after
+    newer = (commit_from_actions(version, log.actions(version)) for version in range(since + 1, before + 1))
+    if computed_in(filter(None, newer)):
+        raise Overtaken(f"Another writer of {declaration.table_name} committed after version {since} first.")
     # Only now, so that what is compared is that version, or a later one, which the commit would not follow.
     session.attach()
     columns = ", ".join(map(identifier, declaration.column_names))
@@ -96,7 +105,7 @@ def _commit(session: DuckDBSession, log: DeltaLog, staged: Staged, before: int, 
 
     def proposal(snapshot: Snapshot) -> Proposal:
         if snapshot.version != before:
-            raise _Overtaken
+            raise _Outdated
         files = log.files(snapshot)
         if files:
             refuse_removes(snapshot, files)
@@ -106,11 +115,13 @@ def _commit(session: DuckDBSession, log: DeltaLog, staged: Staged, before: int, 
             removes=files,
             parameters={"mode": "Overwrite", "partitionBy": "[]"},
             metrics={"numDeletedRows": deleted},
+            record=replaced_after(before),
+            txns={COMPUTED: before + 1},
         )
 
     try:
         return log.commit(proposal).version
-    except (*NOTHING_COMMITTED, _Overtaken):
+    except (*NOTHING_COMMITTED, _Outdated):
         # After any other error, a ratified commit may name the files.
         pending.withdraw()
         raise

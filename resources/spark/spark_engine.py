@@ -1,24 +1,22 @@
 """Spark, reached by Spark Connect or as a classic in-process session."""
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
-from resources.delta.computed_inputs import COMPUTED, computed_in
+from resources.delta.computed_inputs import COMPUTED, computed_in, replaced_after
 from resources.delta.table_log import TableLog
-from resources.errors import CommitConflict, SparkUnavailable, TableMissing
+from resources.errors import CommitConflict, Overtaken, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.commit_conf import FULL_REFRESH, commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
@@ -27,14 +25,12 @@ from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed
 from resources.spark.unsent_query import unsent_query
 from resources.spark.write_result import WriteResult
+from resources.spark.write_retries import retried_write
 from resources.sql.spark_sql import at_version, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 _OPENING = threading.Lock()
 
 
@@ -177,27 +173,36 @@ class Spark(dg.ConfigurableResource[Any]):
         yield from islice(log.commits(), limit) if log else self.history(full_name, limit)
 
     def merge_to_match(
-        self, declaration: TableDeclaration, read: Callable[[], "DataFrame"], record: str = ""
+        self, declaration: TableDeclaration, read: Callable[[], "DataFrame"], after: int | None = None
     ) -> WriteResult:
         """Make a table equal to a DataFrame by one MERGE on the table's keys.
 
         Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.
         After a conflict the whole read-transform-commit runs again, because the input may have changed too; hence `read` is
-        a function. The commit's user metadata has `record`.
+        a function. For rows that are computed already, `after` is the version that the table had before their inputs were
+        read, or -1: the commit records it, and follows none that was computed after that version.
 
         Raises:
+            Overtaken: another writer computed the table, or restored it, after that version: compute the rows again.
             CommitConflict: other writers won every attempt.
             AppendFailed: a row has a value that no partition can have.
         """
         full_name = declaration.full_name(self.catalog.connection.name)
         merge = merge_sql(declaration, full_name, "{rows}")
+        record, txn = ("", None) if after is None else (replaced_after(after), (COMPUTED, after + 1))
 
         def once() -> Commit | None:
+            if after is not None:
+                self.check_not_overtaken(full_name, after)
             with self._translating():
                 rows = self.partitionable(declaration, read())
-                return self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
+                commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record, txn=txn)
+            if commit is None and after is not None:
+                # Nothing differed; or Delta skipped the MERGE.
+                self.check_not_overtaken(full_name, after)
+            return commit
 
-        return self.write_result(declaration, self._retried(once))
+        return self.write_result(declaration, retried_write(once, self.attempts))
 
     def merge_changes(
         self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int, within: str = "true"
@@ -253,10 +258,10 @@ class Spark(dg.ConfigurableResource[Any]):
         return self.write_result(declaration, commit)
 
     def check_not_overtaken(self, full_name: str, after: int) -> None:
-        """Raise CommitConflict if a table was computed, or restored, after a version of it."""
+        """Raise Overtaken if a table was computed, or restored, after a version of it."""
         newer = self.catalog.version(full_name) - after
         if newer > 0 and computed_in(self.recent_commits(full_name, newer)):
-            raise CommitConflict(f"Another writer of {full_name} committed after version {after} first.")
+            raise Overtaken(f"Another writer of {full_name} committed after version {after} first.")
 
     def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
         """Return what the table is after a write that made this commit, or none."""
@@ -283,7 +288,7 @@ class Spark(dg.ConfigurableResource[Any]):
             with self._translating():
                 return self._committed(full_name, write, purpose, record)
 
-        return self._retried(once) if after is None else once()
+        return retried_write(once, self.attempts) if after is None else once()
 
     def truncate(self, full_name: str) -> Commit | None:
         """Delete all rows of a table before a full refresh, in a commit marked as such; its earlier versions remain.
@@ -323,17 +328,6 @@ class Spark(dg.ConfigurableResource[Any]):
         if not new_versions:
             return None
         return next((c for c in self.recent_commits(full_name, new_versions) if c.user_metadata == mark), None)
-
-    def _retried(self, work: Callable[[], T]) -> T:
-        retrying = Retrying(
-            # No other transient error: after one of those, the write may have been committed.
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(self.attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            before_sleep=before_sleep_log(logger, logging.WARNING),
-            reraise=True,
-        )
-        return retrying(work)
 
     def translated(self, error: Exception) -> Exception:
         """Return our error for one of PySpark's or gRPC's, or that error itself if nothing better is known."""

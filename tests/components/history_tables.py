@@ -30,6 +30,10 @@ _STEPS = ((Spark, "merge_changes"), (Spark, "merge_changes"), (Spark, "computed"
 """Where a pass dies."""
 
 
+_OVERTAKEN = ((Spark, "merge_changes"), (ChangedRows, "record"))
+"""Where another pass comes in between: each of them has read its inputs."""
+
+
 class HistoryTable:
     """Every operation changes the table and the model, and compares them."""
 
@@ -147,7 +151,7 @@ class HistoryTable:
         self.compare()
 
     def passes_at_once(self) -> None:
-        """A pass comes to its commit after another one, before or after which the input changed."""
+        """A pass comes to its commit, or begins to compute, after another one, before or after which the input changed."""
         self._note("passes at once")
         early, first = self.chance.random() < 0.5, self.read()
         overtaken, begun, begin = list[bool](), list[object](), ChangedRows.__init__
@@ -164,14 +168,14 @@ class HistoryTable:
             if not early:
                 self.change(self.update)
 
-        with moved(self.patch, Spark, "merge_changes", another), self.patch.context() as patch:
+        with moved(self.patch, *self.chance.choice(_OVERTAKEN), another), self.patch.context() as patch:
             patch.setattr(ChangedRows, "__init__", beginning)
             self.run()
         # Where the other pass changed nothing, this one commits what it has computed.
         if overtaken != [True]:
             self.passed(*first)
-        # Where that one changed the table, or the quarantine alone, this one begins again.
-        if overtaken == [True] or len(begun) > 2:
+        # Where that one changed the table, or the quarantine alone, this one begins again, unless both read the same.
+        if len(begun) > 2:
             self.passed(*self.read())
         self.compare()
 

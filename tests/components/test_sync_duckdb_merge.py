@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from components.syncs import duckdb_pass
+from components.syncs import duckdb_pass, prepared_changes
 from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_declaration import DeletionGuards, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
+from components.syncs.sync_executors import pass_of
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.errors import RowsNotConverted, SyncRefused, UnsafeTable
 from resources.sql.table_query import TableQuery
 from tests.components.declared_syncs import declared, names, stored, table
+from tests.components.incremental_tables import moved
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -79,6 +81,27 @@ def test_another_writer_in_between_is_seen(bronze: Lakehouse, monkeypatch: pytes
     monkeypatch.setattr(duckdb_pass, "merge_changes", after_another_writer)
     assert counted(run(bronze, sync)) == (0, 1, 1)
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
+
+
+@pytest.mark.parametrize("executor", [SyncExecutor.DUCKDB, SyncExecutor.SPARK])
+def test_a_pass_that_read_an_older_source_does_not_win(
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, executor: SyncExecutor
+) -> None:
+    """Another one reads and writes after this one has read, and before it compares."""
+    source, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT, v STRING)")
+    sync = by_duckdb(destination, SyncMode.REPLACE, table(source))
+
+    def another() -> None:
+        bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
+        DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run()
+
+    seam = (duckdb_pass, "table_rows") if executor is SyncExecutor.DUCKDB else (prepared_changes, "find_destination")
+    with moved(monkeypatch, *seam, another):
+        pass_of(bronze.spark, bronze.duckdb, replace(sync, executor=executor)).run()
+    assert stored(bronze, destination) == [(0, "b"), (1, "b")]
+    assert bronze.catalog.version(f"ratify.bronze.{destination}") == 1
 
 
 def test_what_a_mirror_may_delete(bronze: Lakehouse) -> None:

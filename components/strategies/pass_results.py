@@ -1,0 +1,145 @@
+"""The passes of one run over a table: where another writer commits first, a pass begins again, and the last one reports."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import dagster as dg
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from components.query_engines import DuckDBQueries, QueryEngine, SparkQueries, versions_of
+from components.sql_table import ValidatedQuery, materialize
+from components.table_asset import COMMITS
+from resources.delta.computed_inputs import FullRecompute
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.errors import CommitConflict, ExpectationFailed, Overtaken
+from resources.spark.spark_engine import Spark
+
+PassResult = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+_SUMMED = ("rows added", "rows inserted", "rows updated", "rows deleted")
+
+
+class PassResults:
+    """The results of the last pass, and what those before it have committed: the run reports both as its own."""
+
+    def __init__(self, table: ValidatedQuery) -> None:
+        self.last = list[PassResult]()
+        self._table = table
+        self._earlier = list[dg.MaterializeResult[Any]]()
+
+    def make(self, engine: QueryEngine) -> None:
+        """Make a pass."""
+        self._earlier += [each for each in _materializations(self.last) if _versions(each)]
+        self.last.clear()
+        # One by one: where an expectation fails, its results come before the error.
+        for result in materialize(engine, self._table):
+            self.last.append(result)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the last pass has committed."""
+        return any(map(_versions, _materializations(self.last)))
+
+    def reported(self) -> Iterator[PassResult]:
+        """Yield the results of the last pass, with the versions and the rows of the commits before it."""
+        for result in self.last:
+            found = [each for each in self._earlier if each.asset_key == getattr(result, "asset_key", None)]
+            yield _with_earlier(result, found) if isinstance(result, dg.MaterializeResult) and found else result
+
+
+def _materializations(results: Iterable[PassResult]) -> list[dg.MaterializeResult[Any]]:
+    return [result for result in results if isinstance(result, dg.MaterializeResult)]
+
+
+def _commits(result: dg.MaterializeResult[Any]) -> dict[str, Any]:
+    return cast("dict[str, Any]", cast("dg.JsonMetadataValue", (result.metadata or {})[COMMITS]).data)
+
+
+def _versions(result: dg.MaterializeResult[Any]) -> list[int]:
+    return list(_commits(result)["versions"])
+
+
+def _with_earlier(result: dg.MaterializeResult[Any], earlier: list[dg.MaterializeResult[Any]]) -> dg.MaterializeResult[Any]:
+    metadata, every = dict(result.metadata or {}), [*earlier, result]
+    versions = sorted({version for each in every for version in _versions(each)})
+    metadata[COMMITS] = dg.MetadataValue.json({**_commits(result), "versions": versions})
+    for name in _SUMMED:
+        if name in metadata:
+            metadata[name] = sum(cast("int", (each.metadata or {}).get(name, 0)) for each in every)
+    return dg.MaterializeResult(asset_key=result.asset_key, metadata=metadata, data_version=result.data_version)
+
+
+def materialize_passes(
+    spark: Spark,
+    table: ValidatedQuery,
+    begun: Callable[[], QueryEngine],
+    whole: Callable[[str], QueryEngine] | None = None,
+) -> Iterator[PassResult]:
+    """Materialize a table by one pass; by another one if other writers committed first.
+
+    Args:
+        spark: The session.
+        table: The table.
+        begun: Returns a new pass.
+        whole: Returns one that computes all rows, for a reason; for where those that changes affect cannot be computed.
+
+    Raises:
+        As materialize.
+    """
+    passes = PassResults(table)
+
+    def once() -> None:
+        try:
+            passes.make(begun())
+        except FullRecompute as reason:
+            if whole is None:
+                raise reason.__cause__ or reason from None
+            passes.make(whole(str(reason)))
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(CommitConflict),
+        stop=stop_after_attempt(spark.attempts),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        reraise=True,
+    )
+    try:
+        retrying(once)
+    except ExpectationFailed:
+        yield from passes.last
+        raise
+    yield from passes.reported()
+
+
+def materialize_whole(spark: Spark, session: DuckDBSession | None, table: ValidatedQuery) -> Iterator[PassResult]:
+    """Materialize a table of the strategy `full`; of two passes at once, the one that read older inputs does not win.
+
+    Such a pass is overtaken by the other one's commit, and begins again. A pass that changed nothing has no commit: so one
+    that has committed is followed by another one, if its inputs have got new versions meanwhile.
+
+    Args:
+        spark: The session.
+        session: Of DuckDB, where that computes the rows.
+        table: The table.
+
+    Raises:
+        As materialize.
+    """
+    passes = PassResults(table)
+    inputs = [name.full_name(spark.catalog.connection.name) for name in table.query.inputs]
+
+    def once() -> dict[str, int]:
+        read = versions_of(spark.catalog, inputs)
+        by_duckdb = DuckDBQueries(session, spark, *table.written) if session else None
+        passes.make(by_duckdb or SparkQueries(spark, table.query, *table.written))
+        return read
+
+    # At once: the writes wait for other commits, and this is after a pass that was quicker.
+    retrying = Retrying(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(spark.attempts), reraise=True)
+    try:
+        read = retrying(once)
+        if passes.committed and versions_of(spark.catalog, inputs) != read:
+            retrying(once)
+    except ExpectationFailed:
+        yield from passes.last
+        raise
+    yield from passes.reported()

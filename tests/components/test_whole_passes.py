@@ -1,0 +1,217 @@
+"""Strategy `full`: two passes at once, of which one reads older inputs, in any order; the newer ones win."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import httpx
+import pytest
+
+from components import query_engines
+from components.expectations.expectation_rules import Action, Expectation, Expectations
+from components.expectations.rule_dialects import DUCKDB, SPARK
+from components.query_engines import DuckDBQueries
+from components.sql_table import ValidatedQuery
+from components.strategies.changed_rows import ChangedRows
+from components.strategies.pass_results import materialize_whole
+from components.table_asset import COMMITS
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.declarations import Column, Engine, TableDeclaration
+from resources.delta.delta_log import DeltaLog
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.duckdb.table_overwrite import Overwritten
+from resources.spark.spark_engine import Spark
+from resources.sql.table_query import TableQuery
+from tests.components.incremental_tables import moved, without_pictures
+from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.resources.declared_tables import create_declared
+from tests.resources.lakehouse import Lakehouse, pairs
+from tests.resources.quick_tables import QuickTables
+
+_SEAMS = ((DuckDBQueries, "validated"), (query_engines, "overwrite_to_match"), (DeltaLog, "commit"))
+"""Where another pass comes in between: before the inputs are read, before the table is compared, before the commit."""
+_QUERY = "SELECT id, CAST(v AS INT) AS n FROM bronze.{} WHERE v IS NOT NULL"
+
+Rows = list[tuple[int, int]]
+
+
+def declared(source: str, engine: Engine) -> ValidatedQuery:
+    """A table with the rows of a source; by DuckDB those whose number is below 3, and the others are in quarantine."""
+    by_duckdb = engine is Engine.DUCKDB
+    table = pairs(
+        engine, name=f"of_{source}", layer="silver", columns=(Column("id", "bigint"), Column("n", "int")), keys=("id",)
+    )
+    query = TableQuery.parsed(_QUERY.format(source), "duckdb" if by_duckdb else "databricks", "t")
+    rules = (Expectation("small", "n < 3", Action.QUARANTINE),) if by_duckdb else ()
+    expectations = Expectations(rules, identity=("id",), dialect=DUCKDB if by_duckdb else SPARK)
+    return ValidatedQuery(table, query, expectations)
+
+
+class WholeTable:
+    """A table of DuckDB and its quarantine, beside what they are to be. No Spark is opened: the tables are there."""
+
+    def __init__(self, shared: "Shared", chance: random.Random) -> None:
+        self.shared, self.chance, source = shared, chance, pairs(Engine.SPARK)
+        self.table, self.source = declared(source.name, Engine.DUCKDB), source.table_name
+        create_declared(shared.admin, source, *self.table.written)
+        self.spark = Spark(catalog=shared.catalog)
+        # All rows that the source has had, and those that each version of the table was made of.
+        self.sources, self.made, self.reported = list[Rows](), list[Rows](), list[int]()
+
+    def change(self) -> None:
+        """Other rows of the source, or those that it had before."""
+        rows = [(id_, self.chance.randint(1, 4)) for id_ in range(1, self.chance.choice((2, 2, 3)))]
+        values = ", ".join(f"({id_}, '{n}')" for id_, n in rows)
+        self.sources.append(rows)
+        self.shared.others.run(f"INSERT OVERWRITE ratify.{self.source} VALUES {values}")
+
+    def make(self) -> None:
+        """A pass."""
+        duckdb = self.shared.engines.pop()
+        with duckdb.session() as session:
+            for made in materialize_whole(self.spark, session, self.table):
+                if isinstance(made, dg.MaterializeResult) and made.asset_key and made.asset_key.path[-1] == self.name:
+                    metadata: Mapping[str, Any] = made.metadata or {}
+                    self.reported += metadata[COMMITS].data["versions"]
+        self.shared.engines.append(duckdb)
+
+    def at_once(self, patch: pytest.MonkeyPatch) -> list[Rows]:
+        """A pass that another one overtakes at a seam; return the rows of the source that the tables may be of."""
+        newer, later = self.chance.random() < 0.8, self.chance.random() < 0.2
+        accepted = list[Rows]()
+
+        def another() -> None:
+            if newer:
+                self.change()
+            self.make()
+            accepted.append(self.sources[-1])
+            if later:
+                self.change()
+                accepted.append(self.sources[-1])
+
+        with moved(patch, *self.chance.choice(_SEAMS), another):
+            self.make()
+        return accepted or self.sources[-1:]
+
+    def note_versions(self, patch: pytest.MonkeyPatch) -> None:
+        """Note what each version of the table is made of."""
+        overwrite = query_engines.overwrite_to_match
+
+        def noting(session: DuckDBSession, declaration: TableDeclaration, relation: str, *more: Any) -> Overwritten:
+            found = overwrite(session, declaration, relation, *more)
+            if found.commit and declaration.name == self.name:
+                self.made.append(session.rows(f"SELECT id, n FROM {relation} ORDER BY id"))
+            return found
+
+        patch.setattr(query_engines, "overwrite_to_match", noting)
+
+    def goes_back(self) -> bool:
+        """Whether a version of the table is of older rows of the source than the one before it."""
+        number = 0
+        for rows in self.made:
+            newer = [at for at, source in enumerate(self.sources) if at >= number and expected(source)[0] == rows]
+            if not newer:
+                return True
+            number = newer[0]
+        return False
+
+    @property
+    def name(self) -> str:
+        return self.table.declaration.name
+
+    def stored(self) -> tuple[Rows, list[str]]:
+        """The rows of the table, and those in quarantine."""
+        with self.shared.engines[0].session() as session:
+            session.attach()
+            rows = session.rows(f"SELECT id, n FROM uc.silver.{self.name} ORDER BY id")
+            return rows, [row for (row,) in session.rows(f"SELECT row FROM uc.silver.{self.name}_quarantine ORDER BY row")]
+
+
+def expected(rows: Rows) -> tuple[Rows, list[str]]:
+    return [row for row in rows if row[1] < 3], [f'{{"id":{id_},"n":{n}}}' for id_, n in rows if n >= 3]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A catalog, and engines of DuckDB. Of two passes at once, each is a process, and so is who changes the source."""
+
+    catalog: UnityCatalog
+    admin: httpx.Client
+    engines: list[DuckDB]
+    others: QuickTables
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with catalog_here(tmp_path_factory.mktemp("catalog")) as address, address.client() as admin, ExitStack() as stack:
+        catalog = UnityCatalog(host=address.url, token=address.token)
+        one, two, other = (stack.enter_context(closing(DuckDB(catalog=catalog, threads=1))) for _ in range(3))
+        yield Shared(catalog, admin, [one, two], QuickTables(other))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_older_inputs_do_not_win(shared: Shared, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    without_pictures(monkeypatch)
+    table = WholeTable(shared, random.Random(seed))  # noqa: S311 rows, not keys
+    table.note_versions(monkeypatch)
+    table.change()
+    table.make()
+    for _ in range(4):
+        if table.chance.random() < 0.3:
+            table.change()
+        accepted = table.at_once(monkeypatch)
+        assert table.stored() in [expected(rows) for rows in accepted]
+    assert not table.goes_back()
+    # Each version was reported by the pass that made it.
+    newest = table.spark.catalog.version(table.table.declaration.full_name("ratify"))
+    assert sorted(table.reported) == list(range(1, newest + 1))
+
+
+def test_a_pass_that_changed_nothing_is_not_undone(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves no commit: the source was changed, and changed back, and the first pass has read it in between."""
+    without_pictures(monkeypatch)
+    table = WholeTable(shared, random.Random(1))  # noqa: S311 rows, not keys
+    numbers = iter([1, 2, 1])
+    monkeypatch.setattr(table.chance, "choice", lambda _: 2)
+    monkeypatch.setattr(table.chance, "randint", lambda *_: next(numbers))
+    table.change()
+    table.make()
+    table.change()
+
+    def another() -> None:
+        table.change()
+        table.make()
+
+    with moved(monkeypatch, query_engines, "overwrite_to_match", another):
+        table.make()
+    assert table.stored() == ([(1, 1)], [])
+
+
+def test_a_pass_follows_the_version_before_its_inputs(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So in the strategies that go on from a record: what another pass commits while the inputs are found is newer."""
+    without_pictures(monkeypatch)
+    table = WholeTable(shared, random.Random(2))  # noqa: S311 rows, not keys
+    table.change()
+    one = ChangedRows(table.spark, table.table)
+    table.make()
+    assert one.record(table.table.declaration).after == 0
+
+
+@pytest.mark.stack
+def test_older_inputs_do_not_win_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pictures(monkeypatch)
+    source = lake.create(pairs(Engine.SPARK), "VALUES (1, '1'), (2, '2')")
+    table = declared(source.name, Engine.SPARK)
+    lake.create(table.declaration)
+
+    def another() -> None:
+        lake.quick(f"INSERT OVERWRITE ratify.{source.table_name} VALUES (3, '2')")
+        list(materialize_whole(lake.spark, None, table))
+
+    with moved(monkeypatch, Spark, "merge_to_match", another):
+        list(materialize_whole(lake.spark, None, table))
+    # The first pass has committed nothing.
+    assert (lake.stored(table.declaration), lake.version(table.declaration)) == ([(3, 2)], 1)
