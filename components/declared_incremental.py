@@ -1,6 +1,6 @@
 """What a query cannot be whose table is computed again only where its inputs have changed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from components.expectations.expectation_rules import Action, Expectation
 from resources.errors import UnsafeDeclaration
@@ -29,6 +29,23 @@ def check_incremental(strategy: str, query: TableQuery, rules: Sequence[Expectat
             )
     if strategy != "snapshot":
         _check_deterministic(query, rules)
+
+
+def check_day(day: str, strategy: str, known: Collection[str] | None) -> None:
+    """Check the column with the day of a row.
+
+    Args:
+        day: The column; empty if none is named.
+        strategy: The table's.
+        known: Its columns; None where not all are known.
+
+    Raises:
+        UnsafeDeclaration: the table lacks it, or does not need it.
+    """
+    if day and strategy != "changes":
+        raise UnsafeDeclaration("only a table of the strategy changes needs it: take it out.", "day")
+    if day and known is not None and day not in known:
+        raise UnsafeDeclaration(f"{day!r} is no column of the table.", "day")
 
 
 def _check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> None:

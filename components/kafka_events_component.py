@@ -69,6 +69,7 @@ class KafkaEvents(TableComponent, DeclaredSource):
         Raises:
             UnsafeDeclaration: other engines could not read a table of that name, or a subject has no name.
         """
+        self._check_offsets()
         return RecordTable(
             self.declared(
                 columns=RECORD,
@@ -79,6 +80,20 @@ class KafkaEvents(TableComponent, DeclaredSource):
             DeclaredSource(**{name: getattr(self, name) for name in DeclaredSource.model_fields}),
             self.landed,
         )
+
+    def _check_offsets(self) -> None:
+        for topic in self.starting_offsets:
+            if topic not in self.topics:
+                raise UnsafeDeclaration(
+                    f"{topic!r} is none of the topics {', '.join(self.topics)}: name it there, or take it out.",
+                    *("starting_offsets", topic),
+                )
+        if self.min_records > self.max_records:
+            raise UnsafeDeclaration(
+                f"a batch has at most {self.max_records:,} records (`max_records`), so that no stream should wait for "
+                f"{self.min_records:,}: make one of them another.",
+                "min_records",
+            )
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

@@ -18,7 +18,7 @@ from components.declared_history import (
     followed_history,
     snapshot_period,
 )
-from components.declared_incremental import check_incremental
+from components.declared_incremental import check_day, check_incremental
 from components.declared_partitions import NO_QUARANTINE_OF_PARTITIONS, DeclaredPartitions
 from components.declared_reconciliation import ReconciledInput
 from components.expectations.expectation_checks import check_specs
@@ -142,7 +142,7 @@ class SqlTable(QueryComponent):
             check_no_quarantine(rules, NO_QUARANTINE_OF_PERIODS)
         elif not keys:
             raise UnsafeDeclaration("Nothing identifies a row: name at least one column.", "keys")
-        self._check_days()
+        check_day(self.day, self.strategy, self.known_columns)
         if self.partitioned:
             check_no_quarantine(rules, NO_QUARANTINE_OF_PARTITIONS)
         dialect = DUCKDB if by_duckdb else SPARK
@@ -229,12 +229,6 @@ class SqlTable(QueryComponent):
         found = self.partitioned
         return found.column if found and found.start else self.day
 
-    def _check_days(self) -> None:
-        if self.day and self.strategy != "changes":
-            raise UnsafeDeclaration("only a table of the strategy changes needs it: take it out.", "day")
-        if self.day and self.known_columns is not None and self.day not in self.known_columns:
-            raise UnsafeDeclaration(f"{self.day!r} is no column of the table.", "day")
-
     @property
     def known_columns(self) -> Collection[str] | None:
         """Those of the query that are no helpers, and of a history; None where the query does not name them all."""
@@ -242,6 +236,11 @@ class SqlTable(QueryComponent):
             return None
         of_history = (VALID_FROM, VALID_TO, CURRENT) if self.strategy == "scd2" else ()
         return [name for name in (*self.query.columns, *of_history) if name not in self.helpers]
+
+    @property
+    def rewrites(self) -> str:
+        """See `TableComponent`."""
+        return "" if self.driving or self.period else f"The strategy {self.strategy} updates and deletes rows"
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

@@ -178,6 +178,11 @@ class StreamTable(QueryComponent):
                 raise UnsafeDeclaration(f"{self.lateness.time!r} is no declared column of type timestamp.")
 
     @property
+    def rewrites(self) -> str:
+        """See `TableComponent`."""
+        return "A stream updates rows by their keys, and deletes those that leave the table"
+
+    @property
     def written(self) -> Sequence[TableDeclaration]:
         """The table and its quarantine."""
         return self.stream.written

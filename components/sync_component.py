@@ -11,6 +11,7 @@ from components.declaration_places import in_field
 from components.declared_component import DeclaredComponent
 from components.query_component import read_query
 from components.syncs.sync_assets import sync_definitions
+from components.syncs.sync_attributes import check_columns, check_source
 from components.syncs.sync_declaration import (
     ChangeEvents,
     DeletionGuards,
@@ -26,7 +27,6 @@ from components.syncs.sync_declaration import (
 from components.syncs.sync_import import LEGACY
 from resources.declarations import IDENTIFIER, check_type
 from resources.errors import UnsafeDeclaration
-from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO
 from resources.sql.table_query import TableName, TableQuery
 
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -232,10 +232,7 @@ class Sync(DeclaredComponent):
         self._check_keys(sync)
         self._check_mode(sync.mode)
         self._check_executor(sync)
-        if sync.mode is SyncMode.SCD2:
-            for number, column in enumerate(sync.columns):
-                if column.name.casefold() in (VALID_FROM, VALID_TO, CURRENT):
-                    raise UnsafeDeclaration(f"{column.name} is a column that the mode scd2 adds.", "columns", number, "name")
+        check_columns(sync)
         if self.schedule:
             _check_cron(self.schedule)
 
@@ -298,6 +295,7 @@ class Sync(DeclaredComponent):
         named = [field for field in ("table", "sql", "file") if getattr(given, field)]
         if len(named) != 1:
             raise UnsafeDeclaration("give one of table, sql and file.", "source")
+        check_source(named[0], engine=given.engine, format_=given.format)
         if given.file:
             found = given.format or _FORMATS.get(Path(given.file).suffix.lower(), "")
             if not found:

@@ -13,8 +13,10 @@ from components.checks.drift_check import drift_check
 from components.declaration_places import in_field
 from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
+from components.declared_properties import check_properties
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
 from resources.delta.care_need import TableCare
+from resources.errors import UnsafeDeclaration
 from resources.sql.subject_match import KIND
 from resources.table_layout import NO_LAYOUT, Layout
 
@@ -68,12 +70,33 @@ class TableComponent(DeclaredComponent):
     def declared_defs(self) -> dg.Definitions:
         """Return the assets of the table and their checks, and the one that `daily` asks for."""
         found = self.table_defs()
+        check_properties(
+            self.table_properties,
+            feed=self.change_data_feed,
+            rewrites=self.rewrites,
+            replaces_files=bool(self.rewrites) and self.written[0].writer is Engine.DUCKDB,
+        )
+        self._check_layout()
         with in_field("care"):
             self.care.check(self.known_columns)
         if not self.daily:
             return found
         named = self.declared(columns=(), writer=Engine.SPARK, operations=frozenset(), inferred=True)
         return dg.Definitions.merge(found, dg.Definitions(asset_checks=[freshness_check(named)]))
+
+    def _check_layout(self) -> None:
+        known = self.known_columns
+        for field in ("partition_by", "cluster_by"):
+            for number, name in enumerate(getattr(self, field)):
+                if known is not None and name not in known:
+                    raise UnsafeDeclaration(
+                        f"{name!r} is no column of the table, which has {', '.join(known)}.", field, number
+                    )
+
+    @property
+    def rewrites(self) -> str:
+        """What updates or deletes rows of the table, as the beginning of a sentence; empty if nothing does."""
+        return ""
 
     @property
     @abstractmethod

@@ -12,7 +12,8 @@ from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.table_asset import SIDE_BY_SIDE, step_name, table_spec
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_policies
-from resources.declarations import APPEND_ONLY, Column, Engine, TableDeclaration
+from resources.declarations import APPEND_ONLY, Column, Engine, TableDeclaration, is_append_only
+from resources.errors import UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 
@@ -66,6 +67,8 @@ class AuditTrail(FeedComponent, TableComponent):
         Raises:
             UnsafeDeclaration: the attributes are wrong.
         """
+        if APPEND_ONLY in self.table_properties and not is_append_only(self.table_properties):
+            raise UnsafeDeclaration("nobody may change what a trail has recorded: take it out.", "table_properties")
         trail = self.declared(
             columns=_COLUMNS,
             writer=Engine.SPARK,

@@ -116,6 +116,11 @@ class TenantTables(FeedComponent, TableComponent):
         return query
 
     @property
+    def rewrites(self) -> str:
+        """See `TableComponent`."""
+        return "The strategy changes updates and deletes rows"
+
+    @property
     def written(self) -> Sequence[TableDeclaration]:
         """The tables of the tenants."""
         return [table.declaration for table in self.tables]

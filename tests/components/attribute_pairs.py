@@ -16,9 +16,10 @@ def covering(values: Mapping[str, Sequence[Any]], refused: Callable[[Mapping[str
     """Return cases that hold all pairs: each begins with one that is missing, and takes the values that add the most.
 
     Args:
-        values: Of each attribute.
-        refused: Whether some of these attributes do not go together. A pair that does has a case without such a pair: it
-            is not refused for another reason.
+        values: Of each attribute; the first is its default.
+        refused: Whether some of these attributes do not go together. A pair that does has a case without such a pair, and
+            one that does not has a case with defaults beside it: neither is refused for another reason. A value that is
+            refused by itself is in one case.
     """
 
     def named(case: Mapping[str, int]) -> dict[str, Any]:
@@ -30,12 +31,17 @@ def covering(values: Mapping[str, Sequence[Any]], refused: Callable[[Mapping[str
         for i, j in itertools.product(range(len(values[one])), range(len(values[other])))
     }
     cases = list[dict[str, Any]]()
+    for name, given in values.items():
+        for i, value in enumerate(given):
+            if refused({name: value}):
+                cases.append(named(dict.fromkeys(values, 0) | {name: i}))
+                missing = {pair for pair in missing if (name, i) not in pair}
     while missing:
         first = min(missing, key=sorted)
         case = dict(sorted(first))
         wrong = refused(named(case))
         for name in sorted(values.keys() - case.keys(), key=lambda each: (-len(values[each]), each)):
-            fuller = [{**case, name: i} for i in range(len(values[name]))]
+            fuller = [{**case, name: i} for i in range(1 if wrong else len(values[name]))]
             case = max(
                 (each for each in fuller if refused(named(each)) == wrong), key=lambda each: len(missing & pairs_of(each))
             )

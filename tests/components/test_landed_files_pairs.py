@@ -22,7 +22,7 @@ from tests.resources.declared_tables import create_declared
 
 _FEED, _APPEND_ONLY = "delta.enableChangeDataFeed", "delta.appendOnly"
 _VALUES: Mapping[str, list[Any]] = {
-    "on_rewrite": ["replace", "append", "refuse"],
+    "on_rewrite": ["refuse", "append", "replace"],
     "change_data_feed": [False, True],
     "table_properties": [{}, {_FEED: "TRUE"}, {_APPEND_ONLY: "TRUE"}],
     "cluster_by": [[], ["k"]],

@@ -1,0 +1,304 @@
+"""Every pair of attributes of the kinds beside `LandedFiles` and `SqlTable` is accepted or refused as the docs say."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.declared_component import DeclaredComponent
+from components.feeds.audit_trail_component import AuditTrail
+from components.feeds.tenant_tables_component import TenantTables
+from components.feeds.topic_feed_component import TopicFeed
+from components.flink_sql_component import FlinkSql
+from components.kafka_events_component import KafkaEvents
+from components.stream_table_component import StreamTable
+from components.sync_component import Sync
+from resources.declarations import APPEND_ONLY, CHANGE_DATA_FEED
+from tests.components.attribute_pairs import covering
+from tests.components.declared_pairs import Case, declared, misjudged
+
+Values = Mapping[str, list[Any]]
+
+
+def of_tables(*columns: str) -> dict[str, list[Any]]:
+    """Attributes of every table, which has these two columns."""
+    one, other = columns
+    return {
+        "change_data_feed": [False, True],
+        "table_properties": [{}, {APPEND_ONLY: "TRUE"}, {APPEND_ONLY: "false"}, {CHANGE_DATA_FEED: "false"}],
+        "partition_by": [[], [one]],
+        "cluster_by": [[], [other]],
+        "care": [{}, {"sort": [one]}],
+        "daily": [False, True],
+        "tags": [{}, {"ratify/tag": "x"}],
+    }
+
+
+def table_refused(case: Case, *, rewrites: bool) -> bool:
+    """Whether attributes of every table do not go together."""
+    properties, feed = case.get("table_properties", {}), case.get("change_data_feed")
+    return any(
+        (
+            rewrites and properties.get(APPEND_ONLY) == "TRUE",
+            bool(feed) and CHANGE_DATA_FEED in properties,
+            bool(case.get("partition_by")) and bool(case.get("cluster_by")),
+        )
+    )
+
+
+_EVENTS = {"operation": "op", "sequence": "seq"}
+_SYNC: Values = {
+    "mode": ["merge", "insert", "mirror", "replace", "scd2", "cdc"],
+    "executor": ["spark", "duckdb", "warehouse"],
+    "upsert_key": [["id"], [], ["seq"], ["op"]],
+    "source": [
+        {"table": "gold.a"},
+        {"sql": "q.sql"},
+        {"file": "a.csv"},
+    ],
+    "engine": ["spark", "duckdb"],
+    "format": ["", "csv"],
+    "destination": [{"table": "crm.a"}, {"table": "crm.a", "create_if_missing": True}, {"table": "hive_metastore.crm.a"}],
+    "on_error": ["fail", "skip"],
+    "columns": [[], [{"name": name} for name in ("id", "seq", "op", "changed", "v")], [{"name": "v"}]],
+    "only_columns": [False, True],
+    "dedupe_by": [[], ["changed"]],
+    "batch": [None, 10],
+    "delete": [None, {"tracked": True}, {"scope": ["changed"]}, {"empty_source": True, "max_fraction": 0.5}],
+    "events": [None, _EVENTS, {"operation": "op", "sequence": "op"}, {**_EVENTS, "deletes": ["x"], "truncates": ["x"]}],
+    "history": [None, {"changed_at": "changed"}, {"changed_at": "id"}, {"ignore": ["id"]}, {"deleted": "ignore"}],
+    "schedule": ["", "0 6 * * *"],
+    "external": [False, True],
+}
+_HAS = {"events": ("cdc",), "delete": ("mirror",), "history": ("scd2",), "dedupe_by": ("merge", "mirror")}
+
+
+def sync_goes(case: Case, mode: str, executor: str) -> bool:
+    """Whether the documentation says that these go together, in a sync of a mode and an executor."""
+    given = {name: value for name, value in case.items() if value}
+    source, into, keys = case.get("source", {}), case.get("destination", {}), case.get("upsert_key")
+    keyed, legacy = mode not in ("insert", "replace"), into.get("table", "").startswith("hive_metastore")
+    events, history, delete = (given.get(name, {}) for name in ("events", "history", "delete"))
+    # With `only_columns`, all that the sync goes by is among them.
+    written = [column["name"] for column in case["columns"]] if given.get("only_columns") and "columns" in case else None
+    needed = (
+        *(keys or []),
+        *given.get("dedupe_by", []),
+        *delete.get("scope", []),
+        *filter(None, [events.get("sequence"), history.get("changed_at")]),
+    )
+    return not any(
+        (
+            given.get("mode", mode) != mode,
+            given.get("executor", executor) != executor,
+            *(mode not in modes and name in given for name, modes in _HAS.items()),
+            mode == "cdc" and "events" in case and not events,
+            keys is not None and bool(keys) != keyed,
+            mode == "cdc" and bool({"seq", "op"} & set(keys or [])),
+            events.get("sequence") == "op" or "truncates" in events,
+            mode == "scd2" and "id" in (history.get("changed_at"), *history.get("ignore", [])) and keys in (None, ["id"]),
+            executor != "spark" and (mode in ("scd2", "cdc") or delete.get("tracked") or case.get("on_error") == "skip"),
+            executor != "warehouse" and (legacy or "batch" in given),
+            executor == "duckdb" and "sql" in source and case.get("engine") == "spark",
+            case.get("engine") == "duckdb" and bool(source) and "sql" not in source,
+            "format" in given and bool(source) and "file" not in source,
+            "format" in given and case.get("engine") == "duckdb",
+            written is not None and not set(needed).issubset(written),
+            written == [],
+        )
+    )
+
+
+def sync_attributes(case: Case) -> dict[str, Any]:
+    source = {**case["source"], **{name: case[name] for name in ("engine", "format") if case[name]}}
+    return {**{name: value for name, value in case.items() if name not in ("engine", "format")}, "source": source}
+
+
+def sync_refused(case: Case) -> bool:
+    """Whether these go together in no sync: each mode has to have what it goes by."""
+    for mode, executor in itertools.product(_SYNC["mode"], _SYNC["executor"]):
+        keys = [[]] if mode in ("insert", "replace") else [["id"], ["seq"]]
+        needed = {"events": _EVENTS if mode == "cdc" else None}
+        if any(sync_goes({"upsert_key": each, **needed, **case}, mode, executor) for each in keys):
+            return False
+    return True
+
+
+_STREAM: Values = {
+    **of_tables("kind", "k"),
+    "keys": [["k"], ["k", "kind"]],
+    "action": ["", "warn", "drop", "quarantine", "fail"],
+    "named": ["small", "on_time", "one_row_for_each_key"],
+    "lateness": [None, {"time": "at", "allowed": "1 hour"}, {"time": "k", "allowed": "1 hour"}],
+    "nullable": [True, False],
+}
+
+
+def stream_refused(case: Case) -> bool:
+    late, named = case.get("lateness"), case.get("named") if case.get("action", "warn") else None
+    return any(
+        (
+            table_refused(case, rewrites=True),
+            late == _STREAM["lateness"][2],
+            named == "one_row_for_each_key" and "action" in case,
+            named == "on_time" and bool(late) and "action" in case,
+        )
+    )
+
+
+_KAFKA: Values = {
+    **of_tables("topic", "offset"),
+    "source": ["kafka", "files", "rate"],
+    "topics": [["a"], ["a", "b"]],
+    "starting": ["earliest", "latest"],
+    "starting_offsets": [{}, {"b": {"0": 1}}],
+    "max_records": [500_000, 10],
+    "min_records": [1, 100],
+    "on_data_loss": ["fail", "continue"],
+    "format": ["json", "kcat"],
+    "key": ["", "k"],
+    "subjects": [{}, {"user": ["key", "value.user.id"]}],
+    "landed": ["keep", "delete", "rewrite"],
+}
+
+
+def kafka_refused(case: Case) -> bool:
+    return any(
+        (
+            table_refused(case, rewrites=False),
+            bool(case.get("starting_offsets")) and case.get("topics") == ["a"],
+            case.get("min_records") == 100 and case.get("max_records") == 10,
+        )
+    )
+
+
+_FLINK: Values = {
+    **of_tables("kind", "k"),
+    "topics": [
+        [{"topic": "a", "name": "a"}],
+        [{"topic": "a", "name": "a"}, {"topic": "b", "name": "a"}],
+        [{"topic": "a", "name": "a", "time": {"expression": "`timestamp`", "allowed": "1 hour"}}],
+    ],
+    "keys": [["k"], ["nope"]],
+    "state": ["", "3 hours"],
+    "equal_to": [None, {"table": "silver.t", "time": "at"}, {"table": "silver.t", "time": "nope"}],
+    "parallelism": [1, 2],
+}
+
+
+def flink_refused(case: Case) -> bool:
+    doubled, unknown = case.get("topics") == _FLINK["topics"][1], case.get("equal_to") == _FLINK["equal_to"][2]
+    return table_refused(case, rewrites=False) or doubled or unknown or case.get("keys") == ["nope"]
+
+
+_TENANTS: Values = {
+    **of_tables("kind", "k"),
+    "table": ["silver.a"],
+    "keys": [["k"], ["k", "kind"]],
+    "tenants": [
+        [{"name": "north", "where": "region = 'n'"}, {"name": "south", "where": "region = 's'"}],
+        [{"name": "north", "where": "region = 'n'"}, {"name": "North", "where": "region = 's'"}],
+    ],
+    "exclusive": [False, True],
+    "complete": [False, True],
+    "external": [False, True],
+}
+
+
+def tenants_refused(case: Case) -> bool:
+    doubled = case.get("tenants") == _TENANTS["tenants"][1]
+    return table_refused(case, rewrites=True) or doubled or bool(case.get("daily"))
+
+
+_TRAIL: Values = {
+    **of_tables("change", "version"),
+    "table": ["silver.a"],
+    "keys": [["k"], ["k", "kind"]],
+    "external": [False, True],
+    "from_version": [0, 3],
+}
+
+
+def trail_refused(case: Case) -> bool:
+    return table_refused(case, rewrites=False) or case.get("table_properties") == {APPEND_ONLY: "false"}
+
+
+_TOPIC: Values = {
+    "table": ["silver.a", "a"],
+    "keys": [["k"], ["k", "kind"]],
+    "topic": ["orders.changes", "a b"],
+    "partitions": [1, 4],
+    "external": [False, True],
+    "from_version": [0, 3],
+}
+
+
+def topic_refused(case: Case) -> bool:
+    return case.get("table") == "a" or case.get("topic") == "a b"
+
+
+_COLUMNS = [{"name": "k", "type": "string"}, {"name": "kind", "type": "string"}, {"name": "at", "type": "timestamp"}]
+
+
+def stream_attributes(case: Case) -> dict[str, Any]:
+    given = {name: value for name, value in case.items() if name not in ("action", "named", "nullable")}
+    rule = {"name": case["named"], "expect": "k <> ''", "action": case["action"]}
+    columns = [{**_COLUMNS[0], "nullable": case["nullable"]}, *_COLUMNS[1:]]
+    return {**given, "columns": columns, "expectations": [rule] if case["action"] else []}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind, the values of its attributes, what the docs refuse, and how a case is written."""
+
+    kind: type[DeclaredComponent]
+    values: Values
+    refused: Callable[[Case], bool]
+    attributes: Callable[[Case], Mapping[str, Any]] = dict
+    sql: str = ""
+
+
+_RECORD = "topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers"
+_KINDS = [
+    Kind(Sync, _SYNC, sync_refused, sync_attributes),
+    Kind(
+        StreamTable,
+        _STREAM,
+        stream_refused,
+        stream_attributes,
+        f"SELECT {_RECORD}, CAST(key AS STRING) AS k, CAST(key AS STRING) AS kind, `timestamp` AS at FROM bronze.a",
+    ),
+    Kind(KafkaEvents, _KAFKA, kafka_refused),
+    Kind(FlinkSql, _FLINK, flink_refused, lambda case: {**case, "columns": _COLUMNS}, "SELECT k, kind, at FROM a"),
+    Kind(TenantTables, _TENANTS, tenants_refused),
+    Kind(AuditTrail, _TRAIL, trail_refused),
+    Kind(TopicFeed, _TOPIC, topic_refused),
+]
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
+def test_a_declaration_is_refused_as_the_docs_say(kind: Kind, tmp_path: Path) -> None:
+    folder = tmp_path / ("syncs" if kind.kind is Sync else "silver")
+
+    def load(number: int, case: Case) -> DeclaredComponent:
+        given = {name: value for name, value in kind.attributes(case).items() if value is not None}
+        at = folder / f"t{number}"
+        at.mkdir(parents=True)
+        (at / "q.sql").write_text("SELECT id, v FROM gold.a")
+        return declared(kind.kind, at, given, kind.sql)
+
+    cases = covering(kind.values, kind.refused)
+    wrong = misjudged(cases, kind.refused, load)
+    assert not wrong, "\n".join(f"{case}: {what}" for case, what in wrong.items())
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
+def test_every_attribute_is_among_them(kind: Kind) -> None:
+    """Those that only describe the table, or go with nothing else, are not."""
+    free = {"description", "owner", "sql", "columns", "expectations", "consumer_group", "min_file_bytes", "max_files"}
+    free |= {"rate", "files", "time", "allowed_latency", "checkpoint_seconds", "tags"}
+    missing = set(kind.kind.model_fields) - set(kind.values) - free
+    assert not missing
