@@ -40,15 +40,19 @@ class FollowedHistory(dg.Model, dg.Resolvable):
         "leaves it as it is",
     )
 
-    def row_history(self, keys: Sequence[str]) -> RowHistory:
+    def row_history(self, keys: Sequence[str], attribute: str = "keys") -> RowHistory:
         """Return what the history of the rows with these keys follows.
+
+        Args:
+            keys: Columns that identify a row.
+            attribute: Which names them.
 
         Raises:
             UnsafeDeclaration: a column cannot be a key and be followed.
         """
         if self.changed_at in keys:
             raise UnsafeDeclaration(
-                f"{self.changed_at!r} is a key, so that each change would be a row of its own: take it from `keys`.",
+                f"{self.changed_at!r} is a key, so that each change would be a row of its own: take it from `{attribute}`.",
                 "changed_at",
             )
         for number, name in enumerate(self.ignore):

@@ -67,7 +67,7 @@ def _check_history(sync: SyncDeclaration) -> None:
         followed = FollowedHistory(
             changed_at=rules.changed_at.casefold(), ignore=[each.casefold() for each in rules.ignored]
         )
-        followed.row_history([key.casefold() for key in sync.keys])
+        followed.row_history([key.casefold() for key in sync.keys], "upsert_key")
 
 
 def _check_events(events: ChangeEvents, keys: Sequence[str]) -> None:

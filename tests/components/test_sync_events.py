@@ -43,7 +43,7 @@ def _append_events(lake: Lakehouse, source: str, batch: Sequence[Event]) -> None
 
 
 def test_events_are_applied_in_their_order_whenever_they_come(bronze: Lakehouse) -> None:
-    cdc_sequence(bronze, "h", 2)
+    cdc_sequence(bronze, "ft", 2)
 
 
 @pytest.mark.long
