@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from components.expectations.rule_dialects import SPARK, RuleDialect
-from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, conversion_sql
+from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, RowRules, conversion_sql
 from components.syncs.destination_changes import OPERATION, operations_in
+from components.syncs.letter_values import letter_sql
 from components.syncs.row_queries import RowQueries, Rows
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
@@ -89,8 +90,11 @@ class RowConversion:
             only_where = {column.name: f"NOT {bare}" for column in columns if column.name not in always}
             # A truncation is of no row.
             only_where |= dict.fromkeys(keys, f"NOT {operations_in(events.truncates, given)}")
+        letter = letter_sql(self.source.letter_types) if self.sync.row_errors is RowErrors.SKIP else "CAST(NULL AS STRING)"
+        where = f"NOT {operations_in((*events.deletes, *events.truncates), OPERATION)}" if events else "true"
         text = conversion_sql(
-            *(self.sql, columns, self.destination.table.keys, _ROWS, self.source.types, self.source.malformed, only_where),
+            *(self.sql, columns, self.destination.table.keys, _ROWS, letter, self.source.malformed),
+            rules=RowRules(only_where, self.destination.checks, where),
             carried=self.source.carried,
         )
         # The names of the source's columns may have braces, which would name a DataFrame.

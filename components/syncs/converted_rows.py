@@ -1,15 +1,15 @@
 """SQL that gives the rows of a source the names and types of a destination, and says what is wrong with a row."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from components.expectations.rule_dialects import RuleDialect
 from components.syncs.lossless_values import WHOLE_TYPES, loses, sql_name
 from resources.sql.partition_values import IN_DUCKDB, IN_SPARK, unusable
 
 ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
-"""Columns that come with the converted ones: what is wrong with the row, an array of texts; the row as it was, JSON, where
-something is; and whether its keys cannot be known."""
+"""Columns that come with the converted ones: what is wrong with the row, an array of texts; where something is, the row as
+it was, if the sync has dead letters; and whether its keys cannot be known."""
 
 _SHOWN = 60
 
@@ -27,6 +27,7 @@ class ConvertedColumn:
         cast: Whether the declaration asks for the type, so that digits may be lost.
         pii: Personal data.
         partition: The destination is partitioned by it.
+        length: How many characters the destination allows; 0 if any number.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ConvertedColumn:
     cast: bool = False
     pii: bool = False
     partition: bool = False
+    length: int = 0
 
     @property
     def same_type(self) -> bool:
@@ -44,14 +46,29 @@ class ConvertedColumn:
         return self.type == self.source_type
 
 
+@dataclass(frozen=True)
+class RowRules:
+    """What has to hold for a row beside the types of its columns.
+
+    Attributes:
+        only_where: By column, the condition under which it has to fit; other columns always have to.
+        checks: Constraints of the destination by their names: SQL of its columns, which has to be true.
+        checked_where: SQL of the converted columns: of which rows.
+    """
+
+    only_where: Mapping[str, str] = field(default_factory=dict[str, str])
+    checks: Mapping[str, str] = field(default_factory=dict[str, str])
+    checked_where: str = "true"
+
+
 def conversion_sql(
     sql: RuleDialect,
     columns: Sequence[ConvertedColumn],
     keys: Sequence[str],
     rows: str,
-    given: Mapping[str, str],
+    letter: str,
     malformed: str = "",
-    only_where: Mapping[str, str] | None = None,
+    rules: RowRules | None = None,
     carried: str = "",
 ) -> str:
     """Return the query for the converted rows, with `ERRORS`, `ROW` and `KEY_FAILED`.
@@ -61,13 +78,14 @@ def conversion_sql(
         columns: What the destination gets.
         keys: Which of these identify a row.
         rows: The rows of the source: a relation.
-        given: Types of the source's columns by name.
+        letter: SQL of the text of a row as the source has it, by the bare names of its columns.
         malformed: The column of the source that has the text of a row that could not be read as one.
-        only_where: By column, the condition under which it has to fit; other columns always have to.
+        rules: What else has to hold.
         carried: A column of the source that comes with the converted ones, as it is.
     """
-    values = {column.name: _value(sql, column) for column in columns}
-    wanted = only_where or {}
+    values = {column.name: converted(sql, column) for column in columns}
+    rules = rules or RowRules()
+    wanted = rules.only_where
     errors = [
         f"CASE WHEN {wanted[column.name]} THEN {each} END" if column.name in wanted else each
         for column in columns
@@ -84,21 +102,35 @@ def conversion_sql(
         failed = " OR ".join(filter(None, [failed, f"s.{sql.identifier(malformed)} IS NOT NULL"]))
     columns_made = [f"{value} AS {sql.identifier(name)}" for name, value in values.items()]
     listed = ", ".join([*columns_made, *([f"s.{sql.identifier(carried)}"] if carried else [])])
-    every = sql.json.format(sql.struct.format(", ".join(_field(sql, name) for name in given)))
-    return (
-        f"SELECT {listed}, {ERRORS}, {failed or 'false'} AS {KEY_FAILED}, "
-        f"CASE WHEN {sql.size}({ERRORS}) > 0 THEN {every} END AS {ROW} "
+    row = letter if rules.checks else f"CASE WHEN {sql.size}({ERRORS}) > 0 THEN {letter} END"
+    text = (
+        f"SELECT {listed}, {ERRORS}, {failed or 'false'} AS {KEY_FAILED}, {row} AS {ROW} "
         f"FROM (SELECT s.*, {sql.array_of(errors)} AS {ERRORS} FROM {rows} AS s) AS s"
+    )
+    return _checked(sql, text, rules) if rules.checks else text
+
+
+def _checked(sql: RuleDialect, text: str, rules: RowRules) -> str:
+    """The converted rows, of which those without other errors have those of the constraints, too."""
+    # As Delta does it: NULL is a violation.
+    violated = (
+        f"CASE WHEN {rules.checked_where} AND NOT coalesce(({check}), false) "
+        f"THEN {sql.literal(f'it violates the constraint {name}: {check}')} END"
+        for name, check in rules.checks.items()
+    )
+    errors = f"CASE WHEN {sql.size}({ERRORS}) > 0 THEN {ERRORS} ELSE {sql.array_of(violated)} END AS {ERRORS}"
+    return (
+        f"SELECT * {sql.excluding} ({ROW}), CASE WHEN {sql.size}({ERRORS}) > 0 THEN {ROW} END AS {ROW} "
+        f"FROM (SELECT * {sql.excluding} ({ERRORS}), {errors} FROM ({text}))"
     )
 
 
-def _field(sql: RuleDialect, name: str) -> str:
-    # By its name alone: a qualified one would be another way to name the field.
-    return sql.field.format(sql.identifier(name))
+def converted(sql: RuleDialect, column: ConvertedColumn, side: str = "s") -> str:
+    """Return SQL of the value that a row of the source has in the destination; NULL if it has none there.
 
-
-def _value(sql: RuleDialect, column: ConvertedColumn) -> str:
-    value = f"s.{sql.identifier(column.source)}"
+    `side`: the alias of the source.
+    """
+    value = f"{side}.{sql.identifier(column.source)}"
     if column.source_type == "string" and column.type in WHOLE_TYPES:
         value = sql.whole.format(value)
     return value if column.same_type else f"try_cast({value} AS {sql_name(sql, column.type)})"
@@ -127,6 +159,9 @@ def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
             reason = sql.literal(reason or f" would lose digits as {column.type}")
             text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {reason})"
             errors.append(f"CASE WHEN {source} IS NOT NULL AND {value} IS NOT NULL AND {lost} THEN {text} END")
+    if column.length:
+        text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' has over {column.length} characters')})"
+        errors.append(f"CASE WHEN length({value}) > {column.length} THEN {text} END")
     if not column.nullable:
         text = sql.literal(f"column {name}: it is NULL, which the table does not allow")
         errors.append(f"CASE WHEN {source} IS NULL THEN {text} END")

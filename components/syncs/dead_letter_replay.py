@@ -7,23 +7,48 @@ change nothing. In other modes every run reads all rows, so that a replay is a r
 """
 
 import datetime as dt
+import hashlib
+import json
 from dataclasses import dataclass, replace
 
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters, settle_dead_letters
+from components.syncs.letter_values import as_texts, row_sql
 from components.syncs.needed_rows import position_of, read_needed
 from components.syncs.prepared_changes import PreparedChanges, compare
 from components.syncs.row_queries import Rows
-from components.syncs.source_rows import SourceRows
+from components.syncs.source_rows import MALFORMED, SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
 from components.syncs.sync_pass import SyncPass, write_changes
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import identifier, literal
+from resources.sql.spark_sql import literal
 
 _HASH = "ratify_row_hash"
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """Letters that one replay has claimed, and whose rows have the same columns.
+
+    Attributes:
+        at: When, in microseconds since 1970.
+        types: Of the columns, JSON; empty if the letters have none.
+    """
+
+    at: int
+    types: str
+
+    @property
+    def sql(self) -> str:
+        return f"timestamp_micros({self.at})"
+
+    @property
+    def inputs(self) -> dict[str, InputVersion]:
+        # Each claim is a source of its own: by a clock alone, one of another machine could count as one that is done.
+        return {"dead letters": InputVersion(hashlib.sha256(f"{self.at} {self.types}".encode()).hexdigest(), 0)}
 
 
 @dataclass(frozen=True)
@@ -57,8 +82,9 @@ def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> 
     return ReplayedLetters(before - after, after)
 
 
-def _claims(spark: Spark, sync: SyncDeclaration) -> list[int]:
-    """Claim what is not claimed yet, and return all claims, in microseconds, in their order."""
+def _claims(spark: Spark, sync: SyncDeclaration) -> list[_Claim]:
+    """Claim what is not claimed yet, and return all claims, in their order."""
+    spark.ensure_table(DEAD_LETTERS)
     name, of_sync = spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
     claim = int(dt.datetime.now(dt.UTC).timestamp() * 1_000_000)
     waiting = f"{of_sync} AND replayed_at IS NULL"
@@ -67,28 +93,21 @@ def _claims(spark: Spark, sync: SyncDeclaration) -> list[int]:
         waiting += " AND found_by IS NULL"
     update = f"UPDATE {name} SET replayed_at = timestamp_micros({claim}) WHERE {waiting}"
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(update)))
-    found = f"SELECT DISTINCT unix_micros(replayed_at) AS claim FROM {name} WHERE {of_sync} AND replayed_at IS NOT NULL"
-    return sorted(row["claim"] for row in spark.rows(spark.query(found)))
-
-
-def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> None:
-    skipping = replace(sync, row_errors=RowErrors.SKIP)
-    types = read_needed(spark, duckdb, sync).types
-    schema = ", ".join(f"{identifier(name)} {type_}" for name, type_ in types.items())
-    name = spark.sql_name(DEAD_LETTERS)
-    claimed = f"sync = {literal(sync.name)} AND replayed_at = timestamp_micros({claim})"
-    rows = spark.computed(
-        spark.query(
-            f"SELECT ratify_of.*, row_hash AS {_HASH} FROM "
-            f"(SELECT from_json(row, {literal(schema)}) AS ratify_of, row_hash, "
-            f"explode(sequence(1, CAST(rows AS INT))) AS n FROM {name} WHERE {claimed})"
-        )
+    found = (
+        "SELECT DISTINCT unix_micros(replayed_at) AS claim, coalesce(types, '') AS types "
+        f"FROM {name} WHERE {of_sync} AND replayed_at IS NOT NULL ORDER BY 1, 2"
     )
-    source = SourceRows(rows, {"dead letters": InputVersion("", claim)}, types, carried=_HASH)
+    return [_Claim(row["claim"], row["types"]) for row in spark.rows(spark.query(found))]
+
+
+def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) -> None:
+    skipping, name = replace(sync, row_errors=RowErrors.SKIP), spark.sql_name(DEAD_LETTERS)
+    claimed = f"sync = {literal(sync.name)} AND replayed_at = {claim.sql} AND coalesce(types, '') = {literal(claim.types)}"
+    source = _claimed_rows(spark, duckdb, sync, claim, claimed)
     position = position_of(spark, sync)
     # The rows of an interrupted claim may be in the destination: all that it still has were written.
     if sync.mode is not SyncMode.INSERT or not position.is_current(source):
-        destination = find_destination(spark, skipping, types)
+        destination = find_destination(spark, skipping, source.types)
         accepted = RowConversion(spark, skipping, source, destination).accepted()
         if accepted.failed is not None:
             _release(spark, claimed, accepted.failed)
@@ -96,6 +115,26 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: int) -> 
         record = position.record(source, destination.version)
         write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
+
+
+def _claimed_rows(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim, claimed: str) -> SourceRows:
+    """The rows of a claim, as the source had them.
+
+    Letters of before they had types are read as texts, of which the conversion says whether they fit.
+    """
+    types: dict[str, str] = (
+        json.loads(claim.types) if claim.types else as_texts(read_needed(spark, duckdb, sync).letter_types)
+    )
+    struct, columns = row_sql(types, "row", "ratify_of")
+    rows = spark.computed(
+        spark.query(
+            f"SELECT {columns}, row_hash AS {_HASH} FROM "
+            f"(SELECT {struct} AS ratify_of, row_hash, explode(sequence(1, CAST(rows AS INT))) AS n "
+            f"FROM {spark.sql_name(DEAD_LETTERS)} WHERE {claimed})"
+        )
+    )
+    malformed = MALFORMED if types.pop(MALFORMED, "") else ""
+    return SourceRows(rows, claim.inputs, types, malformed, carried=_HASH)
 
 
 def _release(spark: Spark, claimed: str, failed: Rows) -> None:

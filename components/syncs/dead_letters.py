@@ -1,15 +1,15 @@
 """Rows of a sync's source that do not fit its destination, each with the reason, until it fits or the source lost it."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from components.syncs.converted_rows import ERRORS, ROW
+from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_position import SyncPosition
 from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.computed_inputs import InputVersion
 from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
@@ -24,11 +24,12 @@ DEAD_LETTERS = TableDeclaration(
         Column("sync", "string", "Name of the sync"),
         Column("row_hash", "string", "SHA-256 of the row, and of what it was read from where each reading counts"),
         Column("reason", "string", "What does not fit"),
-        Column("row", "string", "The row as the source has it, JSON", pii=True),
+        Column("row", "string", "The row as the source has it, JSON with the exact values", pii=True),
         Column("rows", "bigint", "How many such rows there are"),
         Column("read_from", "string", "Versions of the source that it was read at first, JSON"),
         Column("replayed_at", "timestamp", "Claim of the replay that is writing it; NULL outside of one"),
         Column("found_by", "string", "Pass that found it, JSON, until it is known whether that has committed; NULL then"),
+        Column("types", "string", "Types of the row's columns by their names, JSON"),
     ),
     comment="Rows that syncs could not write, each with the reason",
     writer=Engine.SPARK,
@@ -68,7 +69,7 @@ def store_dead_letters(
     spark: Spark,
     sync: SyncDeclaration,
     failed: "DataFrame | None",
-    inputs: Mapping[str, InputVersion],
+    source: SourceRows,
     found_by: FindingPass | None = None,
 ) -> None:
     """Write the rows of a pass that do not fit, in one commit; none if nothing differs.
@@ -79,21 +80,21 @@ def store_dead_letters(
         spark: The session.
         sync: The sync.
         failed: The rows, with `ERRORS` and `ROW`; None if there are none.
-        inputs: What they were read from.
+        source: What they are rows of.
         found_by: The pass, if no other one that commits reads these rows again. Its letters count once it has committed.
     """
     accumulated, full_name = accumulate(sync), spark.full_name(DEAD_LETTERS)
-    if failed is not None:
-        spark.ensure_table(DEAD_LETTERS)
-    elif accumulated or not dead_letters(spark, sync):
+    if failed is None and (accumulated or not dead_letters(spark, sync)):
         return
-    read_from = json.dumps({name: asdict(found) for name, found in sorted(inputs.items())})
+    spark.ensure_table(DEAD_LETTERS)
+    read_from = json.dumps({name: asdict(found) for name, found in sorted(source.inputs.items())})
     found = found_by.to_json() if found_by else ""
     # Events that are read twice are the same ones. Where a source has no versions, each run inserts what it has then.
-    salt = found or (read_from if sync.mode is SyncMode.INSERT else "")
+    salt = found or (uuid4().hex if sync.mode is SyncMode.INSERT else "")
     rows = (
         f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(salt)}, reason, row), 256) AS row_hash, reason, row, "
-        f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by "
+        f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by, "
+        f"{literal(json.dumps(source.letter_types))} AS types "
         f"FROM (SELECT array_join({ERRORS}, '; ') AS reason, {ROW} AS row FROM {{failed}}) GROUP BY reason, row"
     )
     if failed is None:
@@ -102,8 +103,8 @@ def store_dead_letters(
         f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING ({rows}) AS s\n"
         "ON t.sync = s.sync AND t.row_hash = s.row_hash\n"
         "WHEN MATCHED AND t.rows <> s.rows THEN UPDATE SET rows = s.rows\n"
-        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by) "
-        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by)"
+        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by, types) "
+        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by, s.types)"
     )
     if not accumulated:
         merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.sync = {literal(sync.name)} THEN DELETE"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from components.checks.acknowledged_commits import acknowledged_versions
@@ -21,11 +22,12 @@ from components.syncs.duckdb_queries import DuckDBRowQueries
 from components.syncs.duckdb_source import reading, source_inputs, source_text, typed_rows
 from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
+from components.syncs.source_files import Inserted, are_local, file_inputs, local_files, new_files
 from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, fitting_destination, missing_destination, new_destination
 from components.syncs.sync_pass import SyncResult
-from components.syncs.sync_position import SyncPosition, insert_app_id, insert_loads, inserted_until
+from components.syncs.sync_position import Insertions, SyncPosition, insert_app_id, insert_loads
 from resources.column_types import sql_type
 from resources.delta.commit_history import commit_from_actions
 from resources.delta.computed_inputs import InputVersion
@@ -145,14 +147,23 @@ class DuckDBPass:
             yield _Prepared(source, destination, changes=changes, counts=counts, stored=stored)
 
     def _inserting(self, session: DuckDBSession, queries: DuckDBRowQueries) -> _Prepared:
-        table = self._sync.source.table
-        if table and (since := self._inserted(inputs := self._inputs(table))) is not None:
+        table, inserted = self._sync.source.table, self._inserted
+        since = -1
+        if table and (found := inserted(inputs := self._inputs(table))) is not None:
+            since = found
             source = self._added(session, inputs, since)
+        elif self._sync.source.query is None and are_local(self._sync):
+            new = new_files(self._sync, inserted)
+            source = self._whole_source(session, queries, list(new) or local_files(self._sync)[-1:])
+            source, since = replace(source, files=list(new.values())), -1 if new else source.version
+            if any(file_inputs(self._sync, [path]) != known for path, known in new.items()):
+                raise CommitConflict(f"A file of {self._sync.source.files} was written while it was read.")
         else:
             source = self._whole_source(session, queries)
             # A run that has inserted meanwhile has rows of a table that are among these: its append and this one exclude
-            # each other. Rows of a query or of files are those of one state, which is inserted or not.
-            since = -1 if table or (found := self._inserted(source.inputs)) is None else found
+            # each other. Rows of a query are those of one state, which is inserted or not.
+            if not table and (found := inserted(source.inputs)) is not None:
+                since = found
         destination = self._destination(session, source.types, None)
         if 0 <= source.version <= since:
             return _Prepared(source, destination, since, unchanged=True)
@@ -161,17 +172,17 @@ class DuckDBPass:
         some = accepted.read or (table and since >= 0 and source.far_behind(self._catalog, since))
         return _Prepared(source, destination, since, accepted.rows if some else None, counts)
 
-    def _whole_source(self, session: DuckDBSession, queries: DuckDBRowQueries) -> SourceRows:
-        """All rows of the source, at one version of each of its tables.
+    def _whole_source(self, session: DuckDBSession, queries: DuckDBRowQueries, files: Sequence[Path] = ()) -> SourceRows:
+        """All rows of the source, at one version of each of its tables; of its files, or of some of them.
 
         Raises:
             As `run`.
         """
         for _ in range(_READINGS):
             with reading(self._sync):
-                text, inputs = source_text(session, self._duckdb, self._sync)
+                text, inputs = source_text(session, self._duckdb, self._sync, files)
                 rows = queries.computed(text)
-                again = source_inputs(self._duckdb, self._sync)
+                again = source_inputs(self._duckdb, self._sync, files)
             if inputs == again:
                 return self._source(session, rows, inputs)
         raise CommitConflict(f"The source of the sync {self._sync.name} gets new versions sooner than it can be read.")
@@ -202,12 +213,14 @@ class DuckDBPass:
         full_name = table.full_name(self._catalog.connection.name)
         return {full_name: InputVersion(self._catalog.table(full_name).table_id or "", 0)}
 
-    def _inserted(self, inputs: Mapping[str, InputVersion]) -> int | None:
+    @property
+    def _inserted(self) -> Inserted:
         try:
             log = TableLog.read(self._catalog, self.full_name)
         except TableMissing:
-            return None
-        return inserted_until(log, insert_app_id(self._sync, inputs))
+            return lambda _: None
+        insertions = Insertions(self._sync, self.full_name, log, ())
+        return lambda inputs: insertions.until(insert_app_id(self._sync, inputs))
 
     @property
     def _position(self) -> SyncPosition:
@@ -262,7 +275,8 @@ class DuckDBPass:
             name = identifier(column.name)
             listed.append(name if column.name in written else f"NULL AS {name}")
         declaration = replace(destination.table, columns=columns)
-        loads = insert_loads(insert_app_id(self._sync, source.inputs), prepared.since, source.version)
+        app_ids = [insert_app_id(self._sync, inputs) for inputs in source.files or [source.inputs]]
+        loads = [load for app_id in app_ids for load in insert_loads(app_id, prepared.since, source.version)]
         rows = f"SELECT {', '.join(listed)} FROM ({prepared.changes})"
         try:
             return session.append(declaration, rows, loads).version

@@ -1,20 +1,20 @@
 """What DuckDB reads of the source of a sync: tables of the catalog by a query in its SQL, or files."""
 
-import csv
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.syncs.source_rows import content_of, duckdb_inputs, duckdb_text, local_files
+from components.syncs.source_files import are_local, by_header, file_inputs, local_files
+from components.syncs.source_rows import duckdb_inputs, duckdb_text
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.column_types import sql_type
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.query_types import spark_type_of
-from resources.errors import QueryMismatch, RowsNotConverted, SyncRefused
+from resources.errors import QueryMismatch, RowsNotConverted
 from resources.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _TEXTS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID")
 _OTHERS = {"hugeint": "decimal(38,0)", "uuid": "string", "enum": "string", "time": "string"}
 
 
-def source_inputs(duckdb: DuckDB, sync: SyncDeclaration) -> dict[str, InputVersion]:
-    """Return the versions that the tables of a source have now, or the content of its files.
+def source_inputs(duckdb: DuckDB, sync: SyncDeclaration, files: Sequence[Path] = ()) -> dict[str, InputVersion]:
+    """Return the versions that the tables of a source have now, or the content of its files, by default of all.
 
     Raises:
         TableMissing: a table of the query does not exist.
@@ -35,12 +35,19 @@ def source_inputs(duckdb: DuckDB, sync: SyncDeclaration) -> dict[str, InputVersi
     """
     if query := sync.source.query:
         return duckdb_inputs(duckdb.catalog, query)
-    files = sync.source.files
-    return {f"file:{files}": InputVersion("", -1) if "://" in files else content_of(local_files(sync))}
+    return file_inputs(sync, files or (local_files(sync) if are_local(sync) else ()))
 
 
-def source_text(session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration) -> tuple[str, dict[str, InputVersion]]:
+def source_text(
+    session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration, files: Sequence[Path] = ()
+) -> tuple[str, dict[str, InputVersion]]:
     """Return the query for the rows of a source, and the versions that its tables have, or the content of its files.
+
+    Args:
+        session: Runs the query.
+        duckdb: The engine.
+        sync: The sync.
+        files: Some of its local files; by default all.
 
     Raises:
         TableMissing: a table of the query does not exist.
@@ -48,15 +55,14 @@ def source_text(session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration) -
         RowsNotConverted: a file cannot be read.
     """
     # Before they are read, so that a newer version is not taken for one that was read.
-    inputs = source_inputs(duckdb, sync)
+    inputs = source_inputs(duckdb, sync, files)
     if query := sync.source.query:
         session.attach()
         return duckdb_text(query), inputs
-    local = "://" not in sync.source.files
-    files = local_files(sync) if local else []
-    if not local:
-        session.attach()
-    return _file_text(session.con, sync, files), inputs
+    if are_local(sync):
+        return _file_text(session.con, sync, files or local_files(sync)), inputs
+    session.attach()
+    return _file_text(session.con, sync, ()), inputs
 
 
 @contextmanager
@@ -96,38 +102,39 @@ def typed_rows(relation: "DuckDBPyRelation") -> tuple[str, dict[str, str]]:
     return f"SELECT *{replaced} FROM ({relation.sql_query()})", found
 
 
-def _header(sync: SyncDeclaration, files: Sequence[Path]) -> list[str]:
-    """The columns of CSV files. Guesses of DuckDB, which can be wrong about few lines, are not needed then.
+def _csv_text(header: Sequence[str], files: Sequence[Path], quoting: str) -> str:
+    """The query for the rows of files with one header.
 
-    Raises:
-        SyncRefused: the files have different ones.
+    Guesses of DuckDB, which can be wrong about few lines, are not needed then.
     """
-    found = list[list[str]]()
-    for path in files:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            found.append(next(csv.reader(stream), []))
-    if not found[0] or any(each != found[0] for each in found):
-        raise SyncRefused(f"The files of {sync.source.files}, the source of the sync {sync.name}, have no header in common.")
-    return found[0]
+    paths = _listed([str(path.resolve()) for path in files])
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in header)
+    return f"SELECT * FROM read_csv({paths}, header = true, {quoting}, auto_detect = false, columns = {{{columns}}})"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(literal, texts))}]"
 
 
 def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence[Path]) -> str:
     """The query for the rows of files."""
     listed = [str(path.resolve()) for path in files] or [sync.source.files]
-    paths = f"[{', '.join(map(literal, listed))}]"
+    paths = _listed(listed)
     if sync.source.format == "parquet":
         return f"SELECT * FROM read_parquet({paths})"
     if sync.source.format == "csv":
         # A quoted empty text is no NULL.
         quoting = "delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
-        read = f"read_csv({paths}, header = true, {quoting}"
         if not files:
-            return f"SELECT * FROM {read}, all_varchar = true)"
-        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in _header(sync, files))
-        return f"SELECT * FROM {read}, auto_detect = false, columns = {{{columns}}})"
+            return f"SELECT * FROM read_csv({paths}, header = true, {quoting}, all_varchar = true)"
+        return " UNION ALL BY NAME ".join(
+            _csv_text(header, group, quoting) for header, group in by_header(sync, files, blank_lines=False).items()
+        )
     read = f"read_json({paths}, format = 'newline_delimited'"
     with reading(sync):
-        relation = con.sql(f"SELECT * FROM {read}, sample_size = -1)")
+        # A field that some files do not have is NULL there, also where these are read alone.
+        every = _listed([str(path.resolve()) for path in local_files(sync)]) if files else paths
+        relation = con.sql(f"SELECT * FROM read_json({every}, format = 'newline_delimited', sample_size = -1)")
     types = zip(relation.columns, map(str, relation.types), strict=True)
     columns = ", ".join(f"{literal(name)}: '{'VARCHAR' if type_ in _TEXTS else type_}'" for name, type_ in types)
     return f"SELECT * FROM {read}, columns = {{{columns}}})"

@@ -1,12 +1,16 @@
 """Which rows of a sync's source Spark has to read: those that the destination may lack, where they are known."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from components.query_engines import has_versions
+from components.syncs.converted_rows import ConvertedColumn
 from components.syncs.dead_letters import accumulate, dead_letters
-from components.syncs.source_rows import SourceRows, read_changed, read_source
+from components.syncs.source_files import are_local, local_files, new_files
+from components.syncs.source_rows import SourceRows, read_changed, read_files, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+from components.syncs.sync_destination import find_destination
 from components.syncs.sync_position import SyncPosition, insert_app_id
 from resources.declarations import records_changes
 from resources.delta.computed_inputs import FullRecompute, InputVersion
@@ -25,11 +29,17 @@ def position_of(spark: Spark, sync: SyncDeclaration) -> SyncPosition:
     return SyncPosition(spark.catalog, spark, sync, unsettled)
 
 
-def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SourceRows:
+def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, *, at_once: bool = False) -> SourceRows:
     """Return the source's rows; of a table as it is only those that the destination may lack, where they are known.
 
     In the modes insert and cdc these are the rows that it got since the last pass, in the mode merge those of the keys of
-    changed rows.
+    changed rows. Of files that are inserted, they are those of the first one that is new: a commit of Spark has one `txn`.
+
+    Args:
+        spark: The session.
+        duckdb: For a query in its SQL.
+        sync: The sync.
+        at_once: Whether those of all new files are asked for, which no single commit can insert.
 
     Raises:
         As `read_source`.
@@ -37,19 +47,30 @@ def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SourceRo
     position, table = position_of(spark, sync), sync.source.table
     if table and sync.source.query and sync.mode is SyncMode.MERGE and _has_feed(spark, table):
         found = position.undisturbed()
-        # What changed may not be known; a key may be no column, which is an error of the whole source, too.
-        with suppress(FullRecompute, KeyError):
+        # What changed may not be known.
+        with suppress(FullRecompute):
             if found:
                 last, version = found
-                return replace(read_changed(spark, sync, sync.source.query, last), destination_version=version)
-    if table is None or sync.mode not in (SyncMode.INSERT, SyncMode.CDC):
-        return read_source(spark, duckdb, sync, {})
-    if sync.mode is SyncMode.CDC:
-        last = position.last_record()
-        with suppress(HistoryNotContinued):
-            return read_source(spark, duckdb, sync, last.inputs if last else {})
-        # Events that were applied before change nothing.
-        return read_source(spark, duckdb, sync, {})
+                changed = read_changed(spark, sync.source.query, last, lambda types: _keys(spark, sync, types))
+                return replace(changed, destination_version=version)
+    if sync.source.query is None and sync.mode is SyncMode.INSERT and are_local(sync):
+        return _of_new_files(spark, sync, position, at_once=at_once)
+    if table and sync.mode is SyncMode.INSERT:
+        return _new_rows(spark, duckdb, sync, position, table)
+    if table and sync.mode is SyncMode.CDC:
+        return _new_events(spark, duckdb, sync, position)
+    return read_source(spark, duckdb, sync, {})
+
+
+def _new_events(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, position: SyncPosition) -> SourceRows:
+    last = position.last_record()
+    with suppress(HistoryNotContinued):
+        return read_source(spark, duckdb, sync, last.inputs if last else {})
+    # Events that were applied before change nothing.
+    return read_source(spark, duckdb, sync, {})
+
+
+def _new_rows(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, position: SyncPosition, table: TableName) -> SourceRows:
     full_name = table.full_name(spark.catalog.connection.name)
     found = spark.catalog.table(full_name)
     if not has_versions(found):
@@ -64,3 +85,21 @@ def _has_feed(spark: Spark, table: TableName) -> bool:
     """Whether a table says which of its rows have changed: to find that out takes longer than to read all of them."""
     found = spark.catalog.table(table.full_name(spark.catalog.connection.name))
     return records_changes(found.properties or {})
+
+
+def _keys(spark: Spark, sync: SyncDeclaration, types: Mapping[str, str]) -> Sequence[ConvertedColumn]:
+    """The keys of the destination, as the source gives them."""
+    destination = find_destination(spark, sync, types)
+    return [column for column in destination.columns if column.name in destination.table.keys]
+
+
+def _of_new_files(spark: Spark, sync: SyncDeclaration, position: SyncPosition, *, at_once: bool) -> SourceRows:
+    """The rows of files that were not inserted yet; if all were, of one of them."""
+    insertions = position.insertions()
+    new = new_files(sync, lambda inputs: insertions.until(insert_app_id(sync, inputs)))
+    if not new:
+        return read_files(spark, sync, local_files(sync)[-1:])
+    read = list(new) if at_once else list(new)[:1]
+    found = read_files(spark, sync, read)
+    # By what it was looked up by: a file that changes meanwhile is another one for the next pass.
+    return found if at_once else replace(found, inputs=new[read[0]], more_files=len(new) > 1)

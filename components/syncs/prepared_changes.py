@@ -44,14 +44,16 @@ class PreparedChanges:
     changes: "DataFrame | None" = None
 
 
-def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> PreparedChanges:
+def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, *, at_once: bool = False) -> PreparedChanges:
     """Read a sync's source and compare it with the destination.
+
+    `at_once`: see `read_needed`.
 
     Raises:
         As `SyncPass.run`.
     """
     position = position_of(spark, sync)
-    source = read_needed(spark, duckdb, sync)
+    source = read_needed(spark, duckdb, sync, at_once=at_once)
     destination = find_destination(spark, sync, source.types)
     if source.destination_version not in (None, destination.version):
         raise CommitConflict(f"Another writer of {position.full_name} committed while the source was read.")
@@ -69,6 +71,9 @@ def _moves_on(spark: Spark, sync: SyncDeclaration, source: SourceRows, accepted:
     """Whether a pass that has no row to insert commits up to where it has read."""
     if sync.mode is SyncMode.INSERT and source.versioned and accepted.failed is not None:
         # Its dead letters would be read again, and a replay may insert them before.
+        return True
+    if source.more_files:
+        # A file without rows must not be the next one for ever.
         return True
     since = source.inserted_until if source.of_new_rows else None
     return since is not None and source.far_behind(spark.catalog, since)
@@ -107,7 +112,8 @@ class _Comparison:
             case SyncMode.SCD2:
                 return self._versioned()
             case SyncMode.MIRROR if self.sync.guards.tracked:
-                return self._rows.compared(WrittenKeys(self.spark, self.sync, self.destination.table).owned())
+                written = WrittenKeys(self.spark, self.sync, self.destination.table, self.destination.table_id)
+                return self._rows.compared(written.owned())
             case _:
                 return self._rows.compared()
 

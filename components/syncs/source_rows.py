@@ -1,25 +1,32 @@
 """The rows of a sync's source, as Spark reads them, at versions that a commit can record."""
 
 import datetime as dt
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from components.expectations.rule_dialects import SPARK
 from components.query_engines import input_columns
 from components.strategies.pass_scope import is_far_behind
 from components.strategies.query_inputs import QueryInputs
+from components.syncs.converted_rows import ConvertedColumn, converted
 from components.syncs.row_queries import Rows
+from components.syncs.source_files import are_local, by_header, file_inputs, local_files
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB
-from resources.errors import HistoryNotContinued, QueryMismatch, SyncRefused
+from resources.errors import HistoryNotContinued, QueryMismatch
 from resources.spark.spark_engine import Spark
 from resources.sql import duckdb_sql
 from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 MALFORMED = "ratify_malformed"
 """Column with the text of a line of a file that has other fields than the file's columns."""
@@ -41,6 +48,8 @@ class SourceRows:
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
         of_new_rows: Whether these are the rows of a table that were not inserted yet, in the mode insert.
         inserted_until: Then the version of the table up to which they were when these were read; None if none were.
+        files: What each of several files is inserted by, in the mode insert; none: these are one source.
+        more_files: Whether other files wait to be inserted.
     """
 
     frame: Rows
@@ -53,6 +62,13 @@ class SourceRows:
     destination_version: int | None = None
     of_new_rows: bool = False
     inserted_until: int | None = None
+    files: Sequence[Mapping[str, InputVersion]] = ()
+    more_files: bool = False
+
+    @property
+    def letter_types(self) -> dict[str, str]:
+        """The types of what a dead letter has of a row: a line that could not be read must not fit later, as if it could."""
+        return {**self.types, **({self.malformed: "string"} if self.malformed else {})}
 
     @property
     def version(self) -> int:
@@ -86,7 +102,7 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
     """
     query = sync.source.query
     if query is None:
-        return _files(spark, sync)
+        return read_files(spark, sync)
     if query.dialect == "duckdb":
         return _by_duckdb(spark, duckdb, query)
     inputs = QueryInputs(spark, query)
@@ -111,8 +127,18 @@ def insert_stopped(sync: SyncDeclaration, reason: Exception) -> HistoryNotContin
     return HistoryNotContinued(f"The sync {sync.name} inserts rows once, and cannot go on: {reason} Use the mode merge.")
 
 
-def read_changed(spark: Spark, sync: SyncDeclaration, query: TableQuery, last: ComputedInputs) -> SourceRows:
+def read_changed(
+    spark: Spark, query: TableQuery, last: ComputedInputs, keys_of: Callable[[Mapping[str, str]], Sequence[ConvertedColumn]]
+) -> SourceRows:
     """Return the rows of a table whose keys have rows that changed since the versions of a record.
+
+    Keys are those of the destination: several of the source may be one there.
+
+    Args:
+        spark: The session.
+        query: Of the table as it is.
+        last: The record.
+        keys_of: Returns the key columns, given the types of the table's columns by name.
 
     Raises:
         FullRecompute: what has changed since cannot be known.
@@ -122,15 +148,16 @@ def read_changed(spark: Spark, sync: SyncDeclaration, query: TableQuery, last: C
     inputs, columns = QueryInputs(spark, query), input_columns(spark.catalog, query)
     every = inputs.relation(table, columns[table])
     changed = inputs.create_views(last).get(table)
-    given = {name.casefold(): name for name in columns[table]}
-    mapped = {column.name.casefold(): column.source for column in sync.columns}
-    keys = [given[mapped.get(key.casefold(), key).casefold()] for key in sync.keys]
-    same = " AND ".join(f"s.{identifier(key)} <=> c.{identifier(key)}" for key in keys)
+    types = spark.types(f"SELECT * FROM {every}")
+    keys = keys_of(types)
+    same = " AND ".join(f"{converted(SPARK, key, 's')} <=> {converted(SPARK, key, 'c')}" for key in keys)
     text = (
-        f"SELECT s.* FROM {every} AS s LEFT SEMI JOIN {changed} AS c ON {same}" if changed else f"{query.text} WHERE false"
+        f"SELECT s.* FROM {every} AS s LEFT SEMI JOIN {changed} AS c ON {same}"
+        if changed
+        else f"SELECT * FROM {every} WHERE false"
     )
     lineage = query.lineage({str(name): names for name, names in columns.items()})
-    return SourceRows(spark.query(text), inputs.versions, spark.types(text), lineage=lineage)
+    return SourceRows(spark.query(text), inputs.versions, types, lineage=lineage)
 
 
 def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
@@ -176,55 +203,46 @@ def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:
     return SourceRows(frame, inputs, dict(frame.dtypes), lineage=lineage)
 
 
-def _files(spark: Spark, sync: SyncDeclaration) -> SourceRows:
-    source, read = sync.source, spark.session.read
-    local = "://" not in source.files
-    if local:
-        found = local_files(sync)
-        paths, content = [str(path.resolve()) for path in found], content_of(found)
-        newest = dt.datetime.fromtimestamp(max(path.stat().st_mtime for path in found), dt.UTC)
-    else:
-        # It is not known whether what is there was there before.
-        paths, content, newest = [source.files], InputVersion("", -1), None
-    if source.format == "csv":
-        columns = dict.fromkeys(read.csv(paths, header=True).columns, "string")
-        listed = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in (*columns, MALFORMED))
-        # A quoted empty text is no NULL; only what is equal to `nullValue` is one, and what is not quoted becomes that.
-        frame = read.csv(
-            paths,
-            schema=listed,
-            header=True,
-            columnNameOfCorruptRecord=MALFORMED,
-            multiLine=True,
-            escape='"',
-            nullValue=_NULL,
-            enforceSchema=False,
-        )
-        return SourceRows(frame, {f"file:{source.files}": content}, columns, MALFORMED, files_changed_at=newest)
-    frame = read.parquet(*paths) if source.format == "parquet" else read.json(paths, columnNameOfCorruptRecord=MALFORMED)
-    types = {name: type_ for name, type_ in frame.dtypes if name != MALFORMED}
-    malformed = MALFORMED if MALFORMED in frame.columns else ""
-    return SourceRows(frame, {f"file:{source.files}": content}, types, malformed, files_changed_at=newest)
-
-
-def local_files(sync: SyncDeclaration) -> list[Path]:
-    """Return the local files of a sync's source.
+def read_files(spark: Spark, sync: SyncDeclaration, files: Sequence[Path] = ()) -> SourceRows:
+    """Return the rows of the files of a sync's source, or of some of them.
 
     Raises:
-        SyncRefused: there are none.
+        SyncRefused: there are none, or they have other columns.
     """
-    pattern = Path(sync.source.files).expanduser()
-    found = sorted(pattern.parent.glob(pattern.name))
-    if not found:
-        raise SyncRefused(f"No file is at {sync.source.files}, the source of the sync {sync.name}.")
-    return found
+    source, read, newest = sync.source, spark.session.read, None
+    groups = [[source.files]]
+    if are_local(sync):
+        files = files or local_files(sync)
+        newest = dt.datetime.fromtimestamp(max(path.stat().st_mtime for path in files), dt.UTC)
+        by_columns = by_header(sync, files, blank_lines=True).values() if source.format == "csv" else [files]
+        groups = [[str(path.resolve()) for path in group] for group in by_columns]
+    inputs, malformed = file_inputs(sync, files), MALFORMED
+    if source.format == "csv":
+        frame = reduce(lambda one, other: one.unionByName(other), (_csv_rows(spark, paths) for paths in groups))
+    elif source.format == "parquet":
+        frame, malformed = read.parquet(*groups[0]), ""
+    else:
+        # A field that some files do not have is NULL there, also where these are read alone.
+        every = [str(path.resolve()) for path in local_files(sync)] if are_local(sync) else groups[0]
+        schema = read.json(every, columnNameOfCorruptRecord=MALFORMED).schema
+        frame = read.json(groups[0], schema=schema, columnNameOfCorruptRecord=MALFORMED)
+        malformed = MALFORMED if MALFORMED in frame.columns else ""
+    types = {name: type_ for name, type_ in frame.dtypes if name != malformed}
+    return SourceRows(frame, inputs, types, malformed, files_changed_at=newest)
 
 
-def content_of(files: Sequence[Path]) -> InputVersion:
-    """Return what files are known by: their content."""
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(repr(path.name).encode())
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return InputVersion(digest.hexdigest(), 0)
+def _csv_rows(spark: Spark, paths: list[str]) -> "DataFrame":
+    """The rows of files with one header."""
+    columns = spark.session.read.csv(paths, header=True).columns
+    listed = ", ".join(f"{identifier(name)} STRING" for name in (*columns, MALFORMED))
+    # A quoted empty text is no NULL; only what is equal to `nullValue` is one, and what is not quoted becomes that.
+    return spark.session.read.csv(
+        paths,
+        schema=listed,
+        header=True,
+        columnNameOfCorruptRecord=MALFORMED,
+        multiLine=True,
+        escape='"',
+        nullValue=_NULL,
+        enforceSchema=False,
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import dagster as dg
@@ -22,6 +23,7 @@ from resources.spark.spark_engine import Spark
 GROUP = "syncs"
 AS_COMMITTED, NO_DEAD_LETTERS = "rows_as_committed", "no_dead_letters"
 _VERSION = "Delta version"
+_VERSIONS = "Delta versions"
 _COMMITS_READ = 10_000
 _METRICS = {
     "inserted": ("numTargetRowsInserted", "numOutputRows"),
@@ -108,6 +110,8 @@ def materialization(sync: SyncDeclaration, result: SyncResult) -> dg.Materialize
     }
     if result.created:
         metadata["created"] = True
+    if len(result.versions) > 1:
+        metadata[_VERSIONS] = list(result.versions)
     if result.unchanged:
         metadata["nothing was read because"] = "neither the source nor the destination has changed since the last run"
     if commit := result.commit:
@@ -189,15 +193,16 @@ def rows_as_committed(
     version, committed = int(reported[_VERSION].value), bool(reported["committed"].value)  # pyright: ignore[reportArgumentType]
     if not committed:
         return result(not any(numbers.values()), "The last run committed nothing.", **numbers)
-    commit: Commit | None = next((each for each in history() if each.version == version), None)
-    if commit is None:
+    versions: list[int] = reported[_VERSIONS].value if _VERSIONS in reported else [version]  # pyright: ignore[reportAssignmentType]
+    commits: list[Commit] = list(islice((each for each in history() if each.version in versions), len(versions)))
+    if len(commits) < len(versions):
         return result(False, f"Version {version}, which the last run reported, is not in the history.", **numbers)
-    by_merge = commit.operation == "MERGE"
+    by_merge = commits[0].operation == "MERGE"
     held = {
-        name: next((commit.metrics[metric] for metric in metrics if metric in commit.metrics), 0)
+        name: sum(next((each.metrics[metric] for metric in metrics if metric in each.metrics), 0) for each in commits)
         for name, metrics in _METRICS.items()
         if by_merge or name == "inserted"
     }
     differing = [name for name, value in held.items() if value < numbers[name] or (value > numbers[name] and not shared)]
-    text = f"version {version}, {commit.operation}, has {', '.join(f'{value} {name}' for name, value in held.items())}"
+    text = f"version {version}, {commits[0].operation}, has {', '.join(f'{value} {name}' for name, value in held.items())}"
     return result(not differing, text, **numbers)

@@ -1,7 +1,12 @@
 """The table that a sync writes to, as the catalog and Spark know it."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from components.syncs.converted_rows import ConvertedColumn
 from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncMode
@@ -14,6 +19,10 @@ from resources.sql.spark_sql import table_name
 
 # Columns of the destination of a sync of the mode scd2, which its source does not give.
 _HISTORY_TYPES = {VALID_FROM: "timestamp", VALID_TO: "timestamp", CURRENT: "boolean"}
+_CONSTRAINT = "delta.constraints."
+# Texts of a length, which Spark checks when it writes, and shows as `string`.
+_OF_LENGTH = re.compile(r"(?:var)?char\((\d+)\)", re.IGNORECASE)
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 @dataclass(frozen=True)
@@ -25,12 +34,16 @@ class SyncDestination:
         columns: Those of them that come from the source.
         others: Columns of the table that the sync does not write: they are NULL in the rows that it inserts.
         version: The table's version; -1 where it does not exist yet.
+        table_id: The table's id; another one after it was dropped and created again. Empty where it does not exist yet.
+        checks: Its constraints by their names, as far as they are about columns that the sync writes.
     """
 
     table: TableDeclaration
     columns: Sequence[ConvertedColumn]
     others: Sequence[str]
     version: int
+    table_id: str = ""
+    checks: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def exists(self) -> bool:
@@ -64,11 +77,12 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         return new_destination(sync, given)
     version = spark.catalog.version(full_name)
     fields = [
-        Column(field.name, field.dataType.simpleString(), nullable=field.nullable)
-        for field in spark.session.table(table_name(full_name)).schema.fields
+        Column(each.name, each.metadata.get(_DECLARED_TYPE) or each.dataType.simpleString(), nullable=each.nullable)
+        for each in spark.session.table(table_name(full_name)).schema.fields
     ]
     partitions = [column.name or "" for column in found.columns or [] if column.partition_index is not None]
-    return fitting_destination(sync, given, full_name, fields, found.properties or {}, version, partitions)
+    fitting = fitting_destination(sync, given, full_name, fields, found.properties or {}, version, partitions)
+    return replace(fitting, table_id=found.table_id or "")
 
 
 def missing_destination(sync: SyncDeclaration, full_name: str) -> TableMissing:
@@ -109,32 +123,47 @@ def fitting_destination(
             "table with delta.columnMapping.mode = none."
         )
     own = _HISTORY_TYPES if sync.mode is SyncMode.SCD2 else {}
-    there = {field.name.casefold(): field for field in fields}
+    there = {each.name.casefold(): each for each in fields}
     if missing := [column.name for column in mapped if column.name.casefold() not in there] + [
         name for name in own if name not in there
     ]:
         raise SyncRefused(
-            f"{full_name} has no column {missing[0]}; it has {', '.join(field.name for field in fields)}. Add the column to "
+            f"{full_name} has no column {missing[0]}; it has {', '.join(each.name for each in fields)}. Add the column to "
             "the table, or leave it out under `columns`."
         )
     columns = [
         ConvertedColumn(
-            name=(field := there[column.name.casefold()]).name,
-            type=field.type,
+            name=(found := there[column.name.casefold()]).name,
+            type="string" if (length := _OF_LENGTH.fullmatch(found.type)) else found.type,
             source=column.source,
             source_type=given[column.source],
-            nullable=field.nullable,
+            nullable=found.nullable,
             cast=bool(column.cast),
             pii=column.pii,
-            partition=field.name in partitions,
+            partition=found.name in partitions,
+            length=int(length[1]) if length else 0,
         )
         for column in mapped
     ]
     written = {column.name for column in columns} | set(own)
-    others = [field for field in fields if field.name not in written]
-    if needed := [field.name for field in others if not field.nullable]:
+    others = [each for each in fields if each.name not in written]
+    if needed := [each.name for each in others if not each.nullable]:
         raise SyncRefused(f"{full_name} needs {needed[0]}, which is NOT NULL, and the source has no column for it.")
-    return SyncDestination(_table(sync, columns), columns, [field.name for field in others], version)
+    checks = {
+        name.removeprefix(_CONSTRAINT): text
+        for name, text in properties.items()
+        if name.startswith(_CONSTRAINT) and _columns_of(text) <= {column.name.casefold() for column in columns}
+    }
+    return SyncDestination(_table(sync, columns), columns, [each.name for each in others], version, checks=checks)
+
+
+def _columns_of(constraint: str) -> set[str]:
+    """The columns that a constraint is about; an empty name if that is not known, so that only the engine checks it."""
+    try:
+        parsed = sqlglot.parse_one(constraint, dialect="databricks")
+    except SqlglotError:
+        return {""}
+    return {column.parts[0].name.casefold() for column in parsed.find_all(exp.Column)}
 
 
 def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColumn]:

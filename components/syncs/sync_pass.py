@@ -6,7 +6,7 @@ and record are ratified together. A pass that is killed leaves the destination a
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.syncs.compared_rows import SyncCounts, sample_sql
@@ -44,6 +44,8 @@ class SyncResult:
         lineage: By column of the destination, the columns of tables that it comes from, as `schema.table.column`.
         types: Types of the columns that are written, by name.
         unchanged: Whether source and destination were as the last pass left them, so that nothing was read.
+        versions: Of all commits of the run, if there may be several: Spark inserts each new file in one of its own.
+        more_files: Whether such files wait.
     """
 
     counts: SyncCounts
@@ -57,6 +59,8 @@ class SyncResult:
     lineage: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     unchanged: bool = False
+    versions: Sequence[int] = ()
+    more_files: bool = False
 
 
 class SyncPass:
@@ -75,7 +79,10 @@ class SyncPass:
             HistoryNotContinued: the mode is insert or cdc, and the source did other than get rows.
             CommitConflict: other writers won every attempt.
         """
-        return retried(self._once, self._spark.attempts)
+        result = retried(self._once, self._spark.attempts)
+        while result.more_files:
+            result = _joined(result, retried(self._once, self._spark.attempts))
+        return result
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them. Nothing is written.
@@ -83,7 +90,7 @@ class SyncPass:
         Raises:
             As `run`.
         """
-        prepared = prepare(self._spark, self._duckdb, self._sync)
+        prepared = prepare(self._spark, self._duckdb, self._sync, at_once=True)
         return prepared.counts, self._sample(prepared)
 
     def _once(self) -> SyncResult:
@@ -91,7 +98,7 @@ class SyncPass:
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
         if accepted := prepared.accepted:
-            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source.inputs, self._found_by(prepared))
+            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, self._found_by(prepared))
         if not destination.exists:
             # The version that the changes follow is that of an empty table.
             if not self._spark.ensure_table(destination.table):
@@ -113,6 +120,8 @@ class SyncPass:
             lineage={column.name: prepared.source.lineage.get(column.source, ()) for column in destination.columns},
             types={column.name: column.type for column in destination.table.columns},
             unchanged=prepared.accepted is None,
+            versions=[wrote.commit.version] if wrote.commit else [],
+            more_files=prepared.source.more_files,
         )
 
     def _found_by(self, prepared: PreparedChanges) -> FindingPass | None:
@@ -135,13 +144,31 @@ class SyncPass:
         return self._spark.rows(sampled.selectExpr("change", *columns))
 
 
+def _joined(before: SyncResult, last: SyncResult) -> SyncResult:
+    """What two commits of one run did."""
+    one, other = asdict(before.counts), asdict(last.counts)
+    return replace(
+        last,
+        counts=SyncCounts(**{name: one[name] + other[name] for name in one}),
+        commit=last.commit or before.commit,
+        created=before.created or last.created,
+        seconds=before.seconds + last.seconds,
+        sample=before.sample or last.sample,
+        unchanged=False,
+        versions=[*before.versions, *last.versions],
+    )
+
+
 def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:
     """Write what a pass has prepared, in one commit to the destination, which exists.
 
     Raises:
-        CommitConflict: another writer of such changes committed first.
+        CommitConflict: another writer of such changes committed first, or the destination was created again.
     """
     table, changes = prepared.destination.table, prepared.changes
+    table_id = spark.catalog.table(spark.full_name(table)).table_id or ""
+    if prepared.destination.exists and table_id != prepared.destination.table_id:
+        raise CommitConflict(f"{spark.full_name(table)} was dropped and created again while it was compared.")
     if prepared.accepted and (events := events_of(sync, prepared.destination)):
         DeletedKeys(spark, sync, prepared.destination, events).add(prepared.accepted.rows)
     if changes is None:
@@ -160,7 +187,7 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
         overwrite = insert_sql(table, spark.full_name(table), "{rows}", overwrite=True)
         return spark.merge_following(table, overwrite, changes, record, after)
     if sync.guards.tracked:
-        written = WrittenKeys(spark, sync, table)
+        written = WrittenKeys(spark, sync, table, table_id)
         written.intend(changes, prepared.record)
         wrote = spark.merge_changes(table, changes, record, after)
         written.settle(prepared.record)

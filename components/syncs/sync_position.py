@@ -1,8 +1,9 @@
 """What a sync has read of its source before, from its destination alone: its commits record it."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 from uuid import uuid4
 
@@ -11,10 +12,13 @@ from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_history import EVERY_COMMIT, SAME_ROWS, Commit
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
+from resources.delta.load_ids import loaded_ids
+from resources.delta.snapshot import RETENTION
 from resources.delta.table_log import TableLog
 from resources.errors import Overtaken, SyncRefused, TableMissing
 
 _COMMITS_READ = 200
+_PREFIX = "ratify:sync:"
 
 
 class Commits(Protocol):
@@ -27,6 +31,64 @@ class Commits(Protocol):
 
 def _settled() -> bool:
     return False
+
+
+@dataclass(frozen=True)
+class Insertions:
+    """What a destination has of a sync of the mode insert, whichever engine inserted it.
+
+    Delta's `txn` says so; but where the table lets it expire, and where its log cannot be read, its commits are asked, too.
+
+    Attributes:
+        sync: The sync.
+        full_name: The destination's name, with the catalog's.
+        log: Its log; None if it cannot be read here, or there is no such table.
+        commits: All that are known of it, newest first, if its log cannot be read.
+    """
+
+    sync: SyncDeclaration
+    full_name: str
+    log: TableLog | None
+    commits: Iterable[Commit]
+
+    def until(self, app_id: str) -> int | None:
+        """Return up to which version of a source its rows were inserted; None if none were.
+
+        Args:
+            app_id: See `insert_app_id`.
+
+        Raises:
+            SyncRefused: it is not known any more.
+        """
+        if self.log is None:
+            versions, since = self._recorded
+            if app_id not in versions and since > 0:
+                raise history_cut(self.sync, self.full_name, since)
+            return versions.get(app_id)
+        found = _until(self.log.txn_versions(app_id), app_id)
+        if found is not None or RETENTION not in self.log.properties:
+            return found
+        txns, since = self._committed
+        found = _until({id_: version for id_, version in txns.items() if id_.startswith(app_id)}, app_id)
+        if found is None and since > 0:
+            raise _forgotten(self.sync, self.full_name, since)
+        return found
+
+    @cached_property
+    def _recorded(self) -> tuple[dict[str, int], int]:
+        """Versions by application, as the records of the commits have them, and the oldest commit."""
+        versions, oldest = dict[str, int](), 0
+        for commit in self.commits:
+            oldest = commit.version
+            if record := ComputedInputs.of(commit):
+                inserted = sum(version.version for version in record.inputs.values())
+                versions.setdefault(insert_app_id(self.sync, record.inputs), inserted)
+        return versions, oldest
+
+    @cached_property
+    def _committed(self) -> tuple[dict[str, int], int]:
+        """The `txn` versions of the sync in the commits that the log still has, and the oldest of these."""
+        return self.log.committed_txns(f"{_PREFIX}{self.sync.name}:") if self.log else ({}, 0)
 
 
 @dataclass(frozen=True)
@@ -128,22 +190,17 @@ class SyncPosition:
         """Return the version of the source up to which its rows were inserted; None if none were.
 
         Raises:
-            SyncRefused: the history does not go back far enough to say so.
+            SyncRefused: it is not known any more.
         """
+        return self.insertions().until(app_id)
+
+    def insertions(self) -> Insertions:
+        """Return what the sync has inserted, as its destination says now."""
         try:
             log = TableLog.opened(self.catalog, self.full_name)
         except TableMissing:
-            return None
-        if log:
-            return inserted_until(log, app_id)
-        oldest = 0
-        for commit in self.commits.recent_commits(self.full_name, EVERY_COMMIT):
-            oldest = commit.version
-            if (record := ComputedInputs.of(commit)) and insert_app_id(self.sync, record.inputs) == app_id:
-                return sum(version.version for version in record.inputs.values())
-        if oldest > 0:
-            raise history_cut(self.sync, self.full_name, oldest)
-        return None
+            return Insertions(self.sync, self.full_name, None, ())
+        return Insertions(self.sync, self.full_name, log, self.commits.recent_commits(self.full_name, EVERY_COMMIT))
 
 
 def history_cut(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefused:
@@ -154,12 +211,20 @@ def history_cut(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefus
     )
 
 
+def _forgotten(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefused:
+    return SyncRefused(
+        f"{full_name} lets what was inserted into it be forgotten ({RETENTION}), and its log begins at version {oldest}, so "
+        f"that it is not known which rows the sync {sync.name} has inserted before. Use the mode merge; or, if it has "
+        f"inserted none, run ALTER TABLE {full_name} UNSET TBLPROPERTIES ('{RETENTION}')."
+    )
+
+
 def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> str:
     """Return the Delta application whose `txn` says up to which version of a source its rows were inserted."""
     ids = repr(sorted((name, found.table_id) for name, found in inputs.items()))
     # Where a source has no versions, each run inserts.
     ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
-    return f"ratify:sync:{sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
+    return f"{_PREFIX}{sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
 
 
 def insert_loads(app_id: str, after: int, until: int) -> list[str]:
@@ -170,13 +235,8 @@ def insert_loads(app_id: str, after: int, until: int) -> list[str]:
     return [f"{app_id}:after:{after}", f"{app_id}:until:{until}"]
 
 
-def inserted_until(log: TableLog, app_id: str) -> int | None:
-    """Return up to which version of a source the rows are in a table, whichever engine inserted them; None if none are.
-
-    Args:
-        log: The table's.
-        app_id: See `insert_app_id`.
-    """
-    by_spark, prefix = log.txn_version(app_id), f"{app_id}:until:"
-    found = [int(load.removeprefix(prefix)) for load in log.loaded_with(prefix)]
-    return max([*found, *([] if by_spark is None else [by_spark - 1])], default=None)
+def _until(txns: Mapping[str, int], app_id: str) -> int | None:
+    """The greatest version that `txn` of an application says: its own of Spark, and those of `insert_loads`."""
+    prefix = f"{app_id}:until:"
+    found = [int(load.removeprefix(prefix)) for load in loaded_ids(txns) if load.startswith(prefix)]
+    return max([*found, *([txns[app_id] - 1] if app_id in txns else [])], default=None)

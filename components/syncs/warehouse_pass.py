@@ -120,7 +120,7 @@ class WarehousePass:
 
         with source_on_warehouse(self.queries, self._duckdb, sync, until) as source:
             destination = self._destination(source, found)
-            last = until(source.inputs)
+            last = None if source.files else until(source.inputs)
             if last is not None and last >= source.version:
                 yield ComparedSource(source, destination, (SyncCounts(), None), unchanged=True)
                 return
@@ -152,7 +152,8 @@ class WarehousePass:
         mark, by_mark, rows = f"ratify:{uuid4().hex}", True, f"({changes})"
         match sync.mode:
             case SyncMode.INSERT:
-                mark = f"{insert_app_id(sync, prepared.source.inputs)}:{prepared.source.version}"
+                app_ids = [insert_app_id(sync, inputs) for inputs in prepared.source.files or [prepared.source.inputs]]
+                mark = ",".join(f"{app_id}:{prepared.source.version}" for app_id in app_ids)
                 # A statement that is sent twice inserts once: after the first, the table has other rows than before.
                 name = table_name(self.full_name)
                 now, then = (f"(SELECT count(*) AS n FROM {each})" for each in (name, at_version(name, after)))

@@ -1,23 +1,21 @@
 """The source of a sync for a SQL warehouse: a table or a query there, as it is, or rows that DuckDB reads here and sends."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from components.checks.acknowledged_commits import acknowledged_versions
 from components.strategies.added_rows import added_range, compared_sql
 from components.syncs.duckdb_source import reading, source_text
+from components.syncs.source_files import Inserted, are_local, local_files, new_files
 from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.staged_upload import uploaded
-from components.syncs.sync_declaration import SyncDeclaration
+from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.warehouse_queries import WarehouseQueries
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import HistoryNotContinued, TableMissing
 from resources.sql.spark_sql import at_version, table_name
 from resources.sql.table_query import TableName, TableQuery
-
-Inserted = Callable[[Mapping[str, InputVersion]], int | None]
-"""Returns up to which version of such a source the rows were inserted; None if none were."""
 
 
 @contextmanager
@@ -30,7 +28,7 @@ def source_on_warehouse(
         queries: The warehouse.
         duckdb: Reads files, and runs queries in its SQL; reads which commits of a source were acknowledged.
         sync: The sync.
-        inserted: For the mode insert and a table as it is: only rows that it got since are read.
+        inserted: For the mode insert: of a table as it is only rows that it got since are read, and only files that are new.
 
     Raises:
         TableMissing: a table of the query does not exist.
@@ -43,10 +41,12 @@ def source_on_warehouse(
         yield _in_workspace(queries, duckdb, sync, query, inserted)
         return
     with duckdb.session() as session:
-        text, inputs = source_text(session, duckdb, sync)
+        by_file = query is None and sync.mode is SyncMode.INSERT and are_local(sync)
+        new = new_files(sync, inserted) if by_file else {}
+        text, inputs = source_text(session, duckdb, sync, list(new) or (local_files(sync)[-1:] if by_file else ()))
         session.readable.check(text)
         with reading(sync), uploaded(queries, sync, session.con, text) as rows:
-            yield SourceRows(rows.text, inputs, rows.types)
+            yield SourceRows(rows.text, inputs, rows.types, files=list(new.values()))
 
 
 def _in_workspace(

@@ -4,6 +4,8 @@ They are in a table of their own, and so in commits of their own. A pass writes 
 id of its record; whether it did so is in the destination's history, where the commit has that id. After its commit a
 pass settles: what passes have done needs no id any more, and what earlier passes did not do is removed. These cannot do it
 later, because the commit of a pass follows the version that it was computed against (`Spark.merge_following`).
+
+A destination that was dropped and created again has another id, and none of its rows is the sync's.
 """
 
 from dataclasses import dataclass
@@ -27,11 +29,19 @@ def written_keys_table(sync: str) -> str:
 
 @dataclass(frozen=True)
 class WrittenKeys:
-    """The keys that a sync has written to a destination."""
+    """The keys that a sync has written to a destination.
+
+    Attributes:
+        spark: The session.
+        sync: The sync.
+        destination: Its destination.
+        table_id: The destination's.
+    """
 
     spark: Spark
     sync: SyncDeclaration
     destination: TableDeclaration
+    table_id: str
 
     @property
     def table(self) -> TableDeclaration:
@@ -45,6 +55,7 @@ class WrittenKeys:
                 Column("pass_id", "string", "Id of the record of the pass that was about to do it; empty: it was done"),
                 Column("after", "bigint", "Version of the destination that it was to follow"),
                 Column("deleted", "boolean", "Whether the row was deleted"),
+                Column("table_id", "string", "Id of the destination; NULL: it was not kept, and is that of now"),
             ),
             comment=f"Keys of {self.destination.table_name} whose rows the sync {self.sync.name} has written",
             writer=Engine.SPARK,
@@ -57,7 +68,7 @@ class WrittenKeys:
         done = ", ".join(map(literal, ["", *self._passes()[0]]))
         return self.spark.query(
             f"SELECT {keys} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY after DESC, deleted) AS place "
-            f"FROM {self._relation()} WHERE pass_id IN ({done})) WHERE place = 1 AND NOT deleted"
+            f"FROM {self._relation()} WHERE pass_id IN ({done}) AND NOT {self._of_another}) WHERE place = 1 AND NOT deleted"
         )
 
     def intend(self, changes: "DataFrame", record: ComputedInputs) -> None:
@@ -72,50 +83,73 @@ class WrittenKeys:
         keys = ", ".join(identifier(f"ratify_key_{key}") for key in self.destination.keys)
         insert = (
             f"INSERT INTO {self.spark.sql_name(self.table)} ({columns}) "
-            f"SELECT {keys}, {literal(record.id)}, {record.after}, NOT ratify_present FROM {{changes}}"
+            f"SELECT {keys}, {literal(record.id)}, {record.after}, NOT ratify_present, {literal(self.table_id)} "
+            "FROM {changes}"
         )
         self.spark.commit(self.spark.full_name(self.table), lambda: self.spark.rows(self.spark.sql(insert, changes=changes)))
 
     def settle(self, record: ComputedInputs) -> None:
-        """Remember what passes have done, after the one of this record has, and forget what earlier ones have not."""
-        done, undone = self._passes()
+        """Remember what passes have done, after the one of this record has, and forget what earlier ones have not.
+
+        What was done to a table that is not there any more is forgotten, too.
+        """
+        done, undone, of_others = self._passes()
         name, full_name = self.spark.sql_name(self.table), self.spark.full_name(self.table)
         listed = ", ".join(map(literal, done))
         # Of each key what was done last.
         latest = f"row_number() OVER (PARTITION BY {self._keys} ORDER BY after DESC) AS place"
         remembered = (
-            f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ('', {listed})) AS s\n"
-            f"ON {same_keys(self.destination.keys, 't', 's')} AND t.pass_id = s.pass_id AND t.after = s.after\n"
+            f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ('', {listed}) "
+            f"AND NOT {self._of_another}) AS s\nON {same_keys(self.destination.keys, 't', 's')} "
+            "AND t.pass_id = s.pass_id AND t.after = s.after AND t.table_id <=> s.table_id\n"
             "WHEN MATCHED AND (s.place > 1 OR s.deleted) THEN DELETE\n"
-            "WHEN MATCHED AND t.pass_id <> '' THEN UPDATE SET pass_id = ''"
+            "WHEN MATCHED AND (t.pass_id <> '' OR t.table_id IS NULL) "
+            f"THEN UPDATE SET pass_id = '', table_id = {literal(self.table_id)}"
         )
         self.spark.commit(full_name, lambda: self.spark.rows(self.spark.sql(remembered)))
-        if undone:
-            forgotten = (
-                f"DELETE FROM {name} WHERE pass_id IN ({', '.join(map(literal, undone))}) AND after <= {record.after}"
-            )
+        if undone or of_others:
+            passes = ", ".join(map(literal, ["none", *undone]))
+            forgotten = f"DELETE FROM {name} WHERE (pass_id IN ({passes}) AND after <= {record.after}) OR {self._of_another}"
             self.spark.commit(full_name, lambda: self.spark.rows(self.spark.sql(forgotten)))
 
     @property
     def _keys(self) -> str:
         return ", ".join(map(identifier, self.destination.keys))
 
+    @property
+    def _of_another(self) -> str:
+        """The condition that a row is about another table of the destination's name."""
+        return f"coalesce(table_id <> {literal(self.table_id)}, false)"
+
     def _relation(self) -> str:
+        full_name = self.spark.full_name(self.table)
         try:
-            version = self.spark.catalog.version(self.spark.full_name(self.table))
+            version, found = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name)
         except TableMissing:
             return no_rows(self.table.column_types)
-        return at_version(self.spark.sql_name(self.table), version)
+        rows = at_version(self.spark.sql_name(self.table), version)
+        # A plan adds no column to a table of before.
+        has_ids = any(column.name == "table_id" for column in found.columns or [])
+        return rows if has_ids else f"(SELECT *, CAST(NULL AS STRING) AS table_id FROM {rows})"
 
-    def _passes(self) -> tuple[list[str], list[str]]:
-        """Ids of the passes of which it is to be found out whether they did what they were about to: did, and did not."""
-        text = f"SELECT pass_id, min(after) AS after FROM {self._relation()} WHERE pass_id <> '' GROUP BY pass_id"
-        waiting = {row["pass_id"]: row["after"] for row in self.spark.rows(self.spark.query(text))}
+    def _passes(self) -> tuple[list[str], list[str], bool]:
+        """Ids of the passes of which it is to be found out whether they did what they were about to: did, and did not.
+
+        And whether there are rows about another table of the destination's name.
+        """
+        text = (
+            f"SELECT pass_id, {self._of_another} AS of_another, min(after) AS after FROM {self._relation()} "
+            f"WHERE pass_id <> '' OR {self._of_another} GROUP BY 1, 2"
+        )
+        rows = self.spark.rows(self.spark.query(text))
+        waiting = {row["pass_id"]: row["after"] for row in rows if not row["of_another"]}
+        of_others = len(waiting) < len(rows)
         if not waiting:
-            return [], []
+            return [], [], of_others
         found, oldest = set[str](), min(waiting.values())
         full_name = self.spark.full_name(self.destination)
         for commit in self.spark.recent_commits(full_name, self.spark.catalog.version(full_name) - oldest):
             if record := ComputedInputs.of(commit):
                 found.add(record.id)
-        return [each for each in waiting if each in found], [each for each in waiting if each not in found]
+        done = [each for each in waiting if each in found]
+        return done, [each for each in waiting if each not in found], of_others

@@ -14,7 +14,6 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import CHANGE_DATA_FEED, Engine, records_changes
 from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_actions
 from resources.delta.delta_log import DeltaLog
-from resources.delta.load_ids import loaded_ids
 from resources.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
 from resources.delta.row_changes import adds_rows, appended_files, removes_rows
 from resources.delta.snapshot import Json, Snapshot
@@ -113,17 +112,30 @@ class TableLog:
         moved = [action.get("add") or action["remove"] for action in actions if adds_rows(action) or removes_rows(action)]
         return all(self._log.storage.exists(unquote(file["path"])) for file in changes or moved)
 
-    def txn_version(self, app_id: str) -> int | None:
-        """Return the greatest `txn` version that a Delta application has committed; None if it has committed none."""
-        return self._snapshot.txn_versions([app_id]).get(app_id)
-
     def txn_versions(self, prefix: str) -> dict[str, int]:
         """Return the greatest `txn` versions of the Delta applications whose ids begin with a text, by these ids."""
         return self._snapshot.txn_versions([app_id for app_id in self._snapshot.state.txns if app_id.startswith(prefix)])
 
-    def loaded_with(self, prefix: str) -> set[str]:
-        """Return the ids of loads that begin with a text and whose rows are in the table, as far as the log knows them."""
-        return loaded_ids(self.txn_versions(prefix))
+    def committed_txns(self, prefix: str) -> tuple[dict[str, int], int]:
+        """Return the greatest `txn` versions, also expired ones, that the commits of the log have, and its oldest commit.
+
+        Args:
+            prefix: What the ids of the Delta applications begin with.
+
+        Raises:
+            StorageUnavailable.
+        """
+        found, oldest = dict[str, int](), self.version + 1
+        for version in range(self.version, -1, -1):
+            try:
+                actions = self._log.actions(version)
+            except FileNotFoundError:
+                break
+            oldest = version
+            for txn in (action["txn"] for action in actions if "txn" in action):
+                if txn["appId"].startswith(prefix):
+                    found[txn["appId"]] = max(txn["version"], found.get(txn["appId"], 0))
+        return found, oldest
 
     def commits(self) -> Iterator[Commit]:
         """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.

@@ -39,8 +39,12 @@ from tests.resources.lakehouse import Lakehouse
 
 _VALUES: dict[str, Sequence[Text]] = {
     "k": ("a", "A", "ä", "a ", "", "it's", 'say "x"', "two\nlines", "名", None),
-    "n": ("1", "1.50", "-0.01", "99999999.99", None),
-    "t": ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00.000001+00:00", "2026-01-01T02:00:00+01:00", None),
+    # Several texts are one number, or one time.
+    "n": ("1", "1.0", "1.50", "-0.01", "99999999.99", None),
+    "t": (
+        *("2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+01:00"),
+        *("2026-01-01T00:00:00.000001+00:00", "2026-01-01T02:00:00+01:00", None),
+    ),
     "v": ("1", "2", "-3", None),
     "w": ("x", "y", "", "__HIVE_DEFAULT_PARTITION__", None),
 }
@@ -98,7 +102,8 @@ class SyncedTable:
         self.model.partitioned = self.chance.random() < 0.3
         divided = "PARTITIONED BY (w) " if self.model.partitioned else ""
         with_ = f"USING DELTA {divided}TBLPROPERTIES ({listed})"
-        self._write(f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) {with_}")
+        self._create = f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) {with_}"
+        self._write(self._create)
         self.syncs = [self._sync(number) for number in range(2)]
         texts = ", ".join(f"{name} STRING" for name in TYPES)
         for sync in self.syncs:
@@ -195,7 +200,7 @@ class SyncedTable:
     def step(self, patch: pytest.MonkeyPatch) -> None:
         """One thing that happens."""
         what: Callable[..., None] = self.chance.choices(
-            (self.a_pass, self.a_killed_pass, self.the_same_again, self.another_writer), (6, 2, 1, 2)
+            (self.a_pass, self.a_killed_pass, self.the_same_again, self.another_writer, self.created_again), (6, 2, 1, 2, 1)
         )[0]
         self.done[what.__name__] += 1
         what(patch)
@@ -266,6 +271,16 @@ class SyncedTable:
             else:
                 rows.remove(row)
                 self._write(f"DELETE FROM {self.full_name} WHERE {same}")
+
+    def created_again(self, patch: pytest.MonkeyPatch) -> None:
+        """The destination is dropped and created again, with some of its rows, which are those of others then."""
+        self.model.rows = [row for row in self.model.rows if self.chance.random() < 0.7]
+        self.model.owned = {}
+        self.lake.quick(f"DROP TABLE {self.full_name}")
+        self._write(self._create)
+        if self.model.rows:
+            values = ", ".join(f"({', '.join(_sql(row[name]) for name in (*TYPES, 'x'))})" for row in self.model.rows)
+            self._write(f"INSERT INTO {self.full_name} VALUES {values}")
 
     def _run(self, sync: SyncDeclaration) -> Any:
         return pass_of(self.lake.spark, self.lake.duckdb, sync).run()

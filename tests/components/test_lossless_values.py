@@ -46,7 +46,7 @@ def query(sql: RuleDialect, *, cast: bool = False) -> str:
     for number, (source_type, type_text, text, _) in enumerate(cases()):
         rows = f"(SELECT CAST({sql.literal(text)} AS {sql_name(sql, source_type)}) AS v)"
         column = ConvertedColumn("c", type_text, "v", source_type, cast=cast)
-        converted = conversion_sql(sql, [column], [], rows, {"v": source_type})
+        converted = conversion_sql(sql, [column], [], rows, "CAST(NULL AS STRING)")
         parts.append(f"SELECT {number} AS number, {sql.size}({ERRORS}) AS errors FROM ({converted})")
     return " UNION ALL ".join(parts)
 

@@ -49,6 +49,13 @@ def test_a_run_reports_what_its_commit_has(metadata: Any, history: list[Commit],
     assert rows_as_committed(KEY, metadata, lambda: history).passed is passed
 
 
+@pytest.mark.parametrize(("others", "passed"), [([3], True), ([2], False), ([4], False), ([], False)])
+def test_a_run_may_have_made_several_commits(others: list[int], passed: bool) -> None:
+    metadata = {**reported(5), "Delta versions": dg.MetadataValue.json([5, 7])}
+    history = [commit("WRITE", {"numOutputRows": 2}), *(commit("WRITE", {"numOutputRows": rows}, 5) for rows in others)]
+    assert rows_as_committed(KEY, metadata, lambda: history).passed is passed
+
+
 def test_a_commit_by_duckdb_may_have_rows_of_others() -> None:
     history = [commit("WRITE", {"numOutputRows": 6})]
     assert [rows_as_committed(KEY, reported(rows), lambda: history, shared=True).passed for rows in (5, 6, 7)] == [

@@ -1,13 +1,16 @@
 """Dead letters of syncs of the mode insert: each row of the source is in the destination or among them, once.
 
 Passes and replays are killed at every step, and overtake each other. The model: what is read is a row; it fits as it is, or
-only after the declaration is corrected.
+only after the declaration is corrected. The destination may forget Delta's `txn`, and clocks of machines differ.
 """
 
+import datetime as dt
 import random
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +18,16 @@ import pytest
 from components.syncs import dead_letter_replay, sync_pass
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import DEAD_LETTERS
-from components.syncs.sync_declaration import MappedColumn, RowErrors, SyncDeclaration, SyncMode, SyncSource
+from components.syncs.sync_declaration import (
+    ChangeEvents,
+    MappedColumn,
+    RowErrors,
+    SyncDeclaration,
+    SyncMode,
+    SyncSource,
+)
 from components.syncs.sync_pass import SyncPass
+from resources.delta.snapshot import RETENTION, Snapshot
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import dead_letters_of, declared, names, stored, table
@@ -39,6 +50,22 @@ _REPLAY_STEPS: tuple[tuple[Any, str], ...] = (
 )
 
 
+def moment(number: int) -> str:
+    """The time of a row, of which no millisecond is whole."""
+    return f"2026-01-01T00:00:00.{number * 1001 + 1:06d}+00:00"
+
+
+def clock(hours: int) -> Any:
+    """The module `datetime` of a machine whose clock differs by hours."""
+
+    class Differing(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> "Differing":
+            return cls.fromtimestamp(dt.datetime.now(tz).timestamp() + hours * 3600, tz)
+
+    return SimpleNamespace(datetime=Differing, UTC=dt.UTC)
+
+
 @dataclass
 class InsertedRows:
     """A source that gets rows, and its sync.
@@ -59,14 +86,22 @@ class InsertedRows:
         self.lake.catalog.ensure_schemas(("bronze", "ops"))
         feed = self.chance.choice(("true", "false"))
         properties = f"USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = '{feed}')"
-        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.source} (id INT, n DECIMAL(3,1)) {properties}")
-        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, n INT) USING DELTA")
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.source} (id INT, n DECIMAL(3,1), at TIMESTAMP) {properties}")
+        forgets = self.chance.random() < 0.5
+        expiry = f" TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')" if forgets else ""
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, n INT, at TIMESTAMP) USING DELTA{expiry}")
+        if forgets:
+            # As it is an hour later.
+            self.patch.setattr(Snapshot, "txn_versions", lambda *_: {})
         self.sync = declared(self.destination, SyncMode.INSERT, table(self.source), row_errors=RowErrors.SKIP)
         self.corrected = replace(self.sync, columns=(MappedColumn("n", "n", cast="int"),))
 
     def add(self, *misfits: bool) -> None:
         """One commit with rows, of which some fit only after the correction."""
-        listed = ", ".join(f"({number}, {1.5 if misfit else 1})" for number, misfit in enumerate(misfits, self.rows))
+        listed = ", ".join(
+            f"({number}, {1.5 if misfit else 1}, TIMESTAMP'{moment(number)}')"
+            for number, misfit in enumerate(misfits, self.rows)
+        )
         self.lake.quick(f"INSERT INTO ratify.bronze.{self.source} VALUES {listed}")
         self.rows += len(misfits)
 
@@ -74,7 +109,9 @@ class InsertedRows:
         SyncPass(self.lake.spark, self.lake.duckdb, sync).run()
 
     def replay(self, sync: SyncDeclaration) -> None:
-        replay_dead_letters(self.lake.spark, self.lake.duckdb, sync)
+        with self.patch.context() as within:
+            within.setattr(dead_letter_replay, "dt", clock(self.chance.choice((0, 0, -24, 1))))
+            replay_dead_letters(self.lake.spark, self.lake.duckdb, sync)
 
     def step(self) -> None:
         """Rows come, and a pass or a replay runs: to its end, killed, or while another one runs."""
@@ -127,8 +164,9 @@ class InsertedRows:
         """In the end each row is in the destination, once."""
         self.run(self.corrected)
         self.replay(self.corrected)
-        found = self.lake.quick(f"SELECT id, n FROM ratify.bronze.{self.destination}")
-        assert sorted((row["id"], row["n"]) for row in found) == [(number, 1) for number in range(self.rows)], self.seed
+        found = self.lake.quick(f"SELECT id, n, at FROM ratify.bronze.{self.destination}")
+        wanted = [(number, 1, dt.datetime.fromisoformat(moment(number))) for number in range(self.rows)]
+        assert sorted((row["id"], row["n"], row["at"]) for row in found) == wanted, self.seed
         assert dead_letters_of(self.lake, self.sync) == 0, self.seed
 
 
@@ -159,7 +197,7 @@ def test_a_pass_of_which_no_row_fits_moves_on(lake: Lakehouse, monkeypatch: pyte
     rows = InsertedRows(lake, monkeypatch, "none fits")
     rows.add(True, True)
     if of == "query":
-        query = TableQuery.parsed(f"SELECT id, n FROM bronze.{rows.source} WHERE id >= 0", "databricks", "the test")
+        query = TableQuery.parsed(f"SELECT id, n, at FROM bronze.{rows.source} WHERE id >= 0", "databricks", "the test")
         rows.sync, rows.corrected = (replace(each, source=SyncSource(query)) for each in (rows.sync, rows.corrected))
     rows.run(rows.sync)
     rows.run(rows.sync)
@@ -195,12 +233,72 @@ def test_a_claim_is_finished_as_it_was_begun(lake: Lakehouse, monkeypatch: pytes
 def test_letters_that_do_not_fit_yet_stay(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = InsertedRows(lake, monkeypatch, "some fit")
     rows.add(True)
-    lake.quick(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (id INT, n INT NOT NULL) USING DELTA")
-    lake.quick(f"INSERT INTO ratify.bronze.{rows.source} VALUES (7, NULL)")
+    lake.quick(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (id INT, n INT NOT NULL, at TIMESTAMP) USING DELTA")
+    lake.quick(f"INSERT INTO ratify.bronze.{rows.source} VALUES (7, NULL, NULL)")
     destination = TableName("bronze", f"{rows.destination}_2")
     rows.sync, rows.corrected = (replace(each, destination=destination) for each in (rows.sync, rows.corrected))
     rows.run(rows.sync)
     for replayed in (1, 0):
         found = replay_dead_letters(lake.spark, lake.duckdb, rows.corrected)
         assert (found.replayed, found.waiting) == (replayed, 1)
-    assert stored(lake, destination.table) == [(0, 1)]
+    assert stored(lake, destination.table, "id, n") == [(0, 1)]
+
+
+def test_a_letter_has_the_types_that_its_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the source has others by now, or is not there any more."""
+    rows = InsertedRows(lake, monkeypatch, "types")
+    rows.add(True)
+    rows.run(rows.sync)
+    lake.quick(f"DROP TABLE ratify.bronze.{rows.source}")
+    lake.quick(f"CREATE TABLE ratify.bronze.{rows.source} (id BOOLEAN, n INT, other INT) USING DELTA")
+    rows.replay(rows.corrected)
+    at = dt.datetime.fromisoformat(moment(0))
+    assert (stored(lake, rows.destination), dead_letters_of(lake, rows.sync)) == ([(0, 1, at)], 0)
+
+
+def test_an_earlier_clock_loses_no_claim(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = InsertedRows(lake, monkeypatch, "clocks")
+    for hours in (0, -1):
+        rows.add(True)
+        rows.run(rows.sync)
+        with monkeypatch.context() as within:
+            within.setattr(dead_letter_replay, "dt", clock(hours))
+            assert replay_dead_letters(lake.spark, lake.duckdb, rows.corrected).replayed == 1
+    assert stored(lake, rows.destination, "id, n") == [(0, 1), (1, 1)]
+
+
+def test_the_sequence_of_an_event_stays_what_it_is(lake: Lakehouse) -> None:
+    """An event that is a microsecond younger than the row is applied, not taken for an older one and forgotten."""
+    source, destination = names()
+    lake.catalog.ensure_schemas(("bronze", "ops"))
+    lake.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq TIMESTAMP, n DECIMAL(3,1)) USING DELTA")
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (k STRING, seq TIMESTAMP, n INT) USING DELTA")
+    lake.quick(
+        f"INSERT INTO ratify.bronze.{source} VALUES ('u', 'a', TIMESTAMP'{moment(0)}', 1), "
+        f"('u', 'a', TIMESTAMP'{moment(1)}', 1.5)"
+    )
+    events = ChangeEvents("op", "seq")
+    sync = declared(destination, SyncMode.CDC, table(source), "k", events=events, row_errors=RowErrors.SKIP)
+    SyncPass(lake.spark, lake.duckdb, sync).run()
+    assert stored(lake, destination) == [("a", dt.datetime.fromisoformat(moment(0)), 1)]
+    lake.quick(f"DROP TABLE ratify.bronze.{source}")
+    corrected = replace(sync, columns=(MappedColumn("n", "n", cast="int"),))
+    found = replay_dead_letters(lake.spark, lake.duckdb, corrected)
+    assert (found.replayed, found.waiting) == (1, 0)
+    assert stored(lake, destination) == [("a", dt.datetime.fromisoformat(moment(1)), 1)]
+
+
+def test_a_line_that_was_none_is_none_later(lake: Lakehouse, tmp_path: Path) -> None:
+    _, destination = names()
+    lake.catalog.ensure_schemas(("bronze", "ops"))
+    (tmp_path / "a.csv").write_text("id,n\n1,1\n4,4,4\n5,x\n")
+    source = SyncSource(files=str(tmp_path / "a.csv"), format="csv")
+    sync = declared(destination, SyncMode.INSERT, source, row_errors=RowErrors.SKIP)
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination}_2 (id INT, n STRING) USING DELTA")
+    SyncPass(lake.spark, lake.duckdb, sync).run()
+    assert (stored(lake, destination), dead_letters_of(lake, sync)) == ([(1, 1)], 2)
+    # Nor are the files needed.
+    (tmp_path / "a.csv").unlink()
+    found = replay_dead_letters(lake.spark, lake.duckdb, replace(sync, destination=TableName("bronze", f"{destination}_2")))
+    assert (found.replayed, found.waiting, stored(lake, f"{destination}_2")) == (1, 1, [(5, "x")])

@@ -14,6 +14,7 @@ from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, Syn
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_history import Commit
+from resources.delta.snapshot import RETENTION, Snapshot
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import (
@@ -139,6 +140,55 @@ def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_pat
     assert run(bronze, sync).counts.inserted == 0
     file.write_text('ID,"the {amount}",at\n3,1,\n')
     assert run(bronze, sync).counts.inserted == 1
+
+
+def test_each_file_of_a_pattern_is_inserted_once(bronze: Lakehouse, tmp_path: Path) -> None:
+    """By its columns' names, whatever their order; Spark makes a commit for each, DuckDB one for all."""
+    _, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, v STRING) USING DELTA")
+    sync = inserting(destination, SyncSource(files=str(tmp_path / "*.csv"), format="csv"))
+    (tmp_path / "b.csv").write_text("id,v\n1,a\n")
+    assert run(bronze, sync).counts.inserted == 1
+    (tmp_path / "a.csv").write_text("V,id\nb,2\n")
+    (tmp_path / "c.csv").write_text("id,v\n3,c\n")
+    (tmp_path / "d.csv").write_text("v,id\n")
+    assert DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()[0].inserted == 2
+    assert (run(bronze, sync).counts.inserted, run(bronze, sync).unchanged) == (2, True)
+    assert bronze.catalog.version(f"ratify.bronze.{destination}") == 2
+
+    (tmp_path / "b.csv").write_text("id,v\n1,x\n")
+    (tmp_path / "e.csv").write_text("v,id\ne,5\n")
+    (tmp_path / "aa.csv").write_text("id,v\n")
+    by_spark = SyncPass(bronze.spark, bronze.duckdb, sync)
+    assert by_spark.plan()[0].inserted == 2
+    result = by_spark.run()
+    assert (result.counts.inserted, list(result.versions), result.rows) == (2, [3, 4, 5], 5)
+    assert (by_spark.run().unchanged, run(bronze, sync).unchanged) == (True, True)
+    assert stored(bronze, destination) == [(1, "a"), (1, "x"), (2, "b"), (3, "c"), (5, "e")]
+
+
+def test_what_was_inserted_is_known_when_its_txn_has_expired(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
+    bronze.quick(
+        f"CREATE TABLE ratify.bronze.{destination} (id INT) USING DELTA TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')"
+    )
+    sync = inserting(destination, table(source))
+    by_spark = SyncPass(bronze.spark, bronze.duckdb, sync)
+    assert run(bronze, sync).counts.inserted == 1
+    # As it is an hour later.
+    monkeypatch.setattr(Snapshot, "txn_versions", lambda *_: {})
+    assert (run(bronze, sync).unchanged, by_spark.run().unchanged) == (True, True)
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
+    assert (by_spark.run().counts.inserted, run(bronze, sync).unchanged) == (1, True)
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (3)")
+    assert (run(bronze, sync).counts.inserted, by_spark.run().unchanged) == (1, True)
+    assert stored(bronze, destination) == [(1,), (2,), (3,)]
+    # The log may be cut, too.
+    monkeypatch.setattr(TableLog, "committed_txns", lambda *_: ({}, 3))
+    for act in (lambda: run(bronze, sync), by_spark.run):
+        with pytest.raises(SyncRefused, match=r"log begins at version 3.* UNSET TBLPROPERTIES"):
+            act()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""The row of a dead letter as JSON from which Spark gives back the same values, whatever their types.
+
+JSON has no words for some values, and `from_json` reads others as almost the same ones: the microseconds of a timestamp are
+cut by default, and a map with keys that are no texts is not read at all. Such values are texts that Spark casts back, a map
+is an array of its entries, and the letter has the types that its row had.
+"""
+
+from collections.abc import Mapping
+
+from resources.column_types import DECIMAL, NESTED, split_parts
+from resources.sql.spark_sql import identifier, literal
+
+# Jackson writes them, and Spark's reader gives the same values back.
+_AS_THEY_ARE = frozenset(["string", "boolean", "tinyint", "smallint", "int", "bigint", "binary"])
+_FORMATTED = frozenset(["date", "timestamp", "timestamp_ntz"])
+_WRITTEN = "map('timestampFormat', {}, 'timestampNTZFormat', {}, 'timeZone', 'UTC')".format(
+    *map(literal, ("yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
+)
+# A value that is none of the type would be NULL otherwise.
+_READ = "map('mode', 'FAILFAST')"
+
+
+def letter_sql(types: Mapping[str, str]) -> str:
+    """Return SQL of the JSON text of a row.
+
+    Args:
+        types: Its columns, each with its type in Spark SQL's words.
+    """
+    fields = (f"{literal(name)}, {_held(identifier(name), type_)}" for name, type_ in types.items())
+    return f"to_json(named_struct({', '.join(fields)}), {_WRITTEN})"
+
+
+def row_sql(types: Mapping[str, str], letter: str, alias: str) -> tuple[str, str]:
+    """Return what reads a letter: SQL of a struct of its values, and the columns that this struct gives under an alias.
+
+    Args:
+        types: As for `letter_sql`.
+        letter: SQL of the JSON text.
+        alias: Of the struct.
+    """
+    schema = ", ".join(f"{identifier(name)} {_held_type(type_)}" for name, type_ in types.items())
+    columns = (f"{_given_back(f'{alias}.{identifier(name)}', type_)} AS {identifier(name)}" for name, type_ in types.items())
+    return f"from_json({letter}, {literal(schema)}, {_READ})", ", ".join(columns)
+
+
+def as_texts(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types by which a letter that has none is read: texts where JSON's own text of a value is that."""
+    return {
+        name: type_ if NESTED.match(type_) or type_ in {"string", "binary"} else "string" for name, type_ in types.items()
+    }
+
+
+def _parts(type_: str) -> tuple[str, list[tuple[str, str]]]:
+    """The kind of a nested type, and its parts with the names of a struct's fields; otherwise no kind."""
+    match = NESTED.match(type_)
+    if not match:
+        return "", []
+    kind, inner = match.group(1).lower(), split_parts(match.group(2))
+    if kind != "struct":
+        return kind, [("", part) for part in inner]
+    return kind, [(name, part) for name, _, part in (each.partition(":") for each in inner)]
+
+
+def _held_type(type_: str) -> str:
+    """The type of what stands for a value in the JSON."""
+    kind, parts = _parts(type_)
+    match kind:
+        case "array":
+            return f"array<{_held_type(parts[0][1])}>"
+        case "map":
+            key, value = (_held_type(part) for _, part in parts)
+            return f"array<struct<key: {key}, value: {value}>>"
+        case "struct":
+            return f"struct<{', '.join(f'{identifier(name)}: {_held_type(part)}' for name, part in parts)}>"
+        case _:
+            return type_ if type_ in _AS_THEY_ARE or DECIMAL.match(type_) else "string"
+
+
+def _held(value: str, type_: str, depth: int = 0) -> str:
+    """SQL of what stands for a value in the JSON."""
+    kind, parts = _parts(type_)
+    item = f"ratify_{depth}"
+    match kind:
+        case "array":
+            return f"transform({value}, {item} -> {_held(item, parts[0][1], depth + 1)})"
+        case "map":
+            key, held = (_held(f"{item}.{side}", p, depth + 1) for side, (_, p) in zip(("key", "value"), parts, strict=True))
+            return f"transform(map_entries({value}), {item} -> named_struct('key', {key}, 'value', {held}))"
+        case "struct":
+            fields = (f"{literal(name)}, {_held(f'{value}.{identifier(name)}', part, depth + 1)}" for name, part in parts)
+            return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+        case _:
+            native = type_ in _AS_THEY_ARE or type_ in _FORMATTED or DECIMAL.match(type_)
+            return value if native else f"CAST({value} AS STRING)"
+
+
+def _given_back(held: str, type_: str, depth: int = 0) -> str:
+    """SQL of the value that something stands for."""
+    kind, parts = _parts(type_)
+    item = f"ratify_{depth}"
+    match kind:
+        case "array":
+            return f"transform({held}, {item} -> {_given_back(item, parts[0][1], depth + 1)})"
+        case "map":
+            key, value = (
+                _given_back(f"{item}.{side}", part, depth + 1)
+                for side, (_, part) in zip(("key", "value"), parts, strict=True)
+            )
+            return f"map_from_entries(transform({held}, {item} -> named_struct('key', {key}, 'value', {value})))"
+        case "struct":
+            fields = (
+                f"{literal(name)}, {_given_back(f'{held}.{identifier(name)}', part, depth + 1)}" for name, part in parts
+            )
+            return f"if({held} IS NULL, NULL, named_struct({', '.join(fields)}))"
+        case "" if type_ == "void":
+            return "NULL"
+        case _:
+            return held if _held_type(type_) == type_ else f"CAST({held} AS {type_})"
