@@ -1,0 +1,270 @@
+"""The tests of syncs find faults: each of these was in the code once, or is one step away from it, and is put back here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.syncs import (
+    accepted_rows,
+    dead_letter_replay,
+    destination_changes,
+    duckdb_pass,
+    duckdb_source,
+    source_rows,
+    sync_position,
+)
+from components.syncs.dead_letter_replay import replay_dead_letters
+from components.syncs.source_files import by_header, file_inputs, local_files
+from components.syncs.source_rows import SourceRows
+from components.syncs.sync_declaration import (
+    DeletionGuards,
+    MappedColumn,
+    RowErrors,
+    SyncDeclaration,
+    SyncExecutor,
+    SyncMode,
+    SyncSource,
+)
+from components.syncs.sync_executors import pass_of
+from components.syncs.sync_position import Insertions
+from components.syncs.written_keys import WrittenKeys
+from resources.delta.computed_inputs import InputVersion
+from resources.delta.snapshot import RETENTION, Snapshot
+from resources.duckdb.duckdb_engine import DuckDBSession
+from tests.components.declared_syncs import declared, names, stored, table
+from tests.components.incremental_tables import moved
+from tests.components.test_sync_dead_letters import clock
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+
+
+@dataclass(frozen=True)
+class SyncScene:
+    """A source and a destination of `id` and `v`, in which something happens.
+
+    Attributes:
+        lake: The lakehouse.
+        patch: For what happens meanwhile.
+        folder: For files.
+        source: The table that is the source, in bronze.
+        destination: The table that is written to, in bronze.
+    """
+
+    lake: Lakehouse
+    patch: pytest.MonkeyPatch
+    folder: Path
+    source: str
+    destination: str
+
+    def create(self, name: str, rows: str = "", properties: str = "", columns: str = "id INT, v STRING") -> None:
+        self.lake.quick(f"CREATE TABLE ratify.bronze.{name} ({columns}) USING DELTA {properties}")
+        if rows:
+            self.lake.quick(f"INSERT INTO ratify.bronze.{name} VALUES {rows}")
+
+    def declared(
+        self, mode: SyncMode, *keys: str, executor: SyncExecutor = SyncExecutor.DUCKDB, **more: Any
+    ) -> SyncDeclaration:
+        source = more.pop("source", None) or table(self.source)
+        return declared(self.destination, mode, source, *keys, executor=executor, **more)
+
+    def run(self, sync: SyncDeclaration) -> None:
+        pass_of(self.lake.spark, self.lake.duckdb, sync).run()
+
+    def check(self, *rows: tuple[Any, ...]) -> None:
+        found = stored(self.lake, self.destination)
+        assert sorted(map(repr, found)) == sorted(map(repr, rows))
+
+
+def a_file_arrives(scene: SyncScene) -> None:
+    scene.create(scene.destination)
+    sync = scene.declared(SyncMode.INSERT, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv"))
+    for number in (1, 2):
+        (scene.folder / f"{number}.csv").write_text(f"id,v\n{number},a\n")
+        scene.run(sync)
+    scene.check((1, "a"), (2, "a"))
+
+
+def a_txn_expires(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1, 'a')")
+    scene.create(scene.destination, properties=f"TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')")
+    sync = scene.declared(SyncMode.INSERT)
+    scene.run(sync)
+    scene.patch.setattr(Snapshot, "txn_versions", lambda *_: {})
+    scene.run(sync)
+    scene.check((1, "a"))
+
+
+def two_runs_at_once(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1, 'a')")
+    scene.create(scene.destination)
+    sync = scene.declared(SyncMode.INSERT)
+    with moved(scene.patch, DuckDBSession, "append", lambda: scene.run(sync)):
+        scene.run(sync)
+    scene.check((1, "a"))
+
+
+def a_key_is_null(scene: SyncScene) -> None:
+    scene.create(scene.source, "(NULL, 'a')")
+    scene.create(scene.destination, "(NULL, 'b')")
+    scene.run(scene.declared(SyncMode.MERGE, "id"))
+    scene.check((None, "a"))
+
+
+def another_writer_is_first(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1, 'new')")
+    scene.create(scene.destination, "(1, 'old')")
+    update = f"UPDATE ratify.bronze.{scene.destination} SET v = 'theirs' WHERE id = 1"
+    sync = scene.declared(SyncMode.MERGE, "id")
+    scene.run(sync)
+    scene.lake.quick(update)
+    scene.run(sync)
+    scene.check((1, "new"))
+
+
+def the_destination_is_created_again(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1, 'a'), (2, 'a')")
+    guards = DeletionGuards(tracked=True)
+    sync = scene.declared(SyncMode.MIRROR, "id", executor=SyncExecutor.SPARK, guards=guards)
+    scene.run(sync)
+    scene.lake.quick(f"DROP TABLE ratify.bronze.{scene.destination}")
+    scene.create(scene.destination, "(1, 'a'), (2, 'a')")
+    scene.lake.quick(f"DELETE FROM ratify.bronze.{scene.source} WHERE id = 1")
+    scene.run(sync)
+    scene.check((1, "a"), (2, "a"))
+
+
+def a_row_does_not_fit_yet(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1.5, TIMESTAMP'2026-01-01 00:00:00.000001Z')", columns="id DECIMAL(2,1), v TIMESTAMP")
+    scene.create(scene.destination, columns="id INT, v TIMESTAMP")
+    columns = (MappedColumn("id", "id", cast="int"),)
+    given = {"executor": SyncExecutor.SPARK, "row_errors": RowErrors.SKIP}
+    scene.run(scene.declared(SyncMode.INSERT, **given))
+    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, scene.declared(SyncMode.INSERT, columns=columns, **given))
+    assert stored(scene.lake, scene.destination, "id, unix_micros(v) % 1000000") == [(1, 1)]
+
+
+def a_clock_is_late(scene: SyncScene) -> None:
+    scene.create(scene.source, "(1.5, 'a')", columns="id DECIMAL(2,1), v STRING")
+    scene.create(scene.destination)
+    given = {"executor": SyncExecutor.SPARK, "row_errors": RowErrors.SKIP}
+    sync = scene.declared(SyncMode.INSERT, **given)
+    corrected = scene.declared(SyncMode.INSERT, columns=(MappedColumn("id", "id", cast="int"),), **given)
+    for hours in (0, -1):
+        scene.run(sync)
+        scene.patch.setattr(dead_letter_replay, "dt", clock(hours))
+        replay_dead_letters(scene.lake.spark, scene.lake.duckdb, corrected)
+        scene.lake.quick(f"INSERT INTO ratify.bronze.{scene.source} VALUES (2.5, 'b')")
+    scene.check((1, "a"), (2, "b"))
+
+
+def a_line_has_other_fields(scene: SyncScene) -> None:
+    (scene.folder / "a.csv").write_text("id,v\n1,a\n2,b,c\n")
+    scene.create(scene.destination)
+    source = SyncSource(files=str(scene.folder / "a.csv"), format="csv")
+    sync = scene.declared(SyncMode.INSERT, source=source, executor=SyncExecutor.SPARK, row_errors=RowErrors.SKIP)
+    scene.run(sync)
+    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, sync)
+    scene.check((1, "a"))
+
+
+def two_keys_become_one(scene: SyncScene) -> None:
+    columns, feed = "id DECIMAL(2,1), v STRING", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    scene.create(scene.source, "(1.5, 'b')", feed, columns)
+    scene.create(scene.destination)
+    cast = (MappedColumn("id", "id", cast="int"),)
+    sync = scene.declared(SyncMode.MERGE, "id", executor=SyncExecutor.SPARK, columns=cast, dedupe_by=("v",))
+    scene.run(sync)
+    scene.lake.quick(f"INSERT INTO ratify.bronze.{scene.source} VALUES (1.2, 'a')")
+    scene.run(sync)
+    scene.check((1, "b"))
+
+
+def columns_come_in_another_order(scene: SyncScene) -> None:
+    scene.create(scene.destination)
+    (scene.folder / "a.csv").write_text("id,v\n1,5\n")
+    (scene.folder / "b.csv").write_text("v,id\n6,2\n")
+    scene.run(scene.declared(SyncMode.REPLACE, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv")))
+    scene.check((1, "5"), (2, "6"))
+
+
+@dataclass(frozen=True)
+class SyncFault:
+    """A fault, and the scene in which it shows."""
+
+    owner: Any
+    name: str
+    faulty: Any
+    scene: Callable[[SyncScene], None]
+
+
+def _one_content(sync: SyncDeclaration, inserted: Callable[[Mapping[str, InputVersion]], int | None]) -> dict[Path, Any]:
+    files = local_files(sync)
+    return {} if inserted(file_inputs(sync, files)) is not None else {path: file_inputs(sync, [path]) for path in files}
+
+
+def _equal(columns: Any, left: str, right: str, _: Any) -> str:
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns) or "true"
+
+
+def _plain_json(types: Mapping[str, str]) -> str:
+    return f"to_json(struct({', '.join(types)}))"
+
+
+def _by_place(sync: SyncDeclaration, files: Sequence[Path], **more: Any) -> dict[tuple[str, ...], list[Path]]:
+    return {next(iter(by_header(sync, files, **more))): list(files)}
+
+
+FAULTS: dict[str, SyncFault] = {
+    "columns go by their places": SyncFault(duckdb_source, "by_header", _by_place, columns_come_in_another_order),
+    "affected keys are those of the source": SyncFault(
+        source_rows, "converted", lambda _, column, side: f"{side}.{column.source}", two_keys_become_one
+    ),
+    "claims are as old as a clock says": SyncFault(
+        dead_letter_replay._Claim,
+        "inputs",
+        property(lambda self: {"dead letters": InputVersion("", self.at)}),
+        a_clock_is_late,
+    ),
+    "a letter forgets that its line was none": SyncFault(
+        SourceRows, "letter_types", property(lambda self: dict(self.types)), a_line_has_other_fields
+    ),
+    "all files of a pattern are one content": SyncFault(duckdb_pass, "new_files", _one_content, a_file_arrives),
+    "nothing but txn says what was inserted": SyncFault(Insertions, "_committed", ({}, 0), a_txn_expires),
+    "of two appends after one version none is refused": SyncFault(
+        duckdb_pass, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
+    ),
+    "NULL keys are never the same": SyncFault(destination_changes, "_same", _equal, a_key_is_null),
+    "commits of others go unnoticed": SyncFault(
+        sync_position, "SAME_ROWS", frozenset(["UPDATE", "MERGE", "WRITE"]), another_writer_is_first
+    ),
+    "keys are those of a table of that name": SyncFault(
+        WrittenKeys, "_of_another", "false", the_destination_is_created_again
+    ),
+    "letters have three digits of a second": SyncFault(accepted_rows, "letter_sql", _plain_json, a_row_does_not_fit_yet),
+}
+
+
+def played(lake: Lakehouse, patch: pytest.MonkeyPatch, folder: Path, fault: SyncFault, *, faulty: bool) -> None:
+    lake.catalog.ensure_schemas(("bronze", "ops"))
+    with patch.context() as within:
+        if faulty:
+            within.setattr(fault.owner, fault.name, fault.faulty)
+        fault.scene(SyncScene(lake, within, folder, *names()))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
+    with pytest.raises(AssertionError):
+        played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=True)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_without_the_fault_all_is_right(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=False)
