@@ -1,9 +1,10 @@
 """The tests of syncs find faults: each of these was in the code once, or is one step away from it, and is put back here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -14,11 +15,12 @@ from components.syncs import (
     destination_changes,
     duckdb_pass,
     duckdb_source,
+    source_files,
     source_rows,
     sync_position,
 )
 from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.source_files import by_header, file_inputs, local_files
+from components.syncs.source_files import by_header
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import (
     DeletionGuards,
@@ -32,15 +34,17 @@ from components.syncs.sync_declaration import (
 from components.syncs.sync_executors import pass_of
 from components.syncs.sync_position import Insertions
 from components.syncs.written_keys import WrittenKeys
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import InputVersion
 from resources.delta.snapshot import RETENTION, Snapshot
-from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.spark.spark_engine import Spark
 from tests.components.declared_syncs import declared, names, stored, table
 from tests.components.incremental_tables import moved
 from tests.components.test_sync_dead_letters import clock
+from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.lakehouse import Lakehouse
-
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+from tests.resources.quick_tables import QuickTables
 
 
 @dataclass(frozen=True)
@@ -202,9 +206,11 @@ class SyncFault:
     scene: Callable[[SyncScene], None]
 
 
-def _one_content(sync: SyncDeclaration, inserted: Callable[[Mapping[str, InputVersion]], int | None]) -> dict[Path, Any]:
-    files = local_files(sync)
-    return {} if inserted(file_inputs(sync, files)) is not None else {path: file_inputs(sync, [path]) for path in files}
+_content_of = source_files._content_of
+
+
+def _of_the_folder(files: Sequence[Path]) -> InputVersion:
+    return InputVersion(f"{files[0].name} {_content_of(sorted(files[0].parent.iterdir())).table_id}", 0)
 
 
 def _equal(columns: Any, left: str, right: str, _: Any) -> str:
@@ -233,7 +239,7 @@ FAULTS: dict[str, SyncFault] = {
     "a letter forgets that its line was none": SyncFault(
         SourceRows, "letter_types", property(lambda self: dict(self.types)), a_line_has_other_fields
     ),
-    "all files of a pattern are one content": SyncFault(duckdb_pass, "new_files", _one_content, a_file_arrives),
+    "all files of a pattern are one content": SyncFault(source_files, "_content_of", _of_the_folder, a_file_arrives),
     "nothing but txn says what was inserted": SyncFault(Insertions, "_committed", ({}, 0), a_txn_expires),
     "of two appends after one version none is refused": SyncFault(
         duckdb_pass, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
@@ -249,22 +255,60 @@ FAULTS: dict[str, SyncFault] = {
 }
 
 
+WITH_SPARK = {
+    *("affected keys are those of the source", "claims are as old as a clock says"),
+    *("a letter forgets that its line was none", "letters have three digits of a second"),
+    "keys are those of a table of that name",
+}
+BY_DUCKDB = [name for name in FAULTS if name not in WITH_SPARK]
+
+
+@pytest.fixture
+def quick_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakehouse]:
+    """A lakehouse whose Spark was not started."""
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
+    with catalog_here(tmp_path) as server:
+        catalog, another = (UnityCatalog(host=server.url, token=server.token) for _ in range(2))
+        with closing(DuckDB(catalog=catalog)) as duckdb, closing(DuckDB(catalog=another)) as other:
+            yield Lakehouse(cast("Any", None), catalog, Spark(catalog=catalog), duckdb, QuickTables(other))
+
+
 def played(lake: Lakehouse, patch: pytest.MonkeyPatch, folder: Path, fault: SyncFault, *, faulty: bool) -> None:
     lake.catalog.ensure_schemas(("bronze", "ops"))
+    (files := folder / "files").mkdir()
     with patch.context() as within:
         if faulty:
             within.setattr(fault.owner, fault.name, fault.faulty)
-        fault.scene(SyncScene(lake, within, folder, *names()))
+        fault.scene(SyncScene(lake, within, files, *names()))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
+@pytest.mark.server
+@pytest.mark.parametrize("fault", BY_DUCKDB)
+def test_a_fault_is_found(quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
+    with pytest.raises(AssertionError):
+        played(quick_lake, monkeypatch, tmp_path, FAULTS[fault], faulty=True)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("fault", BY_DUCKDB)
+def test_without_the_fault_all_is_right(
+    quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    played(quick_lake, monkeypatch, tmp_path, FAULTS[fault], faulty=False)
+
+
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.parametrize("fault", sorted(WITH_SPARK))
+def test_a_fault_is_found_with_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
     with pytest.raises(AssertionError):
         played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=True)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_without_the_fault_all_is_right(
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.parametrize("fault", sorted(WITH_SPARK))
+def test_without_the_fault_all_is_right_with_spark(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
 ) -> None:
     played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=False)
