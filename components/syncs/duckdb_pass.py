@@ -22,7 +22,7 @@ from components.syncs.duckdb_queries import DuckDBRowQueries
 from components.syncs.duckdb_source import reading, source_inputs, source_text, typed_rows
 from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
-from components.syncs.source_files import Inserted, are_local, file_inputs, local_files, new_files
+from components.syncs.source_files import Inserted, are_local, file_inputs, filled_files, new_files
 from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, fitting_destination, missing_destination, new_destination
@@ -154,7 +154,7 @@ class DuckDBPass:
             source = self._added(session, inputs, since)
         elif self._sync.source.query is None and are_local(self._sync):
             new = new_files(self._sync, inserted)
-            source = self._whole_source(session, queries, list(new) or local_files(self._sync)[-1:])
+            source = self._whole_source(session, queries, list(new) or filled_files(self._sync)[-1:])
             source, since = replace(source, files=list(new.values())), -1 if new else source.version
             if any(file_inputs(self._sync, [path]) != known for path, known in new.items()):
                 raise CommitConflict(f"A file of {self._sync.source.files} was written while it was read.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from components.query_engines import has_versions
 from components.syncs.converted_rows import ConvertedColumn
 from components.syncs.dead_letters import accumulate, dead_letters
-from components.syncs.source_files import are_local, local_files, new_files
+from components.syncs.source_files import are_local, filled_files, new_files
 from components.syncs.source_rows import SourceRows, read_changed, read_files, read_source
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
@@ -98,7 +98,7 @@ def _of_new_files(spark: Spark, sync: SyncDeclaration, position: SyncPosition, *
     insertions = position.insertions()
     new = new_files(sync, lambda inputs: insertions.until(insert_app_id(sync, inputs)))
     if not new:
-        return read_files(spark, sync, local_files(sync)[-1:])
+        return read_files(spark, sync, filled_files(sync)[-1:])
     read = list(new) if at_once else list(new)[:1]
     found = read_files(spark, sync, read)
     # By what it was looked up by: a file that changes meanwhile is another one for the next pass.

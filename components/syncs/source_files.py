@@ -31,6 +31,16 @@ def local_files(sync: SyncDeclaration) -> list[Path]:
     return found
 
 
+def filled_files(sync: SyncDeclaration) -> list[Path]:
+    """Return the local files of a sync's source without empty ones, which have no columns; all if all are empty.
+
+    Raises:
+        SyncRefused: there are none.
+    """
+    found = local_files(sync)
+    return [path for path in found if path.stat().st_size] or found
+
+
 def file_inputs(sync: SyncDeclaration, files: Sequence[Path]) -> dict[str, InputVersion]:
     """Return what files are known by, by the name of the source: their content, if they are local."""
     return {f"file:{sync.source.files}": _content_of(files) if are_local(sync) else InputVersion("", -1)}
@@ -42,7 +52,7 @@ def new_files(sync: SyncDeclaration, inserted: Inserted) -> dict[Path, dict[str,
     Raises:
         SyncRefused: there are no files.
     """
-    each = {path: file_inputs(sync, [path]) for path in local_files(sync)}
+    each = {path: file_inputs(sync, [path]) for path in filled_files(sync)}
     return {path: inputs for path, inputs in each.items() if inserted(inputs) is None}
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from components.checks.acknowledged_commits import acknowledged_versions
 from components.strategies.added_rows import added_range, compared_sql
 from components.syncs.duckdb_source import reading, source_text
-from components.syncs.source_files import Inserted, are_local, local_files, new_files
+from components.syncs.source_files import Inserted, are_local, filled_files, new_files
 from components.syncs.source_rows import SourceRows, insert_stopped
 from components.syncs.staged_upload import uploaded
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
@@ -43,7 +43,7 @@ def source_on_warehouse(
     with duckdb.session() as session:
         by_file = query is None and sync.mode is SyncMode.INSERT and are_local(sync)
         new = new_files(sync, inserted) if by_file else {}
-        text, inputs = source_text(session, duckdb, sync, list(new) or (local_files(sync)[-1:] if by_file else ()))
+        text, inputs = source_text(session, duckdb, sync, list(new) or (filled_files(sync)[-1:] if by_file else ()))
         session.readable.check(text)
         with reading(sync), uploaded(queries, sync, session.con, text) as rows:
             yield SourceRows(rows.text, inputs, rows.types, files=list(new.values()))

@@ -1,7 +1,9 @@
 """Declared syncs of tables in `bronze`, for the tests of syncs."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -10,9 +12,14 @@ from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.syncs.dead_letters import DEAD_LETTERS
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource, whole_table
 from components.syncs.sync_pass import SyncPass, SyncResult
+from resources.catalog.unity_catalog import UnityCatalog
+from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import TableMissing
+from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
+from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.lakehouse import Lakehouse
+from tests.resources.quick_tables import QuickTables
 
 
 def names() -> tuple[str, str]:
@@ -51,6 +58,16 @@ def dead_letters_of(lake: Lakehouse, sync: SyncDeclaration) -> int:
 def bronze(lake: Lakehouse) -> Lakehouse:
     lake.catalog.ensure_schemas(("bronze", "ops"))
     return lake
+
+
+@pytest.fixture
+def quick_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakehouse]:
+    """A lakehouse whose Spark was not started."""
+    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
+    with catalog_here(tmp_path) as server:
+        catalog, another = (UnityCatalog(host=server.url, token=server.token) for _ in range(2))
+        with closing(DuckDB(catalog=catalog)) as duckdb, closing(DuckDB(catalog=another)) as other:
+            yield Lakehouse(cast("Any", None), catalog, Spark(catalog=catalog), duckdb, QuickTables(other))
 
 
 def erase(lake: Lakehouse, full_name: str, *ids: int) -> None:

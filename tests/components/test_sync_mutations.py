@@ -1,10 +1,9 @@
 """The tests of syncs find faults: each of these was in the code once, or is one step away from it, and is put back here."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -34,17 +33,15 @@ from components.syncs.sync_declaration import (
 from components.syncs.sync_executors import pass_of
 from components.syncs.sync_position import Insertions
 from components.syncs.written_keys import WrittenKeys
-from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import InputVersion
 from resources.delta.snapshot import RETENTION, Snapshot
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.spark.spark_engine import Spark
-from tests.components.declared_syncs import declared, names, stored, table
+from resources.duckdb.duckdb_engine import DuckDBSession
+from tests.components.declared_syncs import declared, names, quick_lake, stored, table
 from tests.components.incremental_tables import moved
 from tests.components.test_sync_dead_letters import clock
-from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.lakehouse import Lakehouse
-from tests.resources.quick_tables import QuickTables
+
+__all__ = ["quick_lake"]
 
 
 @dataclass(frozen=True)
@@ -261,16 +258,6 @@ WITH_SPARK = {
     "keys are those of a table of that name",
 }
 BY_DUCKDB = [name for name in FAULTS if name not in WITH_SPARK]
-
-
-@pytest.fixture
-def quick_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakehouse]:
-    """A lakehouse whose Spark was not started."""
-    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
-    with catalog_here(tmp_path) as server:
-        catalog, another = (UnityCatalog(host=server.url, token=server.token) for _ in range(2))
-        with closing(DuckDB(catalog=catalog)) as duckdb, closing(DuckDB(catalog=another)) as other:
-            yield Lakehouse(cast("Any", None), catalog, Spark(catalog=catalog), duckdb, QuickTables(other))
 
 
 def played(lake: Lakehouse, patch: pytest.MonkeyPatch, folder: Path, fault: SyncFault, *, faulty: bool) -> None:

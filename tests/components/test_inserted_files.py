@@ -1,0 +1,59 @@
+"""Files that DuckDB inserts, one after the other as they arrive: what each has, by the names of its columns."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from components.syncs.duckdb_pass import DuckDBPass
+from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
+from resources.errors import SyncRefused
+from tests.components.declared_syncs import declared, names, quick_lake, stored
+from tests.resources.lakehouse import Lakehouse
+
+__all__ = ["quick_lake"]
+
+pytestmark = pytest.mark.server
+
+
+def inserting(lake: Lakehouse, files: Path, format_: str) -> SyncDeclaration:
+    _, destination = names()
+    lake.catalog.ensure_schemas(("bronze",))
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, v STRING) USING DELTA")
+    source, columns = SyncSource(files=str(files), format=format_), (MappedColumn("v", "note"),)
+    return declared(destination, SyncMode.INSERT, source, executor=SyncExecutor.DUCKDB, columns=columns)
+
+
+def run(lake: Lakehouse, sync: SyncDeclaration) -> int:
+    return DuckDBPass(lake.spark, lake.duckdb, sync).run().counts.inserted
+
+
+def test_a_file_of_json_may_lack_a_field_that_others_have(quick_lake: Lakehouse, tmp_path: Path) -> None:
+    sync = inserting(quick_lake, tmp_path / "*.jsonl", "json")
+    for number, row in enumerate(({"id": 1, "note": "a"}, {"id": 2}, {"note": "c", "id": 3})):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row))
+        assert (run(quick_lake, sync), run(quick_lake, sync)) == (1, 0)
+    assert stored(quick_lake, sync.destination.table) == [(1, "a"), (2, None), (3, "c")]
+
+
+def test_files_of_parquet_may_have_another_order(quick_lake: Lakehouse, tmp_path: Path) -> None:
+    sync = inserting(quick_lake, tmp_path / "*.parquet", "parquet")
+    for number, query in enumerate(("SELECT 1 AS id, '7' AS note", "SELECT '8' AS note, 2 AS id")):
+        duckdb.sql(f"COPY ({query}) TO '{tmp_path}/{number}.parquet'")
+    assert (run(quick_lake, sync), run(quick_lake, sync)) == (2, 0)
+    assert stored(quick_lake, sync.destination.table) == [(1, "7"), (2, "8")]
+
+
+def test_a_file_of_csv_may_have_another_order_but_no_other_columns(quick_lake: Lakehouse, tmp_path: Path) -> None:
+    sync = inserting(quick_lake, tmp_path / "*.csv", "csv")
+    (tmp_path / "0.csv").write_text("id,note\n1,7\n")
+    (tmp_path / "1.csv").write_text("NOTE,id\n8,2\n")
+    (tmp_path / "2.csv").write_text("")
+    assert (run(quick_lake, sync), run(quick_lake, sync)) == (2, 0)
+    assert stored(quick_lake, sync.destination.table) == [(1, "7"), (2, "8")]
+    (tmp_path / "2.csv").write_text("id,note\n3,9\n")
+    assert run(quick_lake, sync) == 1
+    (tmp_path / "3.csv").write_text("id\n3\n")
+    with pytest.raises(SyncRefused, match="no column note"):
+        run(quick_lake, sync)
