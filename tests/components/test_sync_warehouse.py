@@ -142,6 +142,15 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     assert len(workspace.stored(destination)) == 13
 
 
+def test_each_file_of_a_pattern_is_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
+    _, destination = names()
+    sync = declared(destination, SyncMode.INSERT, SyncSource(files=str(tmp_path / "*.csv"), format="csv"))
+    for name, inserted in (("b.csv", 1), ("a.csv", 1)):
+        csv(tmp_path / name, ("id", "v"), ("7", name))
+        assert [workspace.run(sync).counts.inserted for _ in range(2)] == [inserted, 0]
+    assert workspace.stored(destination) == [("7", "a.csv"), ("7", "b.csv")]
+
+
 @pytest.mark.long
 def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> None:
     source, destination = names()
