@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from components.declaration_places import field_with, located
+from components.personal_columns import MarkedTable, PersonalColumns
 from resources.errors import UnsafeDeclaration
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
 
     _folder: Path = PrivateAttr()
+    _personal: PersonalColumns = PrivateAttr(default_factory=PersonalColumns)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -54,6 +56,19 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
         with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
             queries = [dg.LocalFileCodeReference(file_path=str(file)) for file in sorted(yaml_path.parent.glob("*.sql"))]
         return [*super().get_code_references_for_yaml(yaml_path, source_position, context), *queries]
+
+    @property
+    def personal(self) -> PersonalColumns:
+        """What is known of personal data in the tables of the project; of a component alone, nothing is."""
+        return self._personal
+
+    def place_among(self, personal: PersonalColumns) -> None:
+        """Give the component what is known of personal data in all tables of the project."""
+        self._personal = personal
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """Return the tables that it writes, as far as their declaration tells which columns have personal data."""
+        return ()
 
     @property
     def folder(self) -> Path:

@@ -1,7 +1,7 @@
 """The component `FlinkSql`: a table that a streaming job of Flink appends to, by a query over topics of Kafka."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -12,11 +12,12 @@ from components.declaration_places import in_field
 from components.flink.flink_asset import flink_table
 from components.flink.flink_checks import SameRows, same_rows_check, unique_keys_check
 from components.flink.flink_table import FlinkTable, JobOptions
+from components.personal_columns import MarkedTable, records_name, topic_name, with_marks
 from components.query_component import query_text
 from components.stream_table_component import DURATION, StreamedColumn
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_freshness
-from resources.declarations import Engine, TableDeclaration
+from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
 from resources.flink.flink_sql import TopicSource, flink_type
 from resources.sql.table_query import TableName
@@ -122,7 +123,9 @@ class FlinkSql(TableComponent):
         Raises:
             UnsafeDeclaration: attributes contradict each other, or the query's file is missing.
         """
-        columns = self.declared_columns(self.columns, [each.type for each in self.columns])
+        # Flink's SQL is not followed: each column may have anything of the topics.
+        anything = any(map(self.personal.concerned, self._read))
+        columns = with_marks(self.declared_columns(self.columns, [each.type for each in self.columns]), lambda _: anything)
         for number, column in enumerate(columns):
             with in_field("columns", number, "type"):
                 flink_type(column.type)
@@ -158,6 +161,17 @@ class FlinkSql(TableComponent):
             where = "/".join(self.query_file.parts[-3:])
             raise UnsafeDeclaration(f"{where} is empty; write one SELECT there.", "sql")
         return query
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`."""
+        columns = [Column(column.name, "", pii=column.pii) for column in self.columns]
+        personal = [column.name for column in self.columns if column.pii or column.subject]
+        name, names = f"{self.folder.parent.name}.{self.folder.name}", [column.name for column in columns]
+        yield MarkedTable(name, columns, personal, reads=self._read, unknown=names)
+
+    @property
+    def _read(self) -> Sequence[str]:
+        return [name(each.topic) for each in self.topics for name in (topic_name, records_name)]
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

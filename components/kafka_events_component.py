@@ -1,7 +1,7 @@
 """The component `KafkaEvents`: a bronze table of records as they came, from Kafka or another source, declared in YAML."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated
 
@@ -9,6 +9,8 @@ import dagster as dg
 from pydantic import BaseModel, Field, StringConstraints
 
 from components.checks.check_definitions import offsets_check
+from components.personal_columns import MarkedTable, records_name, topic_name, with_marks
+from components.stream.event_stream import RAW
 from components.stream.record_table import RecordTable, record_table
 from components.table_component import TableComponent, table_definitions
 from components.table_policies import with_freshness
@@ -72,7 +74,7 @@ class KafkaEvents(TableComponent, DeclaredSource):
         self._check_offsets()
         return RecordTable(
             self.declared(
-                columns=RECORD,
+                columns=with_marks(RECORD, lambda name: name in RAW and self._is_published),
                 writer=Engine.SPARK,
                 operations=frozenset({"STREAMING UPDATE"}),
                 subjects={_kind(kind): [_match(place) for place in places] for kind, places in self.subjects.items()},
@@ -94,6 +96,20 @@ class KafkaEvents(TableComponent, DeclaredSource):
                 f"{self.min_records:,}: make one of them another.",
                 "min_records",
             )
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`: the table, and the records that others may read from its topics."""
+        personal = {place.partition(".")[0] for places in self.subjects.values() for place in places}
+        topics = list(map(topic_name, self.topics))
+        name = f"{self.folder.parent.name}.{self.folder.name}"
+        yield MarkedTable(name, personal=personal, reads=topics, unknown=RAW)
+        for topic in self.topics:
+            yield MarkedTable(records_name(topic), personal=personal)
+
+    @property
+    def _is_published(self) -> bool:
+        """Whether its topics have changes of a table with personal data."""
+        return any(self.personal.concerned(topic_name(topic)) for topic in self.topics)
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

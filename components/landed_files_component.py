@@ -1,6 +1,7 @@
 """The component `LandedFiles`: a bronze table of the rows of landed files, declared in YAML."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import dagster as dg
@@ -108,6 +109,8 @@ class LandedFiles(TableComponent):
         schema = SchemaMode.EVOLVING if self.evolving else SchemaMode.DECLARED if self.columns else SchemaMode.INFERRED
         new_columns = NewColumns.ADD if self.evolving else NewColumns.RESCUE if self.rescue else NewColumns.FAIL
         named = tuple(each.field or each.name for each in self.columns)
+        # What is rescued may be a value of any column.
+        rescued = replace(RESCUED, pii=any(each.pii or each.subject for each in self.columns))
         return Source(
             pattern=self.pattern,
             header=named if self.csv.exact_header or not self.csv.header else (),
@@ -115,7 +118,7 @@ class LandedFiles(TableComponent):
                 columns=(
                     *self.declared_columns(self.columns, [each.type for each in self.columns]),
                     *LOAD_COLUMNS,
-                    *([RESCUED] if self.rescue else []),
+                    *([rescued] if self.rescue else []),
                 ),
                 writer=Engine.DUCKDB,
                 operations=APPEND,

@@ -1,6 +1,7 @@
 """What the components of tables share that are made by a query in a `.sql` file beside the YAML."""
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from pydantic import Field
 
 from components.declaration_places import in_field
 from components.expectations.expectation_rules import Action, Expectation
-from components.table_component import TableComponent
+from components.personal_columns import MarkedTable
+from components.table_component import TableColumn, TableComponent
+from resources.declarations import Column
 from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import Dialect, TableQuery, check_predicate
 
@@ -23,6 +26,12 @@ class ExpectedRow(dg.Model, dg.Resolvable):
         default=Action.WARN, description="What happens to a row that fails: warn, drop, quarantine, or fail (the whole run)"
     )
     description: str = Field(default="", description="Shown with its asset check")
+
+
+class QueriedColumn(TableColumn):
+    """A column of the query."""
+
+    type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
 
 
 class UniqueRow(dg.Model, dg.Resolvable):
@@ -107,6 +116,31 @@ class QueryComponent(TableComponent):
             InvalidDeclaration: it is not one query that names its tables with their schemas.
         """
         return read_query(self.query_file, self.dialect, "sql")
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`: by the declared columns and the query, as the table itself asks for what this gives."""
+        name, (whole, others) = f"{self.folder.parent.name}.{self.folder.name}", self._quarantined
+        columns = [Column(column.name, "", pii=column.pii, subject=column.subject) for column in self._marked]
+        personal = [column.name for column in columns if column.pii or column.subject]
+        yield MarkedTable(name, columns, personal, self.query, self._renamed)
+        beside = [Column(other, "", pii=False) for other in others]
+        in_quarantine = [*personal, *(whole if personal else ())]
+        yield MarkedTable(f"{name}_quarantine", [*columns, *beside], in_quarantine, self.query, unknown=whole)
+
+    @property
+    @abstractmethod
+    def _marked(self) -> Sequence[TableColumn]:
+        """What is declared of the columns."""
+
+    @property
+    def _renamed(self) -> Mapping[str, str]:
+        """The query's columns by those of the table that have other names; empty for one that has nothing of a row."""
+        return {}
+
+    @property
+    def _quarantined(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The columns of a quarantine that may have anything of a row, and those that have nothing of it."""
+        return ("row", "row_hash"), ("rule", "rows")
 
     def rules(self) -> tuple[Expectation, ...]:
         """Return the expectations.

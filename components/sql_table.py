@@ -1,8 +1,8 @@
 """A table that is made equal to a query, whose rows are validated first."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from components.expectations.expectation_rules import Action, Expectations
 from components.expectations.rule_dialects import RuleDialect
 from components.expectations.validation import validation_result
 from components.landing_order import LANDING
+from components.personal_columns import IsPersonal, PersonalColumns, columns_in, with_marks
 from components.query_engines import QueryEngine, ValidatedRows, input_columns
 from components.stored_table import check_stored_columns
 from components.table_asset import asset_key
@@ -45,6 +46,7 @@ class ValidatedQuery:
         helpers: Columns of the query that only the expectations use.
         reconciled: How its rows are those of an input; None if that is not checked.
         keys: Columns that identify a row of the query, none if there are none; by default those of the table.
+        personal: What is known of personal data in the tables that it reads.
 
     Raises:
         UnsafeDeclaration: the query lacks a key, a declared column, a helper or a column of the row id, or its rows cannot
@@ -57,6 +59,7 @@ class ValidatedQuery:
     helpers: tuple[str, ...] = ()
     reconciled: InputRows | None = None
     keys: tuple[str, ...] | None = None
+    personal: PersonalColumns = field(default_factory=PersonalColumns, compare=False)
 
     def __post_init__(self) -> None:
         if self.reconciled:
@@ -75,14 +78,14 @@ class ValidatedQuery:
         if not self.expectations.named(Action.QUARANTINE):
             return None
         declared = {column.name: column for column in self.declaration.columns}
-        row = Column("row", "string", "The row as the query gives it, JSON", pii=bool(self.declaration.personal))
+        row = Column("row", "string", "The row as the query gives it, JSON", pii=bool(self.declaration.personal) or None)
         if self.reconciled:
             keys = self.reconciled.row_id
             columns = [*(replace(declared.get(name, Column(name, "")), nullable=True) for name in keys), _RULE, row]
         else:
             keys = ("row_hash",)
             columns = [
-                Column("row_hash", "string", "SHA-256 of the row"),
+                Column("row_hash", "string", "SHA-256 of the row", pii=row.pii),
                 _RULE,
                 row,
                 Column("rows", "bigint", "How many such rows there are"),
@@ -140,16 +143,37 @@ class ValidatedQuery:
         """Return the columns that the table has beside those of the query; for the arguments see `stored`."""
         return ()
 
-    def stored_quarantine(self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]]) -> TableDeclaration | None:
-        """Return the quarantine with the columns that it takes from the table, as `stored` gives that."""
+    def query_column(self, name: str) -> str:
+        """Return the column of the query that a column of the table has its values from; empty if there is none."""
+        return name
+
+    def marked(self, stored: TableDeclaration, is_personal: IsPersonal) -> TableDeclaration:
+        """Return the table, as `stored` gives it, with marks of the columns that are computed from personal data."""
+        marks = {column.name: self.query_column(column.name) for column in stored.columns}
+        columns = with_marks(stored.columns, lambda name: bool(marks[name]) and is_personal(marks[name]))
+        return replace(stored, columns=columns)
+
+    def hidden(self, stored: TableDeclaration, types: Iterable[str], is_personal: IsPersonal) -> tuple[str, ...]:
+        """Return the columns of the query that have personal data; one that only expectations use may, if another has."""
+        personal = stored.personal
+        helpers = self.helpers if personal else tuple(name for name in self.helpers if is_personal(name))
+        return tuple(name for name in types if name in (*personal, *helpers))
+
+    def stored_quarantine(
+        self, stored: TableDeclaration, lineage: Mapping[str, tuple[str, ...]], hidden: Collection[str]
+    ) -> TableDeclaration | None:
+        """Return the quarantine with the columns that it takes from the table, as `marked` gives that."""
         if not self.quarantine:
             return None
+        whole = {"pii": True} if hidden else {}
         row = tuple(sorted({source for sources in lineage.values() for source in sources}))
         found = {
             column.name: replace(column, nullable=True) for column in stored.columns if column.name in self.quarantine.keys
         }
+        if not self.reconciled:
+            found = {"row_hash": replace(self.quarantine.columns[0], **whole)}
         columns = [
-            replace(column, sources=row) if column.name == "row" else found.get(column.name, column)
+            replace(column, sources=row, **whole) if column.name == "row" else found.get(column.name, column)
             for column in self.quarantine.columns
         ]
         return _without_row_ids(replace(self.quarantine, columns=tuple(columns), inferred=False))
@@ -179,12 +203,12 @@ class ValidatedQuery:
             *(("a helper", name, "helpers", number) for number, name in enumerate(self.helpers)),
             *(("a column of row_id", name, "reconcile", "row_id", number) for number, name in enumerate(self._row_id)),
         ]
-        for what, name, *field in wanted:
+        for what, name, *place in wanted:
             if name not in found:
                 raise UnsafeDeclaration(
                     f"{self.declaration.table_name}: {name!r} is {what}, but no column of the query, which gives "
                     f"{', '.join(found)}.",
-                    *field,
+                    *place,
                 )
 
 
@@ -228,12 +252,14 @@ class ResolvedQuery:
         types: Types of its columns by name, in Spark SQL's words.
         declaration: The table, with the columns that the query gives.
         quarantine: Likewise, if it has one.
+        hidden: The columns that have personal data.
     """
 
     text: str
     types: Mapping[str, str]
     declaration: TableDeclaration
     quarantine: TableDeclaration | None
+    hidden: tuple[str, ...] = ()
 
 
 def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
@@ -247,11 +273,13 @@ def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
     text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
     types = engine.types(text)
     lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
-    declaration = table.stored(types, lineage)
-    quarantine = table.stored_quarantine(declaration, lineage)
+    is_personal = table.personal.of_query(table.query, columns_in(engine.catalog))
+    declaration = table.marked(table.stored(types, lineage), is_personal)
+    hidden = table.hidden(declaration, types, is_personal)
+    quarantine = table.stored_quarantine(declaration, lineage, hidden)
     for written in (declaration, *([quarantine] if quarantine else [])):
         check_stored_columns(engine.catalog, written)
-    return ResolvedQuery(text, types, declaration, quarantine)
+    return ResolvedQuery(text, types, declaration, quarantine, hidden)
 
 
 def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
@@ -266,7 +294,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
     resolved = resolve(engine, table)
     declaration, quarantine, types = resolved.declaration, resolved.quarantine, resolved.types
     computed = engine.to_compute(resolved.text, declaration)
-    with engine.validated(table.expectations.validated(computed)) as rows:
+    with engine.validated(replace(table.expectations, personal=resolved.hidden).validated(computed)) as rows:
         counted = next(iter(rows.records(table.expectations.counted("{rows}"))), {})
         found = validation_result(counted)
         key = asset_key(declaration)

@@ -1,6 +1,6 @@
 """The component `SqlTable`: a table whose rows are those of one query, which stands in a `.sql` file beside the YAML."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.landing_order import LANDING
-from components.query_component import QueryComponent, UniqueRow, check_no_quarantine
+from components.query_component import QueriedColumn, QueryComponent, UniqueRow, check_no_quarantine
 from components.sql_table import ValidatedQuery, resolve
 from components.sql_table_scaffolder import SqlTableScaffolder
 from components.strategies.appended_rows import RefreshConfig, materialize_appended, plan_appended
@@ -52,16 +52,9 @@ from resources.sql.table_query import Dialect, TableName, check_columns
 TableResult = dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization
 """What computing a table reports."""
 
-
 PARTITIONS_TAG, STALE = "ratify/partitions", "stale"
 """Tag of a run of all partitions, which computes those that are stale. Without partitions, Dagster does not run a table with
 partitions that reads another one."""
-
-
-class QueriedColumn(TableColumn):
-    """A column of the query."""
-
-    type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
 
 
 @dg.scaffold_with(SqlTableScaffolder)
@@ -117,6 +110,14 @@ class SqlTable(QueryComponent):
     )
 
     @property
+    def _marked(self) -> Sequence[TableColumn]:
+        return self.columns
+
+    @property
+    def _renamed(self) -> Mapping[str, str]:
+        return {name: self.table.query_column(name) for name in (VALID_FROM, VALID_TO, CURRENT)} if self.followed else {}
+
+    @property
     def dialect(self) -> Dialect:
         """The SQL of the engine."""
         return "duckdb" if self.engine == "duckdb" else "databricks"
@@ -162,11 +163,10 @@ class SqlTable(QueryComponent):
         expectations = Expectations(
             rules=rules,
             identity=rows.row_id if rows else row_keys,
-            personal=(*declaration.personal, *self.helpers) if declaration.personal else (),  # a helper may have it, too
             unique=Unique("one_row_for_each_key", row_keys, tuple(self.unique.latest)) if self.unique else None,
             dialect=dialect,
         )
-        given = declaration, self.query, expectations, tuple(self.helpers), rows, row_keys
+        given = declaration, self.query, expectations, tuple(self.helpers), rows, row_keys, self.personal
         if self.followed:
             return HistoryQuery(*given, history=self.followed)
         return SnapshotQuery(*given, period=self.period) if self.period else ValidatedQuery(*given)

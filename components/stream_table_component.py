@@ -11,8 +11,9 @@ from components.checks.reconciliation import records_reconciled
 from components.declaration_places import in_field
 from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from components.expectations.rule_dialects import SPARK
+from components.personal_columns import with_marks
 from components.query_component import QueryComponent
-from components.stream.event_stream import GIVEN, IDENTITY, LATEST, RAW, EventStream
+from components.stream.event_stream import CORRECTED, GIVEN, IDENTITY, LATEST, RAW, EventStream
 from components.stream.stream_materialization import stream_table
 from components.table_component import TableColumn, table_definitions
 from components.table_policies import with_policies
@@ -109,7 +110,8 @@ class StreamTable(QueryComponent):
         check_by_record(self.query, where)
         self._check_columns(where)
         keys = tuple(self.keys)
-        columns = self.declared_columns(self.columns, [each.type for each in self.columns])
+        is_personal = self.personal.of_query(self.query, lambda _: [column.name for column in RECORD])
+        columns = with_marks(self.declared_columns(self.columns, [each.type for each in self.columns]), is_personal)
         table = self.declared(
             columns=(*columns, *_POSITION),
             writer=Engine.SPARK,
@@ -118,28 +120,24 @@ class StreamTable(QueryComponent):
             keys=keys,
         )
         (source,) = self.query.inputs
+        sent = with_marks(RECORD, lambda name: name in RAW and is_personal(name))
+        records = TableDeclaration(
+            source.schema, source.table, sent, "Records as they came", Engine.SPARK, frozenset({"STREAMING UPDATE"})
+        )
         return EventStream(
-            TableDeclaration(
-                source.schema, source.table, RECORD, "Records as they came", Engine.SPARK, frozenset({"STREAMING UPDATE"})
-            ),
+            records,
             table,
             self.query,
             Expectations(
                 rules=(*self.rules(), *self._on_time()),
                 identity=IDENTITY,
-                example=self._example(table),
+                example=SPARK.json_of(table.shown_columns) if table.personal or records.personal else _EXAMPLE,
                 personal=table.personal,
                 unique=Unique("one_row_for_each_key", keys, LATEST),
                 raw=RAW,
             ),
             ON_TIME if self.lateness else "",
         )
-
-    def _example(self, table: TableDeclaration) -> str:
-        """SQL text that shows a record: its value, which may have personal data where a column has them."""
-        if not table.personal:
-            return _EXAMPLE
-        return SPARK.json_of(table.shown_columns)
 
     def _on_time(self) -> tuple[Expectation, ...]:
         if self.lateness is None:
@@ -181,6 +179,14 @@ class StreamTable(QueryComponent):
     def rewrites(self) -> str:
         """See `TableComponent`."""
         return "A stream updates rows by their keys, and deletes those that leave the table"
+
+    @property
+    def _marked(self) -> Sequence[TableColumn]:
+        return self.columns
+
+    @property
+    def _quarantined(self) -> tuple[Sequence[str], Sequence[str]]:
+        return (*RAW, CORRECTED), (*IDENTITY, "timestamp", "reasons", "quarantined_at", "replayed_at")
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

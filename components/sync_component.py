@@ -1,5 +1,6 @@
 """The component `Sync`: rows of a source that are written into a table of the catalog, which others may write to as well."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from components.declaration_places import in_field
 from components.declared_component import DeclaredComponent
+from components.personal_columns import MarkedTable
 from components.query_component import read_query
 from components.syncs.sync_assets import sync_definitions
 from components.syncs.sync_attributes import check_columns, check_source
@@ -25,7 +27,7 @@ from components.syncs.sync_declaration import (
     whole_table,
 )
 from components.syncs.sync_import import LEGACY
-from resources.declarations import IDENTIFIER, check_type
+from resources.declarations import IDENTIFIER, Column, check_type
 from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableName, TableQuery
 
@@ -64,7 +66,9 @@ class SyncedColumn(dg.Model, dg.Resolvable):
         description="Type that values are cast to, even where digits are lost; by default that of the destination, and a "
         "value that does not fit it is an error",
     )
-    pii: bool = Field(default=False, description="Personal data: messages and samples leave its values out")
+    pii: bool | None = Field(
+        default=None, description="Personal data, left out of messages and samples; by default as the source's column"
+    )
 
 
 class SyncDeletes(dg.Model, dg.Resolvable):
@@ -193,7 +197,7 @@ class Sync(DeclaredComponent):
         declared = SyncDeclaration(
             name=self.folder.name,
             source=self._source(),
-            destination=self._destination(),
+            destination=_named(self.destination.table, "destination", "table"),
             mode=SyncMode(self.mode),
             keys=tuple(keys),
             comment=self.description,
@@ -216,9 +220,17 @@ class Sync(DeclaredComponent):
                 tuple(self.events.truncates),
             ),
             history=HistoryRules(self.history.changed_at, tuple(self.history.ignore), self.history.deleted == "close"),
+            personal=self.personal,
         )
         self._check(declared)
         return declared
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`: the destination."""
+        sync, marks = self.sync, [Column(column.name, "", pii=column.pii) for column in self.columns]
+        named = {column.name: column.source for column in sync.columns}
+        personal = [column.name for column in marks if column.pii]
+        yield MarkedTable(str(sync.destination), marks, personal, sync.source.query, named)
 
     def declared_defs(self) -> dg.Definitions:
         """See `DeclaredComponent`."""
@@ -308,9 +320,6 @@ class Sync(DeclaredComponent):
             return SyncSource(TableQuery.parsed(whole_table(name), "databricks", "source.table"))
         dialect = "duckdb" if given.engine == "duckdb" else "databricks"
         return SyncSource(read_query(self.folder / given.sql, dialect, "source", "sql"))
-
-    def _destination(self) -> TableName:
-        return _named(self.destination.table, "destination", "table")
 
     def _columns(self) -> tuple[MappedColumn, ...]:
         made = list[MappedColumn]()

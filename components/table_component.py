@@ -14,6 +14,7 @@ from components.declaration_places import in_field
 from components.declared_care import DeclaredCare
 from components.declared_component import DeclaredComponent
 from components.declared_properties import check_properties
+from components.personal_columns import MarkedTable
 from resources.declarations import CHANGE_DATA_FEED, Column, Engine, TableDeclaration
 from resources.delta.care_need import TableCare
 from resources.errors import UnsafeDeclaration
@@ -36,7 +37,11 @@ class TableColumn(dg.Model, dg.Resolvable):
     name: str = Field(description="Its name in the table")
     description: str = Field(default="", description="What it holds, for the catalog and the UI")
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
-    pii: bool = Field(default=False, description="Personal data: previews, examples and messages leave its values out")
+    pii: bool | None = Field(
+        default=None,
+        description="Personal data: previews, examples and messages leave its values out. By default a column has some if "
+        "one that it is computed from has, or if that is not known",
+    )
     subject: str = Field(
         default="",
         pattern=f"^({KIND})?$",
@@ -124,6 +129,11 @@ class TableComponent(DeclaredComponent):
     @abstractmethod
     def table_defs(self) -> dg.Definitions:
         """Return the assets of the table and their checks."""
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`: the tables that it writes have personal data where they are declared to."""
+        for table in self.written:
+            yield MarkedTable(table.table_name, table.columns, table.personal)
 
     @property
     def declared(self) -> Callable[..., TableDeclaration]:

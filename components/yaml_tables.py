@@ -21,6 +21,7 @@ from components.flink.flink_table import FlinkTable
 from components.flink_sql_component import FlinkSql
 from components.kafka_events_component import KafkaEvents
 from components.landed_files_component import LandedFiles
+from components.personal_columns import MarkedTable, PersonalColumns
 from components.query_component import QueryComponent
 from components.shared_assets import shared_definitions
 from components.sql_table_component import SqlTable
@@ -29,6 +30,7 @@ from components.stream.record_table import RecordTable
 from components.stream.stream_ledger import STREAM_BATCHES
 from components.stream_table_component import StreamTable
 from components.sync_component import Sync
+from components.syncs.dead_letters import DEAD_LETTERS
 from components.syncs.sync_assets import GROUP
 from components.syncs.sync_conflicts import check_writers
 from components.table_asset import asset_key
@@ -285,11 +287,25 @@ class DeclaredTables:
         """One for each folder: a tree of the whole package would import the folders that are left out."""
         # A folder may be newer than what Python's finders remember.
         importlib.invalidate_caches()
-        return [
+        trees = [
             dg.ComponentTree.from_module(importlib.import_module(f"{self._package}.{folder.name}"), self._folder.parent)
             for folder in sorted(self._folder.iterdir())
             if folder.is_dir() and folder.name not in self._without and _has_definitions(folder)
         ]
+        for component in (each for tree in trees for each in tree.get_all_components(of_type=DeclaredComponent)):
+            component.place_among(self.personal)
+        return trees
+
+    @cached_property
+    def personal(self) -> PersonalColumns:
+        """Which columns of these tables have personal data."""
+        return PersonalColumns(self._marked)
+
+    def _marked(self) -> Iterable[MarkedTable]:
+        yield MarkedTable(DEAD_LETTERS.table_name, DEAD_LETTERS.columns, DEAD_LETTERS.personal)
+        for component in self._all(DeclaredComponent):
+            with located(component.folder / "defs.yaml"):
+                yield from component.marked_tables()
 
     def _all(self, kind: type[C]) -> list[C]:
         return [component for tree in self._trees for component in tree.get_all_components(of_type=kind)]

@@ -7,15 +7,18 @@ import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from components.checks.acknowledged_commits import commit_acknowledged
+from components.personal_columns import columns_in
 from components.query_component import query_text
 from orchestration.interventions import Consequences, refuse_in_use, report_intervention
-from resources.declarations import is_append_only
+from orchestration.project_tables import declared_tables
+from resources.declarations import TableDeclaration, is_append_only
 from resources.delta.commit_history import Commit
 from resources.delta.delta_log import DeltaLog
 from resources.errors import CommitConflict, UnsafeTable
 from resources.spark.conditional_change import ConditionalChange, change_rows, planned_change
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
+from resources.sql.table_query import TableName
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class ConditionalRewrite:
                 "('delta.appendOnly' = 'false') in Spark to replace or remove rows, and set it back afterwards."
             )
         declared = means.declaration
-        hidden = set(declared.personal) if declared else set[str]()
+        hidden = _personal(spark, declared) if declared else set[str]()
         query = None if self.by is None else query_text(self.by)
         keys = declared.keys if declared else ()
         change = planned_change(spark, self.full_name, self.where, query, keys, hidden)
@@ -99,3 +102,9 @@ class ConditionalRewrite:
             }
             report_intervention(instance, means.declaration, metadata)
         return change, commit
+
+
+def _personal(spark: Spark, declared: TableDeclaration) -> set[str]:
+    columns_of = columns_in(spark.catalog)
+    is_personal = declared_tables().personal.of_table(declared.table_name, columns_of)
+    return {*declared.personal, *filter(is_personal, columns_of(TableName(declared.layer, declared.name)))}

@@ -61,8 +61,9 @@ class Column:
     """A column: `type` in Spark SQL's words (bigint, string, timestamp, array<string>, …).
 
     Without a type, its type is that of the query or file that it comes from. `sources` names the columns that it is computed
-    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which nothing shows. `subject` is
-    the kind of person or thing that a value identifies, such as user: `ratify erase` finds rows by it.
+    from, as `layer.table.column`, for the column lineage. `pii` marks personal data, which nothing shows; None: it is that
+    if what it is computed from is. `subject` is the kind of person or thing that a value identifies, such as user:
+    `ratify erase` finds rows by it.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Column:
     comment: str = ""
     sources: tuple[str, ...] = ()
     nullable: bool = True
-    pii: bool = False
+    pii: bool | None = None
     subject: str = ""
 
 

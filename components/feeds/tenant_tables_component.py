@@ -1,6 +1,6 @@
 """The component `TenantTables`: a table for each tenant, with the rows of another table that are the tenant's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from components.checks.history_findings import Finding
 from components.declaration_places import in_field
 from components.expectations.expectation_rules import Expectations
 from components.feeds.feed_component import FeedComponent, FeedParameters
+from components.personal_columns import MarkedTable
 from components.sql_table import ValidatedQuery
 from components.strategies.changed_rows import materialize_changes
 from components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
@@ -101,7 +102,7 @@ class TenantTables(FeedComponent, TableComponent):
                 keys=keys,
                 inferred=True,
             )
-        return ValidatedQuery(declaration, query, Expectations((), keys))
+        return ValidatedQuery(declaration, query, Expectations((), keys), personal=self.personal)
 
     def _query(self, tenant: Tenant) -> TableQuery:
         followed = self.followed
@@ -114,6 +115,11 @@ class TenantTables(FeedComponent, TableComponent):
         if names := nondeterministic(query):
             raise UnsafeDeclaration(f"the predicate has {names[0]}, which gives another value in each run: take it out.")
         return query
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`."""
+        for table in self.tables:
+            yield MarkedTable(table.declaration.table_name, query=table.query)
 
     @property
     def rewrites(self) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -16,6 +16,7 @@ from components.checks.history_findings import Finding
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.feeds.topic_feed import PublishedTopic, publish_changes
 from components.feeds.topic_position import FeedPosition, read_position
+from components.personal_columns import MarkedTable, topic_name
 from components.stream.record_table import topic_key, topic_spec
 from components.table_asset import SIDE_BY_SIDE
 from components.table_policies import with_policies
@@ -64,6 +65,10 @@ class TopicFeed(FeedComponent):
         ge=0,
         description="Version of the table to begin with, or to go on from: earlier changes that it lacks are left out",
     )
+
+    def marked_tables(self) -> Iterable[MarkedTable]:
+        """See `DeclaredComponent`: the topic has what the table has."""
+        yield MarkedTable(topic_name(self.topic), reads=[str(self.followed)])
 
     @cached_property
     def published(self) -> PublishedTopic:

@@ -53,6 +53,10 @@ class HistoryQuery(ValidatedQuery):
         ignored = ",".join(self.history.ignored)
         return f"{super().code_version}-{self.history.changed_at}-{ignored}-{'close' if self.history.close else 'ignore'}"
 
+    def query_column(self, name: str) -> str:
+        """See `ValidatedQuery`: a version has its times from the column that says since when a row is as it is."""
+        return {VALID_FROM: self.history.changed_at, VALID_TO: self.history.changed_at, CURRENT: ""}.get(name, name)
+
     def added_columns(self, types: Mapping[str, str], lineage: Mapping[str, tuple[str, ...]]) -> Sequence[Column]:
         """See `ValidatedQuery`.
 

@@ -50,7 +50,7 @@ class EventStream:
     """A table whose rows are those of a query over records, its quarantine, and the stream that writes both.
 
     Attributes:
-        records: The table of records, of which only the name counts.
+        records: The table of records, of which only the name counts, and what of a record is personal.
         table: With keys; its columns are some of the query's, and those that say where the record is in Kafka.
         query: Gives one row for each record, with the columns `GIVEN`.
         expectations: Of the query's rows; one of them is unique.
@@ -76,7 +76,7 @@ class EventStream:
     @cached_property
     def quarantine(self) -> TableDeclaration:
         """The table of the records that an expectation quarantines."""
-        pii = bool(self.table.personal)
+        pii = bool(self.table.personal or self.records.personal)
 
         def raw(name: str, type_text: str, comment: str = "", *, sent: bool = False) -> Column:
             return Column(name, type_text, comment, (f"{self.records.table_name}.{name}",), pii=pii and sent)
@@ -195,7 +195,7 @@ class EventStream:
         )
 
     def _selected(self, target: str) -> Iterator[str]:
-        keys = [column.name for column in self.table.columns if column.name in self.table.keys and not column.pii]
+        keys = [name for name in self.table.keys if name not in self.table.personal]
         for name, type_ in self.table.column_types.items():
             partition = name in self.table.layout.partition_by
             guarded = guarded_value(target, name, type_, keys) if partition else ""

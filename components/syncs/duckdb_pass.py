@@ -239,10 +239,11 @@ class DuckDBPass:
         except TableMissing:
             if not self._sync.create_if_missing:
                 raise missing_destination(self._sync, self.full_name) from None
-            return new_destination(self._sync, given)
+            return new_destination(self._sync, given, self._catalog)
         fields = session.columns(self._sync.table)
         version = stored.snapshot.version if stored else self._catalog.version(self.full_name)
-        return fitting_destination(self._sync, given, self.full_name, fields, found.properties or {}, version)
+        properties = found.properties or {}
+        return fitting_destination(self._sync, given, self._catalog, self.full_name, fields, properties, version)
 
     def _write(self, session: DuckDBSession, prepared: _Prepared) -> int:
         """Make the commit, and return its version.

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from components.personal_columns import IsPersonal, PersonalColumns, columns_in
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Engine, TableDeclaration
 from resources.sql.table_query import TableName, TableQuery
 
@@ -75,13 +77,13 @@ class MappedColumn:
         source: In the source.
         cast: The type that the value is cast to, in Spark SQL's words, even where digits are lost; empty: the destination's,
             and a value that would be changed by it is an error.
-        pii: Personal data: messages and samples leave its values out.
+        pii: Personal data: messages and samples leave its values out. None: it is that if the source's is.
     """
 
     name: str
     source: str
     cast: str = ""
-    pii: bool = False
+    pii: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class SyncDeclaration:
         history: Of the mode `scd2`.
         executor: What runs it.
         batch: Rows of one statement, where rows are sent to a SQL warehouse.
+        personal: What is known of personal data in the tables that its source reads.
     """
 
     name: str
@@ -175,6 +178,12 @@ class SyncDeclaration:
     history: HistoryRules = field(default_factory=HistoryRules)
     executor: SyncExecutor = SyncExecutor.SPARK
     batch: int = 1000
+    personal: PersonalColumns = field(default_factory=PersonalColumns, compare=False)
+
+    def personal_in(self, catalog: UnityCatalog) -> IsPersonal:
+        """Return which columns of the source are computed from personal data."""
+        query = self.source.query
+        return self.personal.of_query(query, columns_in(catalog)) if query else lambda _: False
 
     @property
     def code_version(self) -> str:

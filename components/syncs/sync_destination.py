@@ -10,6 +10,7 @@ from sqlglot.errors import SqlglotError
 
 from components.syncs.converted_rows import ConvertedColumn
 from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncMode
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.errors import SyncRefused, TableMissing, UnsafeDeclaration
@@ -74,14 +75,15 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
     except TableMissing:
         if not sync.create_if_missing:
             raise missing_destination(sync, full_name) from None
-        return new_destination(sync, given)
+        return new_destination(sync, given, spark.catalog)
     version = spark.catalog.version(full_name)
     fields = [
         Column(each.name, each.metadata.get(_DECLARED_TYPE) or each.dataType.simpleString(), nullable=each.nullable)
         for each in spark.session.table(table_name(full_name)).schema.fields
     ]
     partitions = [column.name or "" for column in found.columns or [] if column.partition_index is not None]
-    fitting = fitting_destination(sync, given, full_name, fields, found.properties or {}, version, partitions)
+    properties = found.properties or {}
+    fitting = fitting_destination(sync, given, spark.catalog, full_name, fields, properties, version, partitions)
     return replace(fitting, table_id=found.table_id or "")
 
 
@@ -96,6 +98,7 @@ def missing_destination(sync: SyncDeclaration, full_name: str) -> TableMissing:
 def fitting_destination(
     sync: SyncDeclaration,
     given: Mapping[str, str],
+    catalog: UnityCatalog,
     full_name: str,
     fields: Sequence[Column],
     properties: Mapping[str, str],
@@ -107,6 +110,7 @@ def fitting_destination(
     Args:
         sync: The sync.
         given: Types of the source's columns by name.
+        catalog: Has the tables that the source reads.
         full_name: Of the table.
         fields: All of its columns.
         properties: Its properties.
@@ -116,7 +120,7 @@ def fitting_destination(
     Raises:
         As `find_destination`.
     """
-    mapped = _mapped(sync, given)
+    mapped = _mapped(sync, given, catalog)
     if (mode := properties.get("delta.columnMapping.mode", "none")) != "none":
         raise SyncRefused(
             f"{full_name} has column mapping ({mode}), with which engines write columns that others read as NULL. Sync to a "
@@ -139,7 +143,7 @@ def fitting_destination(
             source_type=given[column.source],
             nullable=found.nullable,
             cast=bool(column.cast),
-            pii=column.pii,
+            pii=bool(column.pii),
             partition=found.name in partitions,
             length=int(length[1]) if length else 0,
         )
@@ -166,7 +170,7 @@ def _columns_of(constraint: str) -> set[str]:
     return {column.parts[0].name.casefold() for column in parsed.find_all(exp.Column)}
 
 
-def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColumn]:
+def _mapped(sync: SyncDeclaration, given: Mapping[str, str], catalog: UnityCatalog) -> list[MappedColumn]:
     """The columns that the source gives, by the names that it has for them.
 
     Raises:
@@ -196,10 +200,15 @@ def _mapped(sync: SyncDeclaration, given: Mapping[str, str]) -> list[MappedColum
             raise SyncRefused(
                 f"{name}, {what} of the sync {sync.name}, is not written: the source gives {', '.join(found)}."
             )
-    return [MappedColumn(column.name, names[column.source.casefold()], column.cast, column.pii) for column in mapped]
+    is_personal = sync.personal_in(catalog)
+
+    def pii(column: MappedColumn) -> bool:
+        return is_personal(column.source) if column.pii is None else column.pii
+
+    return [MappedColumn(column.name, names[column.source.casefold()], column.cast, pii(column)) for column in mapped]
 
 
-def new_destination(sync: SyncDeclaration, given: Mapping[str, str]) -> SyncDestination:
+def new_destination(sync: SyncDeclaration, given: Mapping[str, str], catalog: UnityCatalog) -> SyncDestination:
     """Return the destination of a sync that does not exist yet.
 
     Raises:
@@ -212,9 +221,9 @@ def new_destination(sync: SyncDeclaration, given: Mapping[str, str]) -> SyncDest
             source=column.source,
             source_type=given[column.source],
             cast=bool(column.cast),
-            pii=column.pii,
+            pii=bool(column.pii),
         )
-        for column in _mapped(sync, given)
+        for column in _mapped(sync, given, catalog)
     ]
     return SyncDestination(_table(sync, columns), columns, [], -1)
 

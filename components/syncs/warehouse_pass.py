@@ -138,9 +138,9 @@ class WarehousePass:
 
     def _destination(self, source: SourceRows, found: DescribedTable | None) -> SyncDestination:
         if found is None:
-            return new_destination(self._sync, source.types)
+            return new_destination(self._sync, source.types, self._duckdb.catalog)
         known = found.columns, found.properties, found.version, found.partitions
-        return fitting_destination(self._sync, source.types, self.full_name, *known)
+        return fitting_destination(self._sync, source.types, self._duckdb.catalog, self.full_name, *known)
 
     def _write(self, prepared: ComparedSource, changes: str) -> Commit:
         """Change the destination by one statement, and return its commit.

@@ -110,7 +110,7 @@ def parse_group(
         each = [FileSql.of(file.file) for file in files]
         name, end = ([getattr(sql, part) for sql in each] for part in ("name", "end"))
         of_row = FileSql(f"[{', '.join(name)}][place]", f"[{', '.join(end)}][place]")
-        written = write_parquet(con, select_rows(opened, columns, of_row, load), into)
+        written = write_parquet(con, select_rows(opened, source, columns, of_row, load), into)
         rescued = dict[str, int]()
         if _rescues(columns):
             counted = f"SELECT _source_file, count({RESCUED.name}) FROM read_parquet({literal(str(into))}) GROUP BY ALL"

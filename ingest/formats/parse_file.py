@@ -92,7 +92,7 @@ def parse(
         with reading(con, source, file, local, into.parent, wanted) as raw:
             if raw.others:
                 settle_others(source, file, raw, rescues=rescues)
-            written = write_parquet(con, select_rows(raw, columns, FileSql.of(file), load), into)
+            written = write_parquet(con, select_rows(raw, source, columns, FileSql.of(file), load), into)
             count = con.execute(f"SELECT count({RESCUED.name}) FROM read_parquet({target})").fetchone() if rescues else None
     except NewNames as error:
         raise ColumnsToAdd(file, infer(con, source, file, local, error.names)) from None
@@ -143,15 +143,16 @@ class FileSql:
         return cls(literal(file), literal("," + json.dumps({_FILE_PATH: file}, ensure_ascii=False)[1:]))
 
 
-def select_rows(raw: Raw, columns: Sequence[Column], file: FileSql, load: Load) -> str:
+def select_rows(raw: Raw, source: Source, columns: Sequence[Column], file: FileSql, load: Load) -> str:
     """Return SQL of the rows as they are written.
 
     It nests three queries, so that no value is computed twice: what the file has for each column (`found`), that as the
     column's type (`value`), and the columns.
     """
     rescues = any(column.name == RESCUED.name for column in columns)
+    hidden = {name.lower() for name in source.table.personal}
     filled = [
-        _Filled(column, field)
+        _Filled(column, field, column.name.lower() in hidden)
         for column in columns
         if (field := raw.fields.get(column.name.lower())) and column.name not in RESERVED
     ]
@@ -175,10 +176,11 @@ def select_rows(raw: Raw, columns: Sequence[Column], file: FileSql, load: Load) 
 
 @dataclass(frozen=True)
 class _Filled:
-    """A column of the table, and the file's field for it."""
+    """A column of the table, the file's field for it, and whether messages leave its values out."""
 
     column: Column
     field: Field
+    hidden: bool
 
     @property
     def type(self) -> SqlType:
@@ -211,7 +213,8 @@ class _Filled:
             return self.value
         advice = f"fix it, or add the column {RESCUED.name} to the table"
         reason = f"' is not of type {self.column.type}; {advice}"
-        error = _error(f"column {self.column.name}: '", f"left({self.outer.text}, 80) || {literal(reason)}")
+        shown = "'…'" if self.hidden else f"left({self.outer.text}, 80)"
+        error = _error(f"column {self.column.name}: '", f"{shown} || {literal(reason)}")
         return f"CASE WHEN {self.misfit} THEN {error} ELSE {self.value} END"
 
 

@@ -14,7 +14,7 @@ from resources.spark.key_differences import MOST_ROWS, KeyDifferences, key_diffe
 from resources.spark.partition_guard import guarded, partition_types
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
-from resources.sql.spark_sql import at_version, identifier, table_name
+from resources.sql.spark_sql import at_version, identifier, literal, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,7 +102,7 @@ def planned_change(
         matching = f"{table} WHERE true AND ({where}\n)"
         (counts,) = spark.rows(spark.query(f"SELECT count(*) AS n, count_if(({where}\n)) AS matched FROM {table}"))
         types = spark.types(f"SELECT * FROM {table}")
-        shown = ", ".join(identifier(name) for name in types if name not in hidden) or "*"
+        shown = ", ".join(identifier(name) for name in types if name not in hidden) or f"{literal('…')} AS hidden"
         going = spark.rows(spark.query(f"SELECT {shown} FROM {matching} LIMIT {SHOWN}"))
         change = ConditionalChange(full_name, where, version, counts["n"], counts["matched"], going)
         return change if query is None else _with_new_rows(spark, change, query, types, keys, shown, matching)

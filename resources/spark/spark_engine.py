@@ -227,8 +227,7 @@ class Spark(dg.ConfigurableResource[Any]):
         """Return rows to write, those that fulfil a condition, in which a value that no partition can have is an error."""
         full_name, written = self.full_name(declaration), {name.casefold() for name in declaration.column_names}
         found = partition_types(self.catalog.load_table(full_name))
-        personal = {column.name for column in declaration.columns if column.pii}
-        keys = [key for key in declaration.keys if key not in personal]
+        keys = [key for key in declaration.keys if key not in declaration.personal]
         return guarded(rows, full_name, {n: type_ for n, type_ in found.items() if n.casefold() in written}, keys, where)
 
     def merge_following(

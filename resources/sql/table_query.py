@@ -114,7 +114,7 @@ class TableQuery:
         from sqlglot import exp
 
         found = dict[str, tuple[str, ...]]()
-        for column, node in self._nodes(known).items():
+        for column, node in self.lineage_nodes(known).items():
             leaves = (
                 f"{leaf.source.db}.{leaf.source.name}.{exp.to_column(leaf.name).name}"
                 for leaf in node.walk()
@@ -125,9 +125,10 @@ class TableQuery:
 
     def passed_on(self, known: Mapping[str, Sequence[str]]) -> set[str]:
         """Return the columns whose values are those of columns of inputs, unchanged but for their type; see `lineage`."""
-        return {column for column, node in self._nodes(known).items() if all(map(_is_plain, node.walk()))}
+        return {column for column, node in self.lineage_nodes(known).items() if all(map(_is_plain, node.walk()))}
 
-    def _nodes(self, known: Mapping[str, Sequence[str]]) -> "dict[str, Node]":
+    def lineage_nodes(self, known: Mapping[str, Sequence[str]]) -> "dict[str, Node]":
+        """Return, for each column, the first step of its lineage (see `lineage`); none where sqlglot cannot follow."""
         from sqlglot.errors import SqlglotError
         from sqlglot.lineage import lineage  # pyright: ignore[reportUnknownVariableType]
 
@@ -137,7 +138,7 @@ class TableQuery:
             schema.setdefault(schema_name, {})[table] = dict.fromkeys(columns, "string")
         try:
             return lineage(None, self.text, schema, dialect=self.dialect, trim_selects=False)
-        except SqlglotError:
+        except (SqlglotError, ValueError):
             # It tells people where columns come from; a query that sqlglot cannot follow still runs.
             return {}
 
@@ -214,17 +215,18 @@ def _references(query: object, where: str) -> list[_Reference]:
         return []
     # A name without a schema may be that of a WITH, which hides no table: tables have their schema.
     named = {cte.alias for cte in query.find_all(exp.CTE)}
+    # sqlglot has no scope for a PIVOT of DuckDB that is a statement in a query.
+    in_scopes = [table for scope in traverse_scope(query) for table in scope.tables]
     found = dict[int, _Reference]()
-    for scope in traverse_scope(query):
-        for table in scope.tables:
-            if not table.db and (table.name in named or not isinstance(table.this, exp.Identifier)):
-                continue
-            place = table.parts[0].meta
-            if not table.db:
-                raise InvalidDeclaration(
-                    f"{where}, line {place.get('line')}: name the table {table.name!r} with its schema, such as "
-                    f"silver.{table.name}."
-                )
-            name = TableName(table.db, table.name, table.catalog)
-            found[place["start"]] = _Reference(name, place["start"], table.parts[-1].meta["end"], bool(table.alias))
+    for table in (*in_scopes, *(each for each in query.find_all(exp.Table) if each.db)):
+        if not table.db and (table.name in named or not isinstance(table.this, exp.Identifier)):
+            continue
+        place = table.parts[0].meta
+        if not table.db:
+            raise InvalidDeclaration(
+                f"{where}, line {place.get('line')}: name the table {table.name!r} with its schema, such as "
+                f"silver.{table.name}."
+            )
+        name = TableName(table.db, table.name, table.catalog)
+        found[place["start"]] = _Reference(name, place["start"], table.parts[-1].meta["end"], bool(table.alias))
     return list(found.values())

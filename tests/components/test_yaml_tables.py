@@ -58,6 +58,9 @@ __all__ = [
 def test_files_with_odd_headers_become_gold(shop: Shop) -> None:
     """Three tables of one name, in schemas of any name; rows that break a rule are kept; the row that landed last wins."""
     shop.project.shop()
+    newest = GOLD_SQL.replace("SELECT ", "SELECT max(customer) AS greatest, count(DISTINCT customer) AS customers, ", 1)
+    customers = "  columns: [{name: customers, pii: false}]\n"
+    shop.project.write("gold", "orders", f"{GOLD}{customers}", newest)
     shop.land("1.csv", LANDED.removeprefix(ORDERS))
     done = shop.run()
     assert done.success, [event for event in done.all_events if event.is_failure]
@@ -95,6 +98,15 @@ def test_files_with_odd_headers_become_gold(shop: Shop) -> None:
     assert [name for name, column in columns.items() if "pii" in column.tags] == ["customer"]
     preview = [row.data for row in silver["preview"].records]
     assert [set(row) for row in preview] == [{"order_id", "amount", "day"}] * 3
+    # What is computed from a personal column is shown nowhere, unless it says so.
+    gold, quarantine = metadata(done, "gold"), metadata(done, "silver", "orders_quarantine")
+    assert {name for row in gold["preview"].records for name in row.data} == {"day", "orders", "amount", "customers"}
+    assert [row.data for row in quarantine["preview"].records] == [{"rule": "amount_is_positive", "rows": 1}]
+    examples = [
+        check.metadata["examples"].value for check in done.get_asset_check_evaluations() if "examples" in check.metadata
+    ]
+    assert examples
+    assert not [example for example in examples if "Cid" in str(example)]
     assert silver["last commit"].endswith(": MERGE by Spark")
     assert silver["seconds"] > 0
     lineage = silver["dagster/column_lineage"].deps_by_column

@@ -28,6 +28,8 @@ RESCUING = Source("*", (), _table(*DATA, *LOAD_COLUMNS, RESCUED), new_columns=Ne
 """Takes every file that can be read: what does not fit goes to `_rescued_data`."""
 FAILING = Source("*", (), _table(*DATA, *LOAD_COLUMNS))
 """Refuses a file with a value that does not fit."""
+HIDING = with_(FAILING, table=_table(Column("id", "bigint", pii=True), *DATA[1:], *LOAD_COLUMNS))
+"""Likewise, with a column of personal data."""
 ADDING = Source("*", (), _table(*DATA, *LOAD_COLUMNS, RESCUED), schema=SchemaMode.EVOLVING, new_columns=NewColumns.ADD)
 RENAMING = with_(RESCUING, rename={"order id": "id", "顧客": "name", "Amount (EUR)": "amount"})
 """Takes fields with other names than the columns."""

@@ -9,6 +9,7 @@ from tests.ingest.corpus_case import (
     BOTH,
     CSV,
     FAILING,
+    HIDING,
     NESTED,
     REQUIRING,
     RESCUING,
@@ -186,6 +187,13 @@ CSV_CASES = (
         csv_file("1,Ada,1.50", "two,Bob,3"),
         RefusedFile("row 2: column id: 'two' is not of type bigint; fix it, or add the column _rescued_data"),
         FAILING,
+    ),
+    Case(
+        "csv with a personal value that does not fit, and nowhere to rescue it",
+        "a.csv",
+        csv_file("1,Ada,1.50", "two,Bob,3"),
+        RefusedFile("row 2: column id: '…' is not of type bigint; fix it, or add the column _rescued_data"),
+        HIDING,
     ),
     Case(
         "csv without a value that must be",

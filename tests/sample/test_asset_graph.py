@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from components.query_component import QueryComponent
 from components.table_asset import asset_key
 from orchestration.definitions import defs
 from orchestration.project_tables import declared_tables
@@ -98,3 +99,23 @@ def test_every_check_of_a_table_is_asked_for_with_it() -> None:
     assert own
     assert len(others) == 9
     assert others <= wanted
+
+
+def test_only_whose_an_event_is_is_left_out_of_the_pages() -> None:
+    tables = declared_tables()
+    known = {
+        name: component.query.columns if isinstance(component, QueryComponent) else component.written[0].column_names
+        for name, component in tables.components.items()
+    }
+    hidden = {
+        name: [column for column in columns if is_personal(column)]
+        for name, columns in known.items()
+        for is_personal in [tables.personal.of_table(name, lambda table: known[str(table)])]
+    }
+    stream = tables.streams[0]
+    assert {name: columns for name, columns in hidden.items() if columns} == {
+        stream.records.table_name: ["key"],
+        stream.table.table_name: ["key", "user_id"],
+    }
+    assert stream.table.personal == ("user_id",)
+    assert all(not table.declaration.personal for table in tables.flink_tables)
