@@ -1,5 +1,6 @@
 """Where in a `defs.yaml` a mistake is: errors name the file, the line and the field."""
 
+import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -8,6 +9,9 @@ from pathlib import Path
 import yaml
 
 from resources.errors import InvalidDeclaration, UnsafeDeclaration
+from resources.sql.table_query import TableName
+
+_PART = re.compile(r"[\w-]+")
 
 
 def not_made(name: str, known: Collection[str], hint: str = "Say `external: true` for one of other programs.") -> str:
@@ -21,6 +25,24 @@ def not_made(name: str, known: Collection[str], hint: str = "Say `external: true
     near = get_close_matches(name, known, 1)
     meant = f" Did you mean {near[0]}?" if near else ""
     return f"no asset of the project makes {name}.{meant} {hint}"
+
+
+def named_table(text: str, *field: str | int, catalogs: bool = False) -> TableName:
+    """Return the table that a declaration names.
+
+    Args:
+        text: As schema.table.
+        field: The field that names it.
+        catalogs: Whether catalog.schema.table is one, too.
+
+    Raises:
+        UnsafeDeclaration: it is given in another form.
+    """
+    parts = text.split(".")
+    if len(parts) not in ((2, 3) if catalogs else (2,)) or not all(_PART.fullmatch(part) for part in parts):
+        forms = "schema.table or catalog.schema.table" if catalogs else "schema.table"
+        raise UnsafeDeclaration(f"{text!r} names no table: give it as {forms}.", *field)
+    return TableName(parts[-2], parts[-1], parts[0] if len(parts) == 3 else "")
 
 
 @contextmanager

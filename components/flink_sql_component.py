@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from components.declaration_places import in_field
+from components.declaration_places import in_field, named_table
 from components.flink.flink_asset import flink_table
 from components.flink.flink_checks import SameRows, same_rows_check, unique_keys_check
 from components.flink.flink_table import FlinkTable, JobOptions
@@ -20,7 +20,6 @@ from components.table_policies import with_freshness
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
 from resources.flink.flink_sql import TopicSource, flink_type
-from resources.sql.table_query import TableName
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
@@ -152,8 +151,8 @@ class FlinkSql(TableComponent):
             raise UnsafeDeclaration(
                 f"{self.equal_to.time} is no column: choose from {', '.join(columns)}.", "equal_to", "time"
             )
-        if self.equal_to and self.equal_to.table.count(".") != 1:
-            raise UnsafeDeclaration(f"{self.equal_to.table} is not of the form schema.table.", "equal_to", "table")
+        if self.equal_to:
+            named_table(self.equal_to.table, "equal_to", "table")
 
     def _query(self) -> str:
         query = query_text(self.query_file, "sql")
@@ -183,8 +182,7 @@ class FlinkSql(TableComponent):
         declaration = self.table.declaration
         checks = [unique_keys_check(declaration)]
         if self.equal_to:
-            schema, name = self.equal_to.table.split(".")
-            same = SameRows(TableName(schema, name), self.equal_to.time, self.equal_to.settled)
+            same = SameRows(named_table(self.equal_to.table), self.equal_to.time, self.equal_to.settled)
             checks.append(same_rows_check(declaration, same))
         return table_definitions([flink_table(self.table)], checks, with_freshness, self.written)
 

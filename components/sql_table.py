@@ -20,7 +20,7 @@ from components.stored_table import check_stored_columns
 from components.table_asset import asset_key
 from ingest.file_source import LOAD_COLUMNS
 from resources.column_types import sql_type
-from resources.declarations import ROW_TRACKING, Column, Engine, TableDeclaration
+from resources.declarations import IDENTIFIER, ROW_TRACKING, Column, Engine, TableDeclaration
 from resources.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
 from resources.sql.spark_sql import comparable
 from resources.sql.table_query import TableQuery
@@ -203,6 +203,9 @@ class ValidatedQuery:
             *(("a helper", name, "helpers", number) for number, name in enumerate(self.helpers)),
             *(("a column of row_id", name, "reconcile", "row_id", number) for number, name in enumerate(self._row_id)),
         ]
+        if unsafe := [name for name in found if name and name not in self.helpers and not IDENTIFIER.fullmatch(name)]:
+            text = f"{unsafe[0]!r}, a column of the query, is not a plain identifier: write AS … with letters, digits and _."
+            raise UnsafeDeclaration(f"{self.declaration.table_name}: {text}", "sql")
         for what, name, *place in wanted:
             if name not in found:
                 raise UnsafeDeclaration(

@@ -8,7 +8,7 @@ from typing import Literal
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from components.declaration_places import in_field
+from components.declaration_places import in_field, named_table
 from components.declared_component import DeclaredComponent
 from components.personal_columns import MarkedTable
 from components.query_component import read_query
@@ -29,7 +29,7 @@ from components.syncs.sync_declaration import (
 from components.syncs.sync_import import LEGACY
 from resources.declarations import IDENTIFIER, Column, check_type
 from resources.errors import UnsafeDeclaration
-from resources.sql.table_query import TableName, TableQuery
+from resources.sql.table_query import TableQuery
 
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
@@ -197,7 +197,7 @@ class Sync(DeclaredComponent):
         declared = SyncDeclaration(
             name=self.folder.name,
             source=self._source(),
-            destination=_named(self.destination.table, "destination", "table"),
+            destination=named_table(self.destination.table, "destination", "table", catalogs=True),
             mode=SyncMode(self.mode),
             keys=tuple(keys),
             comment=self.description,
@@ -316,7 +316,7 @@ class Sync(DeclaredComponent):
                 )
             return SyncSource(files=given.file, format=found)
         if given.table:
-            name = _named(given.table, "source", "table")
+            name = named_table(given.table, "source", "table", catalogs=True)
             return SyncSource(TableQuery.parsed(whole_table(name), "databricks", "source.table"))
         dialect = "duckdb" if given.engine == "duckdb" else "databricks"
         return SyncSource(read_query(self.folder / given.sql, dialect, "source", "sql"))
@@ -332,13 +332,6 @@ class Sync(DeclaredComponent):
                         check_type(column.name, column.cast)
                 made.append(MappedColumn(column.name, column.source or column.name, column.cast, column.pii))
         return tuple(made)
-
-
-def _named(text: str, *field: str) -> TableName:
-    parts = text.split(".")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise UnsafeDeclaration(f"{text!r} names no table: give it as schema.table or catalog.schema.table.", *field)
-    return TableName(parts[-2], parts[-1], parts[0] if len(parts) == 3 else "")
 
 
 def _check_cron(text: str) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import dagster as dg
 
 from components.checks.care_checks import care_check
-from components.declaration_places import located, not_made
+from components.declaration_places import located, named_table, not_made
 from components.declared_component import DeclaredComponent
 from components.feeds.feed_component import FeedComponent
 from components.feeds.topic_feed_component import TopicFeed
@@ -133,6 +133,9 @@ class DeclaredTables:
             table.check_followed(known.values(), self.components)
         for table in self._all(SqlTable):
             external = {name.casefold() for name in table.external}
+            with located(table.folder / "defs.yaml"):
+                for number, name in enumerate(table.external):
+                    named_table(name, "external", number)
             for name in table.query.inputs:
                 declared = known.get(name.full_name(catalog).casefold())
                 if declared and name.full_name(catalog) not in (declared, f"{catalog}.{declared}"):

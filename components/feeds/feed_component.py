@@ -5,10 +5,9 @@ from functools import cached_property
 
 from pydantic import BaseModel, Field
 
-from components.declaration_places import located, not_made
+from components.declaration_places import located, named_table, not_made
 from components.declared_component import DeclaredComponent
 from components.table_component import TableComponent
-from resources.declarations import IDENTIFIER
 from resources.errors import UnsafeDeclaration
 from resources.sql.table_query import TableName
 
@@ -35,10 +34,7 @@ class FeedComponent(DeclaredComponent):
         Raises:
             UnsafeDeclaration: it is given in another form than schema.table.
         """
-        parts = self.table.split(".")
-        if len(parts) != 2 or not all(IDENTIFIER.fullmatch(part) for part in parts):
-            raise UnsafeDeclaration(f"{self.table!r} names no table: give it as schema.table.", "table")
-        return TableName(*parts)
+        return named_table(self.table, "table")
 
     def check_followed(self, known: Collection[str], components: Mapping[str, TableComponent]) -> None:
         """Check that the table is one of the project, or external, and that it is declared with a feed if in YAML.

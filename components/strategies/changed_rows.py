@@ -194,7 +194,10 @@ class ChangedRows(SparkQueries):
         types = {key: declaration.column_types[key] for key in declaration.keys}
         counts = [f"(SELECT count(*) FROM {view}) AS {view}" for view in changed.values()]
         (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
-        return KeyRanges.of(found, types), {self._inputs.full_name(name): found[view] for name, view in changed.items()}
+        ranges = KeyRanges.of(found, types)
+        if self._table.quarantine and not ranges.readable:
+            raise FullRecompute("its quarantine has rows as JSON, in which a changed key, which is no UTF-8, is not exact")
+        return ranges, {self._inputs.full_name(name): found[view] for name, view in changed.items()}
 
     def _keys_of(self, text: str) -> "DataFrame":
         """The affected keys.

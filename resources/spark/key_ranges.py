@@ -23,10 +23,12 @@ class KeyRanges:
     Attributes:
         number: How many.
         conditions: For each column of which something is known, a condition on a relation that all of these keys fulfil.
+        readable: Whether the text of each is UTF-8, so that JSON has it as it is.
     """
 
     number: int
     conditions: tuple[Callable[[str], str], ...]
+    readable: bool = True
 
     @staticmethod
     def query(types: Mapping[str, str], view: str, more: Sequence[str] = ()) -> str:
@@ -66,7 +68,8 @@ class KeyRanges:
             else:
                 of_values = "false"
             conditions.append(_condition(key, of_values, nulls=nulls))
-        return cls(found["number"], tuple(conditions))
+        readable = not any(found[f"unreadable_{number}"] for number in range(len(_ordered(types))))
+        return cls(found["number"], tuple(conditions), readable)
 
     def within(self, relation: str) -> str:
         """Return a condition on a relation that all of these keys fulfil."""

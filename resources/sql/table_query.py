@@ -219,6 +219,12 @@ def _references(query: object, where: str) -> list[_Reference]:
     in_scopes = [table for scope in traverse_scope(query) for table in scope.tables]
     found = dict[int, _Reference]()
     for table in (*in_scopes, *(each for each in query.find_all(exp.Table) if each.db)):
+        if isinstance(table.this, exp.Dot) or (table.catalog and not table.db):
+            line = next(part.meta.get("line") for part in table.find_all(exp.Identifier))
+            shown = ".".join(part.strip('"`') for part in table.sql().split("."))
+            raise InvalidDeclaration(
+                f"{where}, line {line}: {shown} names no table: write it as schema.table or catalog.schema.table."
+            )
         if not table.db and (table.name in named or not isinstance(table.this, exp.Identifier)):
             continue
         place = table.parts[0].meta

@@ -37,7 +37,12 @@ QUERY = "SELECT `key` AS user, `timestamp` AS at FROM clicks\n"
             "defs.yaml:4",
             "allowed",
         ),
-        (TOPICS + REST + "  equal_to: {table: clicks, time: at}\n", QUERY, "equal_to.table", "is not of the form"),
+        (
+            TOPICS + REST + "  equal_to: {table: clicks, time: at}\n",
+            QUERY,
+            "equal_to.table",
+            "names no table: give it as schema.table",
+        ),
         (TOPICS + REST + "  equal_to: {table: gold.clicks, time: t}\n", QUERY, "equal_to.time", "t is no column"),
         (TOPICS + REST + "  state: soon\n", QUERY, "defs.yaml:9", "state"),
         (TOPICS + REST + "  parallelism: 0\n", QUERY, "defs.yaml:9", "parallelism"),
