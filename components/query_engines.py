@@ -20,14 +20,14 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import commit_from_actions
 from resources.delta.table_log import TableLog
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.duckdb_errors import translating
 from resources.duckdb.query_types import spark_types
+from resources.duckdb.readable_tables import attached
 from resources.duckdb.table_overwrite import overwrite_to_match
 from resources.errors import QueryMismatch, TableMissing
 from resources.spark.interpreted_queries import FEW_ROWS, interpreted
 from resources.spark.spark_engine import Spark
-from resources.sql import duckdb_sql
 from resources.sql.spark_sql import table_name
 from resources.sql.table_query import TableName, TableQuery
 
@@ -223,7 +223,7 @@ class DuckDBQueries:
         """
         if name.catalog not in ("", self.catalog.connection.name):
             raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
-        return f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}"
+        return attached(f"{name.schema}.{name.table}")
 
     def types(self, text: str) -> Mapping[str, str]:
         """See `QueryEngine`."""

@@ -142,9 +142,13 @@ class StreamTable(QueryComponent):
     def _on_time(self) -> tuple[Expectation, ...]:
         if self.lateness is None:
             return ()
-        time, allowed = self.lateness.time, self.lateness.allowed
+        time, allowed = SPARK.identifier(self.lateness.time), self.lateness.allowed
         predicate = f"{time} IS NULL OR {time} >= kafka_timestamp - INTERVAL {allowed}"
-        return (Expectation(ON_TIME, predicate, Action.DROP, f"Kafka received it at most {allowed} after its {time}"),)
+        return (
+            Expectation(
+                ON_TIME, predicate, Action.DROP, f"Kafka received it at most {allowed} after its {self.lateness.time}"
+            ),
+        )
 
     def _check_columns(self, where: str) -> None:
         found = self.query.columns

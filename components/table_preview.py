@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.spark.spark_engine import Spark
 from resources.sql.duckdb_sql import identifier
 from resources.sql.spark_sql import readable
@@ -32,7 +33,7 @@ def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.Tab
     columns = ", ".join(map(identifier, table.shown_columns))
     if not columns:
         return _preview(table, [])
-    return _preview(table, session.records(f"SELECT {columns} FROM {ALIAS}.{table.table_name} LIMIT {PREVIEW_ROWS}"))
+    return _preview(table, session.records(f"SELECT {columns} FROM {attached(table.table_name)} LIMIT {PREVIEW_ROWS}"))
 
 
 def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from resources.column_types import DECIMAL, NESTED, PLAIN_TYPES, SAME_TEXT, split_parts, sql_type
 from resources.errors import UnsafeDeclaration
-from resources.sql.spark_sql import literal, table_name
+from resources.sql.spark_sql import identifier, literal, table_name
 from resources.sql.subject_match import Match
 from resources.table_layout import NO_LAYOUT, Layout
 
@@ -230,7 +230,7 @@ class TableDeclaration:
 def _column_ddl(column: Column) -> str:
     null = "" if column.nullable else " NOT NULL"
     comment = f" COMMENT {literal(column.comment)}" if column.comment else ""
-    return f"{column.name} {column.type}{null}{comment}"
+    return f"{identifier(column.name)} {column.type}{null}{comment}"
 
 
 def check_type(where: str, type_text: str, *, inside: str = "") -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from resources.column_types import NESTED
 from resources.errors import UnsafeDeclaration
+from resources.sql.spark_sql import identifier
 
 PARTITION_TYPES = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
 """Types of columns that a table may be partitioned by: every engine reads their values from the log alike."""
@@ -33,8 +34,8 @@ class Layout:
     def ddl(self) -> str:
         """The clause of Spark's CREATE TABLE; empty where there is none."""
         if self.partition_by:
-            return f"PARTITIONED BY ({', '.join(self.partition_by)})\n"
-        return f"CLUSTER BY ({', '.join(self.cluster_by)})\n" if self.cluster_by else ""
+            return f"PARTITIONED BY ({', '.join(map(identifier, self.partition_by))})\n"
+        return f"CLUSTER BY ({', '.join(map(identifier, self.cluster_by))})\n" if self.cluster_by else ""
 
     @property
     def is_z_ordered(self) -> bool:

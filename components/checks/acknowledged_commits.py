@@ -17,7 +17,8 @@ from ingest.records.record_source import RECORD
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import Commit
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.errors import TableMissing, VersionMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, literal, table_name
@@ -211,7 +212,7 @@ def _stored(session: DuckDBSession, table_id: str, column: str) -> list[Any]:
         session.log(ACKNOWLEDGED_COMMITS).refresh()
     except TableMissing:
         return []
-    stored = f"{ALIAS}.{ACKNOWLEDGED_COMMITS.table_name}"
+    stored = attached(ACKNOWLEDGED_COMMITS.table_name)
     return [value for (value,) in session.rows(f"SELECT {column} FROM {stored} WHERE table_id = ?", [table_id])]
 
 

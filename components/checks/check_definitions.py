@@ -22,7 +22,8 @@ from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
 from resources.delta.table_repair import missing_files
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.readable_tables import attached
 from resources.errors import TableMissing
 from resources.landing.landing_zone import LandingZone
 from resources.settings import catalog_name
@@ -267,8 +268,8 @@ def rows_reconciled_check(
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
-            relations = [f"{ALIAS}.{rows.table.schema}.{rows.table.table}"]
-            relations += [f"{ALIAS}.{place.layer}.{place.name}" for place in places]
+            relations = [attached(f"{rows.table.schema}.{rows.table.table}")]
+            relations += [attached(place.table_name) for place in places]
             counts = rows.counts(session, *relations)
         yield check_result(key, name, rows_reconciled(counts))
 

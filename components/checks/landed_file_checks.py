@@ -32,7 +32,8 @@ from ingest.ledger.ledger_queries import (
 )
 from ingest.load.erased_subjects import ErasedRows, erased_rows
 from resources.duckdb.data_file_rows import rows_of_files
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.errors import BadFile
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.settings import Settings
@@ -200,7 +201,7 @@ def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
             rows = rows_of_files(session, bronze, new_rows, _BY_FILE)
             return _Reading(dict(rows), records, True, before)
     session.attach()
-    all_rows = dict(session.rows(_BY_FILE.format(rows=f"{ALIAS}.{source.table_name}")))
+    all_rows = dict(session.rows(_BY_FILE.format(rows=attached(source.table_name))))
     for path, removed in removed_rows(session, before[source.table_name].table).items():
         # As if the rows were there: somebody has said why they are not.
         all_rows[path] = all_rows.get(path, 0) + removed

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from components.checks.history_findings import Finding
 from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Reconciliation:
 
     def counts(self, session: DuckDBSession) -> dict[str, int]:
         """Return the counts, by name."""
-        names = {name: f"{ALIAS}.{table.layer}.{table.name}" for name, table in self.tables.items()}
+        names = {name: attached(table.table_name) for name, table in self.tables.items()}
         return session.records(self.sql.read_text().format(**names, **self.more))[0]
 
 

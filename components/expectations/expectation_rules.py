@@ -113,8 +113,9 @@ class Expectations:
         decisive = [rule.name for action in _DECISIVE for rule in self.rules if rule.action is action]
         cases = " ".join(f"WHEN array_contains(failed, {literal(name)}) THEN {literal(name)}" for name in decisive)
         decided_by = f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
-        quarantined_raw = [f"CASE WHEN {self.quarantined()} THEN {name} END AS {name}" for name in self.raw]
-        excluded = f" {sql.excluding} ({', '.join(self.raw)})" if self.raw else ""
+        raw = [sql.identifier(name) for name in self.raw]
+        quarantined_raw = [f"CASE WHEN {self.quarantined()} THEN {name} END AS {name}" for name in raw]
+        excluded = f" {sql.excluding} ({', '.join(raw)})" if raw else ""
         example = self.example or sql.row_json(self.personal)
         shown = f"CASE WHEN {sql.size}(failed) > 0 THEN left({example}, {EXAMPLE_CHARACTERS}) END"
         text = (
@@ -173,11 +174,11 @@ class Expectations:
             raise ValueError("these expectations have no unique one")
         sql, name = self.dialect, self.dialect.literal(self.unique.name)
         # Rows that do not compete are spread over partitions: those without a key would all go to one task.
-        spread = f"CASE WHEN decided_by IS NOT NULL THEN {sql.hash}({', '.join(self.identity)}) END"
-        order = ", ".join(f"{column} DESC" for column in self.unique.latest)
+        spread = f"CASE WHEN decided_by IS NOT NULL THEN {sql.hash}({sql.listed(self.identity)}) END"
+        order = ", ".join(f"{sql.identifier(column)} DESC" for column in self.unique.latest)
         shown = [name for name in dict.fromkeys((*self.unique.keys, *self.identity)) if name not in self.personal]
         example = f"left({sql.json_of(shown)}, {EXAMPLE_CHARACTERS})" if shown else "CAST(NULL AS STRING)"
-        race = f"row_number() OVER (PARTITION BY {', '.join(self.unique.keys)}, {spread} ORDER BY {order})"
+        race = f"row_number() OVER (PARTITION BY {sql.listed(self.unique.keys)}, {spread} ORDER BY {order})"
         superseded = "decided_by IS NULL AND ratify_place > 1"
         return (
             f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_validated)\n"

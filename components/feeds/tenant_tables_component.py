@@ -23,6 +23,7 @@ from resources.errors import InvalidDeclaration, UnsafeDeclaration
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
 from resources.sql.query_parts import nondeterministic
+from resources.sql.spark_sql import table_name
 from resources.sql.table_query import TableQuery
 from resources.wording import counted
 
@@ -107,7 +108,8 @@ class TenantTables(FeedComponent, TableComponent):
     def _query(self, tenant: Tenant) -> TableQuery:
         followed = self.followed
         try:
-            query = TableQuery.parsed(f"SELECT *\nFROM {followed}\nWHERE ({tenant.where}\n)", "databricks", tenant.name)
+            text = f"SELECT *\nFROM {table_name(str(followed))}\nWHERE ({tenant.where}\n)"
+            query = TableQuery.parsed(text, "databricks", tenant.name)
         except InvalidDeclaration as error:
             raise UnsafeDeclaration(f"{tenant.where!r} is no predicate: {error}") from error
         if [*query.inputs] != [followed]:
@@ -146,7 +148,7 @@ class TenantTables(FeedComponent, TableComponent):
             descriptions[_EXCLUSIVE] = "No row of the table is of several tenants."
         if self.complete:
             descriptions[_COMPLETE] = "Every row of the table is of a tenant."
-        query = tenants_of_rows(str(self.followed), [tenant.where for tenant in self.tenants])
+        query = tenants_of_rows(table_name(str(self.followed)), [tenant.where for tenant in self.tenants])
 
         @dg.multi_asset_check(
             name=f"{first.layer}_{first.name}_tenants",

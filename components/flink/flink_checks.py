@@ -9,7 +9,8 @@ from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
 from components.table_asset import asset_key
 from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.errors import TableMissing
 from resources.settings import catalog_name
 from resources.sql.duckdb_sql import identifier, literal
@@ -50,7 +51,7 @@ def unique_keys_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition
     )
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
-            finding = unique_keys(session, f"{ALIAS}.{declaration.layer}.{declaration.name}", declaration)
+            finding = unique_keys(session, attached(declaration.table_name), declaration)
         yield check_result(key, KEYS_UNIQUE, finding)
 
     return check
@@ -79,7 +80,7 @@ def same_rows_check(declaration: TableDeclaration, same: SameRows) -> dg.AssetCh
             yield check_result(key, same.check_name, Finding(True, str(error), {"rows compared": 0}))
             return
         with duckdb.session() as session:
-            tables = (f"{ALIAS}.{declaration.layer}.{declaration.name}", f"{ALIAS}.{same.table.schema}.{same.table.table}")
+            tables = attached(declaration.table_name), attached(str(same.table))
             finding = same_rows(session, *tables, declaration, same)
         yield check_result(key, same.check_name, finding)
 

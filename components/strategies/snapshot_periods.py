@@ -23,8 +23,9 @@ from components.strategies.table_partitions import named
 from components.table_asset import TableChange, materialize_by, result, rows_version
 from components.table_preview import preview_by_duckdb
 from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.group_commit import Ratified
+from resources.duckdb.readable_tables import attached
 from resources.errors import AlreadyLoaded, CommitConflict, QueryMismatch, TableMissing, UnsafeDeclaration
 from resources.spark.interpreted_queries import FEW_ROWS
 from resources.spark.merge_statements import insert_missing_sql
@@ -251,4 +252,4 @@ class _SparkPeriodRows(SparkRows):
 
 def _attached(declaration: TableDeclaration) -> str:
     """A table's name, for DuckDB."""
-    return f"{ALIAS}.{duckdb_sql.identifier(declaration.layer)}.{duckdb_sql.identifier(declaration.name)}"
+    return attached(declaration.table_name)

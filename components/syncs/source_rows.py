@@ -18,10 +18,10 @@ from components.syncs.sync_declaration import SyncDeclaration
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
 from resources.delta.table_log import TableLog
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB
+from resources.duckdb.duckdb_engine import DuckDB
+from resources.duckdb.readable_tables import attached
 from resources.errors import HistoryNotContinued, QueryMismatch
 from resources.spark.spark_engine import Spark
-from resources.sql import duckdb_sql
 from resources.sql.spark_sql import identifier
 from resources.sql.table_query import TableName, TableQuery
 
@@ -188,7 +188,7 @@ def duckdb_inputs(catalog: UnityCatalog, query: TableQuery) -> dict[str, InputVe
 
 def duckdb_text(query: TableQuery) -> str:
     """Return the text of a query as a session of DuckDB runs it."""
-    return query.resolved(lambda name: f"{ALIAS}.{duckdb_sql.identifier(name.schema)}.{duckdb_sql.identifier(name.table)}")
+    return query.resolved(lambda name: attached(f"{name.schema}.{name.table}"))
 
 
 def _by_duckdb(spark: Spark, duckdb: DuckDB, query: TableQuery) -> SourceRows:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from components.personal_columns import IsPersonal, PersonalColumns, columns_in
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Engine, TableDeclaration
+from resources.sql.spark_sql import table_name
 from resources.sql.table_query import TableName, TableQuery
 
 
@@ -65,7 +66,7 @@ class SyncSource:
 
 def whole_table(name: TableName) -> str:
     """Return the query that gives a table as it is."""
-    return f"SELECT * FROM {name}"
+    return f"SELECT * FROM {table_name(str(name))}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from ingest.ledger.file_ledger import LANDED_FILES, LedgerEntry, Status
 from resources.delta.delta_log import DeltaLog
 from resources.delta.row_changes import appended_files
 from resources.duckdb.data_file_rows import rows_of_files
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 
 _LAYOUT = 2
 _FILLED = ("entries", "held", "copied", "totals")
@@ -213,7 +214,7 @@ def _all_rows(session: DuckDBSession, log: DeltaLog) -> list[tuple[Any, ...]]:
     if log.storage.local and not any(file.has_deletion_vector for file in files):
         # Without the attached catalog, whose extensions a process that loads a few files would need for this alone.
         return rows_of_files(session, log, [file.path for file in files], _ROWS)
-    return session.rows(_ROWS.format(rows=f"{ALIAS}.{LANDED_FILES.table_name}"))
+    return session.rows(_ROWS.format(rows=attached(LANDED_FILES.table_name)))
 
 
 def _insert(connection: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.declarations import Column, Engine, TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.durable_files import write_durably
 from resources.errors import NotConfigured, TableMissing
 from resources.sql.duckdb_sql import identifier, literal
@@ -153,7 +154,7 @@ def erased_rows(session: DuckDBSession, table: TableDeclaration) -> ErasedRows |
     except TableMissing:
         return None
     kinds = ", ".join(map(literal, sorted({*columns.values()})))
-    found = session.rows(f"SELECT digest, key_id FROM {ALIAS}.{ERASED_SUBJECTS.table_name} WHERE kind IN ({kinds})")
+    found = session.rows(f"SELECT digest, key_id FROM {attached(ERASED_SUBJECTS.table_name)} WHERE kind IN ({kinds})")
     if not found:
         return None
     key = ErasureKey.stored(session.home)

@@ -29,7 +29,7 @@ from resources.duckdb.extension_loading import load_extensions
 from resources.duckdb.group_commit import CommitQueue, CommittedGroup, Complete, Ratified, Staged, completed, yield_windows
 from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
-from resources.duckdb.readable_tables import ALIAS, ReadableTables
+from resources.duckdb.readable_tables import ALIAS, ReadableTables, attached
 from resources.errors import (
     NOTHING_COMMITTED,
     AlreadyLoaded,
@@ -197,7 +197,7 @@ class DuckDBSession:
 
     def count(self, declaration: TableDeclaration) -> int:
         """Return the number of rows in a table."""
-        return int(self.rows(f"SELECT count(*) FROM {ALIAS}.{declaration.layer}.{declaration.name}")[0][0])
+        return int(self.rows(f"SELECT count(*) FROM {attached(declaration.table_name)}")[0][0])
 
     def loaded(self, declaration: TableDeclaration, loads: Sequence[str]) -> set[str]:
         """Return the loads among these whose rows are in the table, according to its log."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.table_features import Use, refuse
 from resources.errors import TableMissing
+from resources.sql.duckdb_sql import identifier
 
 ALIAS = "uc"
 """The name under which the catalog is attached."""
@@ -14,6 +15,11 @@ _NAME = r'("(?:[^"]|"")+"|\w+)'
 _OF_CATALOG = re.compile(rf'(?<![\w."])"?{ALIAS}"?\s*\.\s*{_NAME}\s*\.\s*{_NAME}', re.IGNORECASE)
 _OF_SCHEMA = re.compile(rf"(?<![\w.\"]){_NAME}\s*\.\s*{_NAME}")
 _UNQUALIFIED = re.compile(rf"\b(?:FROM|JOIN|TABLE|DESCRIBE|SUMMARIZE)\s+{_NAME}(?!\s*[.(])", re.IGNORECASE)
+
+
+def attached(table: str) -> str:
+    """Return DuckDB's name of a table of the catalog, given as schema.table, with each part quoted."""
+    return f"{ALIAS}.{'.'.join(map(identifier, table.split('.')))}"
 
 
 class ReadableTables:

@@ -11,9 +11,10 @@ from resources.delta.computed_inputs import COMPUTED, computed_in, replaced_afte
 from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import Snapshot
 from resources.delta.table_repair import refuse_removes
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.pending_append import PendingAppend
+from resources.duckdb.readable_tables import attached
 from resources.errors import NOTHING_COMMITTED, CommitConflict, Overtaken
 from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import identifier, literal
@@ -93,7 +94,7 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
 def _difference(session: DuckDBSession, declaration: TableDeclaration, columns: str, staged: Staged) -> tuple[int, int]:
     """How many rows the staged ones add to the table, and how many the table has beyond them."""
     new = f"SELECT {columns} FROM read_parquet({literal(str(staged.parquet))})"
-    old = f"SELECT {columns} FROM {ALIAS}.{declaration.table_name}"
+    old = f"SELECT {columns} FROM {attached(declaration.table_name)}"
     ((inserted, deleted),) = session.rows(
         f"SELECT (SELECT count(*) FROM ({new} EXCEPT ALL {old})), (SELECT count(*) FROM ({old} EXCEPT ALL {new}))"
     )

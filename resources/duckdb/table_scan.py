@@ -2,7 +2,8 @@
 
 import time
 
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.readable_tables import attached
 
 
 def scan_seconds(session: DuckDBSession, table_name: str) -> float:
@@ -17,5 +18,5 @@ def scan_seconds(session: DuckDBSession, table_name: str) -> float:
     """
     began = time.monotonic()
     session.attach()
-    session.rows(f"SELECT count(COLUMNS(*)) FROM {ALIAS}.{table_name}")
+    session.rows(f"SELECT count(COLUMNS(*)) FROM {attached(table_name)}")
     return time.monotonic() - began

@@ -7,6 +7,12 @@ _MAP = re.compile(r"\bmap<")
 # No field of this name.
 _VARIANT = re.compile(r"\bvariant\b(?!\s*:)")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Words that sqlglot takes for no name, even where one has to stand.
+_WORDS = re.compile(
+    "and|as|between|create|cross|distinct|else|except|fetch|for|from|grant|having|insert|intersect|into|join|lateral|like|not|"
+    "on|or|select|tablesample|then|union|using|values|when|where|with",
+    re.IGNORECASE,
+)
 
 
 def literal(text: str) -> str:
@@ -58,8 +64,9 @@ def readable(column: str, type_: str) -> str:
 
 
 def table_name(full_name: str) -> str:
-    """Return the full name of a table or schema for a statement: a part such as `my-lake` is quoted."""
-    return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in full_name.split("."))
+    """Return the full name of a table or schema for a statement: a part such as `my-lake` or `values` is quoted."""
+    parts = full_name.split(".")
+    return ".".join(part if _PLAIN.fullmatch(part) and not _WORDS.fullmatch(part) else identifier(part) for part in parts)
 
 
 def at_version(table: str, version: int | None) -> str:

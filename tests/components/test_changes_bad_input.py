@@ -1,5 +1,6 @@
 """Strategy `changes` where it cannot go by the changes: a clear error, or all rows with the reason; nothing half-written."""
 
+import json
 import re
 from contextlib import closing
 from uuid import uuid4
@@ -7,6 +8,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
+from components.expectations.expectation_rules import Action, Expectation
 from components.sql_table import ValidatedQuery
 from components.strategies import changed_rows
 from components.strategies.changed_rows import materialize_changes
@@ -224,6 +226,30 @@ def test_keys_that_are_no_utf8(lake: Lakehouse, key: str) -> None:
     assert made() == ("", [("FE" + end, 2), ("FF" + end, 6)])
     shop.run("DELETE FROM a WHERE v = 2")
     assert made() == ("", [("FF" + end, 6)])
+
+
+def test_a_row_in_quarantine_whose_key_is_no_utf8_leaves_it_once_it_is_corrected(lake: Lakehouse) -> None:
+    """The quarantine has rows as JSON, which is UTF-8."""
+    shop = OneInput(lake, feed=True)
+    rule = Expectation("is_small", "total < 100", Action.QUARANTINE)
+    text = f"SELECT k, sum(v) AS total FROM {shop.schema}.a GROUP BY k"
+    table = declared_query(shop.schema, "t", text, ["k"], (rule,))
+
+    def made() -> tuple[str, list[int]]:
+        result, _ = [each for each in materialize_changes(lake.spark, table) if isinstance(each, dg.MaterializeResult)]
+        rows = lake.quick(f"SELECT row FROM {shop.schema}.t_quarantine")
+        totals = sorted(int(json.loads(row["row"])["total"]) for row in rows)
+        return (result.metadata or {}).get("computed in full because", ""), totals
+
+    shop.run("INSERT INTO a VALUES (CAST(X'FF' AS STRING), 500), (CAST(X'FE' AS STRING), 600), ('ok', 700)")
+    assert made() == ("the table is new", [500, 600, 700])
+    shop.run("UPDATE a SET v = 5 WHERE v = 500")
+    why, totals = made()
+    assert totals == [600, 700]
+    assert "no UTF-8" in why
+    # Of other keys, only these are computed.
+    shop.run("UPDATE a SET v = 7 WHERE v = 700")
+    assert made() == ("", [600])
 
 
 def test_columns_in_another_order_change_every_row(lake: Lakehouse) -> None:

@@ -49,7 +49,7 @@ def of_type(type_: str) -> TableDeclaration:
     ],
 )
 def test_types_that_every_engine_knows(type_: str) -> None:
-    assert f"c {type_}" in of_type(type_).ddl("ratify")
+    assert f"`c` {type_}" in of_type(type_).ddl("ratify")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_ddl() -> None:
     )
     assert table.ddl("main") == (
         "CREATE TABLE IF NOT EXISTS main.bronze.t (\n"
-        "  id bigint NOT NULL,\n"
-        "  note string COMMENT 'the writer\\'s \\\\ own'\n"
+        "  `id` bigint NOT NULL,\n"
+        "  `note` string COMMENT 'the writer\\'s \\\\ own'\n"
         ") USING DELTA\n"
         "COMMENT 'it\\'s one'\n"
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.isolationLevel' = 'Serializable', "
@@ -151,9 +151,9 @@ def test_ddl() -> None:
     )
     days = Column("id", "bigint"), Column("day", "date")
     partitioned = declare(*days, layout=Layout(("day",)), writer=Engine.SPARK)
-    assert ") USING DELTA\nPARTITIONED BY (day)\nCOMMENT " in partitioned.ddl("main")
+    assert ") USING DELTA\nPARTITIONED BY (`day`)\nCOMMENT " in partitioned.ddl("main")
     clustered = declare(*days, layout=Layout(cluster_by=("day", "id")))
-    assert ") USING DELTA\nCLUSTER BY (day, id)\nCOMMENT " in clustered.ddl("main")
+    assert ") USING DELTA\nCLUSTER BY (`day`, `id`)\nCOMMENT " in clustered.ddl("main")
     assert (table.full_name("main"), table.key_path("main")) == ("main.bronze.t", ["main", "bronze", "t"])
 
 
