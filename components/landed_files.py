@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from components.engine_failures import in_one_line
 from components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from components.table_preview import preview_by_duckdb
 from ingest.file_source import SchemaMode, Source
@@ -55,6 +56,7 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
     """Return the asset that loads a source's files into its bronze table."""
 
     @dg.multi_asset(name=step_name(source.table), specs=[table_spec(source.table, [landing_key(source)])])
+    @in_one_line(source.table_name, lambda: bool(source.table.personal))
     def asset(
         context: dg.AssetExecutionContext,
         config: LoadConfig,

@@ -21,6 +21,7 @@ from components.declared_history import (
 from components.declared_incremental import check_day, check_incremental
 from components.declared_partitions import NO_QUARANTINE_OF_PARTITIONS, DeclaredPartitions
 from components.declared_reconciliation import ReconciledInput
+from components.engine_failures import in_one_line
 from components.expectations.expectation_checks import check_specs
 from components.expectations.expectation_rules import Expectations, Unique
 from components.expectations.rule_dialects import DUCKDB, SPARK
@@ -303,8 +304,7 @@ class SqlTable(QueryComponent):
             partitions_def=self.partitioned and self.partitioned.definition,
             # One run, and one commit, for any number of partitions.
             backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
-        )(compute)
-
+        )(in_one_line(table.declaration.table_name, lambda: self.personal.concerned(table.declaration.table_name))(compute))
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         if self.partitioned:
             checks.append(up_to_date_check(table, self.partitioned))

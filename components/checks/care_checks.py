@@ -8,6 +8,7 @@ import dagster as dg
 from components.care_metadata import rules_table, shown_figures
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
+from components.engine_failures import in_one_line
 from components.table_asset import asset_key
 from components.table_component import CaredTable
 from resources.delta.care_inspection import Inspection, inspect_table
@@ -81,6 +82,7 @@ def care_check(table: CaredTable) -> dg.AssetChecksDefinition:
             )
         ],
     )
+    @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         full_name = declaration.full_name(duckdb.catalog.connection.name)
         try:

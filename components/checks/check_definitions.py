@@ -18,6 +18,7 @@ from components.checks.offset_checks import PARTITIONS, Partition, each_offset_o
 from components.checks.reconciliation import Reconciliation
 from components.checks.row_reconciliation import InputRows, rows_reconciled
 from components.checks.table_changes import commits_after, last_new_rows, position, removed_files
+from components.engine_failures import in_one_line
 from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
 from resources.declarations import TableDeclaration
@@ -65,6 +66,7 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
             check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in descriptions.items()
         ],
     )
+    @in_one_line(declaration.table_name)
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         claims = _claims(context.instance, key)
         full_name = declaration.full_name(spark.catalog.connection.name)
@@ -164,6 +166,7 @@ def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
             check_spec("files_present", asset=key, blocking=True, description="Every file of the table exists in storage.")
         ],
     )
+    @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         yield check_result(key, "files_present", _files_finding(duckdb, declaration))
 
@@ -193,6 +196,7 @@ def landing_check(
         name=f"{source.table.layer}_{source.table.name}_{name}",
         specs=[check_spec(name, asset=key, blocking=severity is dg.AssetCheckSeverity.ERROR, description=description)],
     )
+    @in_one_line(source.table_name)
     def check(context: dg.AssetCheckExecutionContext, landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         yield check_result(key, name, found(landing, duckdb, source, checked_to(context, key, name)), severity)
 
@@ -222,6 +226,7 @@ def freshness_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
         name=f"{declaration.layer}_{declaration.name}_fresh",
         specs=[check_spec("data_is_fresh", asset=key, description="New rows were committed within the last day.")],
     )
+    @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         log, now = duckdb.log(declaration.full_name(duckdb.catalog.connection.name)), dt.datetime.now(dt.UTC)
         last = last_new_rows(log, position(log).version)
@@ -244,6 +249,7 @@ def reconciliation_check(
         name=f"{silver.layer}_{silver.name}_reconciled",
         specs=[check_spec(name, asset=key, additional_deps=others, blocking=True, description=description)],
     )
+    @in_one_line(silver.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
             counts = reconciliation.counts(session)
@@ -266,6 +272,7 @@ def rows_reconciled_check(
         name=f"{declaration.layer}_{declaration.name}_reconciled",
         specs=[check_spec(name, asset=key, additional_deps=others, blocking=True, description=description)],
     )
+    @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
             relations = [attached(f"{rows.table.schema}.{rows.table.table}")]
@@ -291,6 +298,7 @@ def offsets_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
             )
         ],
     )
+    @in_one_line(declaration.table_name)
     def check(spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         partitions = spark.rows(spark.sql(PARTITIONS, raw=spark.table(declaration)))
         table_id = spark.catalog.table(spark.full_name(declaration)).table_id or ""

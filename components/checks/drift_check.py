@@ -6,6 +6,7 @@ import dagster as dg
 
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
+from components.engine_failures import in_one_line
 from components.table_asset import asset_key
 from resources.declarations import TableDeclaration
 from resources.delta.declaration_drift import Difference, differences
@@ -43,6 +44,7 @@ def drift_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
             check_spec(AS_DECLARED, asset=key, description="Columns, comments and properties are those of the declaration.")
         ],
     )
+    @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         log = duckdb.log(declaration.full_name(duckdb.catalog.connection.name))
         try:

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from components.engine_failures import in_one_line
 from components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.table_asset import SIDE_BY_SIDE, step_name, table_spec
@@ -94,6 +95,7 @@ class AuditTrail(FeedComponent, TableComponent):
         @dg.multi_asset(
             name=step_name(audited.trail), op_tags={SIDE_BY_SIDE: "spark"}, specs=[table_spec(audited.trail, [followed])]
         )
+        @in_one_line(audited.trail.table_name, lambda: True)
         def trail(context: dg.AssetExecutionContext, spark: Spark) -> dg.MaterializeResult[Any]:
             return append_changes(spark, audited, partial(reported_runs, context.instance, followed))
 

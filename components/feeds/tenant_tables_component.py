@@ -10,6 +10,7 @@ from pydantic import Field
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
 from components.declaration_places import in_field
+from components.engine_failures import in_one_line
 from components.expectations.expectation_rules import Expectations
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.personal_columns import MarkedTable
@@ -157,6 +158,7 @@ class TenantTables(FeedComponent, TableComponent):
                 for name, text in descriptions.items()
             ],
         )
+        @in_one_line(first.table_name, lambda: self.personal.concerned(str(self.followed)))
         def check(spark: Spark) -> Iterator[dg.AssetCheckResult]:
             (found,) = spark.rows(spark.query(query))
             for name in descriptions:
@@ -170,6 +172,7 @@ class TenantTables(FeedComponent, TableComponent):
         spec = table_spec(table.declaration, [followed]).merge_attributes(metadata={"query": shown})
 
         @dg.multi_asset(name=step_name(table.declaration), op_tags={SIDE_BY_SIDE: "spark"}, specs=[spec])
+        @in_one_line(table.declaration.table_name, lambda: table.personal.concerned(table.declaration.table_name))
         def tenant_table(spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from materialize_changes(spark, table)
 

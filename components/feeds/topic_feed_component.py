@@ -13,6 +13,7 @@ from pydantic import Field
 
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
+from components.engine_failures import in_one_line
 from components.feeds.feed_component import FeedComponent, FeedParameters
 from components.feeds.topic_feed import PublishedTopic, publish_changes
 from components.feeds.topic_position import FeedPosition, read_position
@@ -101,6 +102,7 @@ class TopicFeed(FeedComponent):
             op_tags={SIDE_BY_SIDE: "spark"},
             specs=[with_policies(spec)],
         )
+        @in_one_line(self.topic, lambda: self.personal.concerned(str(self.followed)))
         def topic(context: dg.AssetExecutionContext, kafka: Kafka, spark: Spark) -> Iterator[dg.MaterializeResult[Any]]:
             try:
                 yield _publish(kafka, spark, published, _reported(context.instance, published))
@@ -146,6 +148,7 @@ def _position_check(published: PublishedTopic) -> dg.AssetChecksDefinition:
         name=f"{re.sub('[^A-Za-z0-9]', '_', published.topic)}_position",
         specs=[check_spec(name, asset=key, description=description)],
     )
+    @in_one_line(published.topic)
     def check(context: dg.AssetCheckExecutionContext, kafka: Kafka) -> Iterator[dg.AssetCheckResult]:
         reported = _reported(context.instance, published)
         found, topic_id = None, None

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from components.engine_failures import in_one_line
 from components.flink.flink_table import FlinkTable, StartedJob
 from components.stream.record_table import topic_key
 from components.table_asset import result, step_name, table_spec
@@ -39,6 +40,7 @@ def flink_table(table: FlinkTable) -> dg.AssetsDefinition:
     spec = spec.replace_attributes(skippable=True).merge_attributes(metadata={"query": shown})
 
     @dg.multi_asset(name=step_name(table.declaration), specs=[spec])
+    @in_one_line(table.declaration.table_name, lambda: bool(table.declaration.personal))
     def asset(
         context: dg.AssetExecutionContext, config: FlinkTableConfig, spark: Spark, kafka: Kafka, flink: Flink
     ) -> Iterator[dg.MaterializeResult[Any]]:

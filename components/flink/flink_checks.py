@@ -7,6 +7,7 @@ import dagster as dg
 
 from components.checks.check_definitions import check_result, check_spec
 from components.checks.history_findings import Finding
+from components.engine_failures import in_one_line
 from components.table_asset import asset_key
 from resources.declarations import TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -49,6 +50,7 @@ def unique_keys_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition
         name=f"{declaration.layer}_{declaration.name}_keys",
         specs=[check_spec(KEYS_UNIQUE, asset=key, blocking=True, description=text)],
     )
+    @in_one_line(declaration.table_name, lambda: bool(declaration.personal))
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         with duckdb.session() as session:
             finding = unique_keys(session, attached(declaration.table_name), declaration)
@@ -73,6 +75,7 @@ def same_rows_check(declaration: TableDeclaration, same: SameRows) -> dg.AssetCh
             )
         ],
     )
+    @in_one_line(declaration.table_name, lambda: bool(declaration.personal))
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         try:
             duckdb.catalog.version(same.table.full_name(catalog_name()))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from components.checks.check_definitions import check_result, check_spec
+from components.engine_failures import in_one_line
 from components.sql_table import ValidatedQuery
 from components.strategies.partitioned_rows import IN_A_PARTITION, stale_partitions
 from components.strategies.table_partitions import TablePartitions
@@ -32,6 +33,7 @@ def up_to_date_check(table: ValidatedQuery, partitions: TablePartitions) -> dg.A
         name=f"{declaration.layer}_{declaration.name}_partitions",
         specs=[check_spec(UP_TO_DATE, asset=key, description=text)],
     )
+    @in_one_line(declaration.table_name, lambda: table.personal.concerned(declaration.table_name))
     def check(spark: Spark) -> Iterator[dg.AssetCheckResult]:
         finding = stale_partitions(spark, table, partitions).finding()
         yield check_result(key, UP_TO_DATE, finding, dg.AssetCheckSeverity.WARN)

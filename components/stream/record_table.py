@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, create_model
 
+from components.engine_failures import in_one_line
 from components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from components.table_preview import preview_by_spark
 from ingest.file_source import LandedCopy
@@ -64,6 +65,7 @@ def record_table(table: RecordTable) -> dg.AssetsDefinition:
     spec = table_spec(declaration, list(map(topic_key, table.source.topics))).replace_attributes(skippable=True)
 
     @dg.multi_asset(name=step_name(declaration), specs=[spec], config_schema=_config_of(table).to_fields_dict())
+    @in_one_line(declaration.table_name, lambda: bool(declaration.personal))
     def asset(context: dg.AssetExecutionContext, kafka: Kafka, spark: Spark) -> Iterator[dg.MaterializeResult[Any]]:
         config = SourceOptions(**context.op_execution_context.op_config)
 

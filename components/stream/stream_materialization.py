@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from components.engine_failures import in_one_line
 from components.expectations.expectation_checks import check_results, check_specs
 from components.expectations.validation import validation_result
 from components.stream.event_stream import EventStream
@@ -40,6 +41,7 @@ def stream_table(stream: EventStream) -> dg.AssetsDefinition:
         specs=[table_spec(table, deps).merge_attributes(metadata={"query": shown}) for table in stream.written],
         check_specs=check_specs(stream.expectations, key),
     )
+    @in_one_line(stream.name, lambda: bool(stream.quarantine.personal))
     def asset(config: StreamTableConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from materialize_stream(stream, config, spark)
 

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from components.checks.check_definitions import check_spec
+from components.engine_failures import in_one_line
 from components.lineage_graph import COLUMN_LINEAGE
 from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncExecutor, SyncMode
@@ -69,6 +70,7 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         op_tags={SIDE_BY_SIDE: "spark"},
         specs=[with_policies(spec) if deps and not schedule else with_freshness(spec)],
     )
+    @in_one_line(f"sync {sync.name}", lambda: sync.personal.concerned(str(sync.destination)))
     def write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
         return materialization(sync, pass_of(spark, duckdb, sync).run())
 
@@ -143,6 +145,7 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
             check_spec(NO_DEAD_LETTERS, asset=key, description="No row of the source waits among the dead letters."),
         ],
     )
+    @in_one_line(f"sync {sync.name}", lambda: sync.personal.concerned(str(sync.destination)))
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Any:
         event = context.instance.get_latest_materialization_event(key)
         found = event.asset_materialization if event else None

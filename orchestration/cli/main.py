@@ -20,7 +20,6 @@ from orchestration.cli.clean_command import clean
 from orchestration.cli.demo_command import demo
 from orchestration.cli.dev_command import dev
 from orchestration.cli.drift_command import drift
-from orchestration.cli.engine_errors import engine_of, engine_sentence
 from orchestration.cli.erase_command import erase
 from orchestration.cli.history_command import history
 from orchestration.cli.hook_command import hook
@@ -44,6 +43,7 @@ from orchestration.cli.sync_commands import sync_app
 from orchestration.cli.terminal_output import err, out, styled
 from orchestration.cli.undrop_commands import purge, undrop
 from resources.distribution import DISTRIBUTION, distribution_version
+from resources.engine_errors import engine_of, engine_sentence
 from resources.errors import RatifyError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {

@@ -1,4 +1,4 @@
-"""What is computed from personal data is known: DuckDB runs queries over personal values that can be told from others."""
+"""What is computed from personal data is known: DuckDB runs queries over personal values that differ from all others."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence

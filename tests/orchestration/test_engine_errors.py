@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from orchestration.cli import main
 from orchestration.cli.access_commands import NotUnderstood, _securable
-from orchestration.cli.engine_errors import engine_of, engine_sentence
 from orchestration.cli.engine_session import full_name
 from orchestration.cli.lineage_command import _key
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.engine_errors import engine_of, engine_sentence
 from resources.errors import TableMissing
 
 _STACK = (

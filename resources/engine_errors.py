@@ -14,8 +14,8 @@ def engine_of(error: BaseException) -> str:
     return next((_ENGINES[root] for root in roots if root in _ENGINES), "")
 
 
-def engine_sentence(error: BaseException) -> str:
-    """Return in one line what an engine says is wrong, and what to do."""
+def engine_sentence(error: BaseException, then: str = "run the command again") -> str:
+    """Return in one line what an engine says is wrong, and what to do; `then`: once it is corrected."""
     message = " ".join(_REST.split(str(error), maxsplit=1)[0].split()) or type(error).__name__
     message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
-    return f"{message.rstrip(' .;')}. Correct what this names, and run the command again."
+    return f"{message.rstrip(' .;')}. Correct what this names, and {then}."

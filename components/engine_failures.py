@@ -1,0 +1,62 @@
+"""Steps that fail by an engine's error which nobody has translated: one line says what is wrong, where, and what to do.
+
+Dagster shows the text of an error, and of those that it comes from. That of Spark has the stack of its server, hundreds of
+lines, and a plan; it goes to the log of the step, at the level DEBUG.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import dagster as dg
+
+from resources.engine_errors import engine_of, engine_sentence
+from resources.errors import QueryFailed
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_VALUE = re.compile(r"'(?:[^'\n]|'')*'")
+_THEN = "run it again; the log of the step has the engine's own text, at the level DEBUG"
+
+
+def in_one_line(where: str, hides: Callable[[], bool] = lambda: False) -> Callable[[C], C]:
+    """Let the function of an asset or a check fail by one line where an engine's error comes out of it.
+
+    Args:
+        where: What is computed or checked, such as silver.orders.
+        hides: Whether what it reads has personal data: then the line and the log are without the values that they quote.
+    """
+
+    def decorate(compute: C) -> C:
+        @wraps(compute)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            with _translating(where, hides):
+                return compute(*args, **kwargs)
+
+        @wraps(compute)
+        def steps(*args: Any, **kwargs: Any) -> Any:
+            with _translating(where, hides):
+                yield from compute(*args, **kwargs)
+
+        made: Any = steps if inspect.isgeneratorfunction(compute) else step
+        return made
+
+    return decorate
+
+
+@contextmanager
+def _translating(where: str, hides: Callable[[], bool]) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not (engine := engine_of(error)):
+            raise
+        text, sentence = str(error), engine_sentence(error, _THEN)
+        if hides():
+            text, sentence = (_VALUE.sub("'…'", each) for each in (text, sentence))
+        dg.get_dagster_logger().debug(text)
+        # Without its cause, whose text Dagster would show.
+        raise QueryFailed(f"{where}: {engine}: {sentence}") from None

@@ -1,0 +1,112 @@
+"""A step that fails by an engine's error shows one line; the engine's stack is in its log, at the level DEBUG."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pytest
+from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrpcException
+
+from components.engine_failures import in_one_line
+from orchestration.project_tables import declared_tables
+from resources.errors import TableMissing
+
+STACK = (
+    "org.apache.spark.sql.AnalysisException\n\tat org.apache.spark.sql.Dataset.ofRows(Dataset.scala:98)\n\tat x.Y.z(Y.java)"
+)
+THEN = "Correct what this names, and run it again; the log of the step has the engine's own text, at the level DEBUG."
+
+
+def of_spark(kind: type[SparkConnectGrpcException], text: str) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise kind(message=text, server_stacktrace=STACK, display_server_stacktrace=True)
+
+    return fail
+
+
+def failed(compute: Callable[[], Any], *, hides: bool = False, check: bool = False) -> tuple[dg.ExecuteInProcessResult, str]:
+    """A run of an asset, or of its check, that fails; and all that its page shows of the error."""
+
+    @dg.multi_asset(name="made", specs=[dg.AssetSpec("a")])
+    @in_one_line("gold.a", lambda: hides)
+    def asset() -> Iterator[dg.MaterializeResult[Any]]:
+        if not check:
+            compute()
+        yield dg.MaterializeResult(asset_key="a")
+
+    @dg.multi_asset_check(name="checked", specs=[dg.AssetCheckSpec("c", asset="a")])
+    @in_one_line("gold.a", lambda: hides)
+    def checks() -> Any:
+        compute()
+
+    job = dg.Definitions(assets=[asset], asset_checks=[checks]).resolve_implicit_global_asset_job_def()
+    done = job.execute_in_process(raise_on_error=False)
+    shown, error = (
+        list[str](),
+        done.all_events and next(e for e in done.all_events if e.is_step_failure).step_failure_data.error,
+    )
+    while error:
+        shown.append(error.message)
+        error = error.cause or error.context
+    return done, "".join(shown[1:]).strip()
+
+
+@pytest.mark.parametrize(
+    ("compute", "line"),
+    [
+        (
+            of_spark(
+                AnalysisException, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1) ==\nSELECT 1/0\n^^"
+            ),
+            "Spark: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012",
+        ),
+        (of_spark(SparkConnectGrpcException, "(java.io.IOException) File name too long\n\tat a.B.c(B.java:1)"), ""),
+        (lambda: duckdb.sql("SELECT 1/x"), "DuckDB: Binder Error: Referenced column"),
+        (
+            lambda: duckdb.sql("SELECT CAST('Ann' AS INT)").fetchall(),
+            "DuckDB: Conversion Error: Could not convert string 'Ann' to INT32",
+        ),
+    ],
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_the_failure_is_one_line(compute: Callable[[], Any], line: str, check: bool) -> None:
+    _, shown = failed(compute, check=check)
+    assert shown.startswith("resources.errors.QueryFailed: gold.a: ")
+    assert line in shown
+    assert shown.endswith(THEN)
+    assert "\n" not in shown
+    assert ".java" not in shown
+    assert ".scala" not in shown
+
+
+def test_the_stack_is_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    failed(of_spark(AnalysisException, "one"))
+    logged = capsys.readouterr().err
+    assert re.search(r" - DEBUG - .*made - one\n\nJVM stacktrace:\n", logged)
+    assert logged.count("Dataset.scala:98") == 1
+
+
+def test_a_personal_value_is_in_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    # Not in the code, of which Dagster shows the lines of the stack.
+    person = "nnA"[::-1]
+    _, shown = failed(lambda: duckdb.sql(f"SELECT CAST('{person}' AS INT)").fetchall(), hides=True)
+    assert "Could not convert string '…' to INT32" in shown
+    assert person not in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_as_it_was() -> None:
+    def fail() -> None:
+        raise TableMissing("it is not there")
+
+    assert failed(fail)[1] == "resources.errors.TableMissing: it is not there"
+
+
+def test_every_step_of_the_project_fails_so() -> None:
+    found = declared_tables().definitions
+    steps = [each for each in (*(found.assets or ()), *(found.asset_checks or ())) if isinstance(each, dg.AssetsDefinition)]
+    computed = {step.op.name: step.op.compute_fn for step in steps}
+    assert len(computed) > 40
+    bare = [name for name, compute in computed.items() if not hasattr(getattr(compute, "decorated_fn", None), "__wrapped__")]
+    assert bare == []
