@@ -20,6 +20,7 @@ from components.table_policies import with_freshness
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import UnsafeDeclaration
 from resources.flink.flink_sql import TopicSource, flink_type
+from resources.kafka.kafka_client import Isolation
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
@@ -108,6 +109,10 @@ class FlinkSql(TableComponent):
         pattern=f"^$|{DURATION}",
         description="How long what the query keeps lives without being used, such as 3 hours; empty: for ever",
     )
+    isolation: Isolation = Field(
+        default="read_committed",
+        description="Only records of transactions that are committed, or also those of open and aborted ones",
+    )
     equal_to: SameTable | None = Field(default=None, description="A table that has to have the same rows")
 
     @property
@@ -137,7 +142,7 @@ class FlinkSql(TableComponent):
             keys=tuple(self.keys),
         )
         options = JobOptions(self.checkpoint_seconds, self.parallelism, _seconds(self.state))
-        return FlinkTable(declaration, [_source(topic) for topic in self.topics], self._query(), options)
+        return FlinkTable(declaration, [_source(topic) for topic in self.topics], self._query(), options, self.isolation)
 
     def _check_names(self, columns: Sequence[str]) -> None:
         names = [topic.name for topic in self.topics]

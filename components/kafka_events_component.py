@@ -119,7 +119,10 @@ class KafkaEvents(TableComponent, DeclaredSource):
     def table_defs(self) -> dg.Definitions:
         """Return the table and its checks; the topics, which other tables may read too, are defined once for all tables."""
         return table_definitions(
-            [record_table(self.table)], [offsets_check(self.table.declaration)], with_freshness, self.written
+            [record_table(self.table)],
+            [offsets_check(self.table.declaration, self.isolation)],
+            with_freshness,
+            self.written,
         )
 
 

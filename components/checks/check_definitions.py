@@ -10,7 +10,7 @@ import dagster as dg
 
 from components.checks import history_findings
 from components.checks.acknowledged_commits import acknowledged, acknowledged_in, removed_rows
-from components.checks.check_state import checked_to, recorded
+from components.checks.check_state import checked_to, last_recorded, recorded
 from components.checks.file_checks import files_present
 from components.checks.history_findings import Claim, Finding, first_version
 from components.checks.landed_file_checks import Checked, csv_rows_in_bronze, files_accepted, files_loaded_once
@@ -18,6 +18,7 @@ from components.checks.offset_checks import PARTITIONS, Partition, each_offset_o
 from components.checks.reconciliation import Reconciliation
 from components.checks.row_reconciliation import InputRows, rows_reconciled
 from components.checks.table_changes import commits_after, last_new_rows, position, removed_files
+from components.checks.topic_comparison import ACCOUNTED, Accounting, TopicComparison
 from components.engine_failures import in_one_line
 from components.table_asset import COMMITS, asset_key
 from ingest.file_source import Source
@@ -26,6 +27,7 @@ from resources.delta.table_repair import missing_files
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.readable_tables import attached
 from resources.errors import TableMissing
+from resources.kafka.kafka_client import Isolation, Kafka
 from resources.landing.landing_zone import LandingZone
 from resources.settings import catalog_name
 from resources.spark.spark_engine import Spark
@@ -283,31 +285,42 @@ def rows_reconciled_check(
     return check
 
 
-def offsets_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
-    """Return the check of a table of records that every offset of each partition is in it, and once."""
-    key = asset_key(declaration)
+def offsets_check(declaration: TableDeclaration, isolation: Isolation = "read_committed") -> dg.AssetChecksDefinition:
+    """Return the check of a table of records that every offset of each partition is in it, and once.
+
+    Of Kafka's, it is every offset of which a reader of that isolation is given a record.
+    """
+    key, name = asset_key(declaration), "offsets_once"
 
     @dg.multi_asset_check(
         name=f"{declaration.layer}_{declaration.name}_offsets",
         specs=[
             check_spec(
-                "offsets_once",
+                name,
                 asset=key,
                 # Not blocking: an accepted gap stays, and silver leaves out what bronze holds twice.
-                description="Every offset of each partition is in the table, and once.",
+                description="Every offset of each partition that has a record is in the table, and once.",
             )
         ],
     )
     @in_one_line(declaration.table_name)
-    def check(spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        partitions = spark.rows(spark.sql(PARTITIONS, raw=spark.table(declaration)))
-        table_id = spark.catalog.table(spark.full_name(declaration)).table_id or ""
+    def check(
+        context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB, kafka: Kafka
+    ) -> Iterator[dg.AssetCheckResult]:
+        full_name = spark.full_name(declaration)
+        now = Accounting(spark.catalog.table(full_name).table_id or "", spark.catalog.version(full_name))
+        partitions = [Partition(**row) for row in spark.rows(spark.sql(PARTITIONS, raw=spark.table(declaration)))]
         with duckdb.session() as session:
             session.attach()
-            removed = removed_rows(session, table_id)
-        finding = each_offset_once([Partition(**row) for row in partitions], removed)
+            removed = removed_rows(session, now.table)
+        # Each row is counted every time, so that nothing more is to do where a run has the tag `FULL`.
+        known = last_recorded(context, key, name, ACCOUNTED)
+        comparison = TopicComparison(kafka, spark, declaration, isolation)
+        lost, found = comparison.lost(partitions, removed, Accounting.read(known) if known else None, now)
+        finding = each_offset_once(partitions, removed, lost)
+        finding = replace(finding, numbers={**finding.numbers, ACCOUNTED: dg.MetadataValue.json(found.json)})
         only_missing = finding.numbers["doubled"] == 0
         severity = dg.AssetCheckSeverity.WARN if only_missing else dg.AssetCheckSeverity.ERROR
-        yield check_result(key, "offsets_once", finding, severity)
+        yield check_result(key, name, finding, severity)
 
     return check

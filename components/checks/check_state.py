@@ -5,7 +5,7 @@ since and whatever clocks say. After a failure it starts there too, so that a fa
 is recorded, where a table was created again, or where the run has the tag `FULL`, a check compares everything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -41,11 +41,23 @@ def checked_to(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: s
     """Return the positions that the check's last passed evaluation recorded, by table; none if all is to be compared."""
     if context.run.tags.get(FULL) == "full":
         return {}
-    storage = context.instance.event_log_storage
-    for record in storage.get_asset_check_execution_history(dg.AssetCheckKey(key, name), limit=_LOOKED_AT):
-        found = record.evaluation
-        # In the history there are also the checks that are planned, as this one is.
-        if isinstance(found, dg.AssetCheckEvaluation) and found.passed and CHECKED in found.metadata:
+    for found in _evaluations(context, key, name):
+        if found.passed and CHECKED in found.metadata:
             positions = cast("Mapping[str, Mapping[str, Any]]", found.metadata[CHECKED].value)
             return {table: Position(**position) for table, position in positions.items()}
     return {}
+
+
+def last_recorded(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str, metadata: str) -> Any:
+    """Return the value of a metadata key of the check's last evaluation that has it, passed or not; None if none has."""
+    found = (each.metadata[metadata].value for each in _evaluations(context, key, name) if metadata in each.metadata)
+    return next(found, None)
+
+
+def _evaluations(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str) -> Iterator[dg.AssetCheckEvaluation]:
+    """The last evaluations of a check, newest first."""
+    storage = context.instance.event_log_storage
+    for record in storage.get_asset_check_execution_history(dg.AssetCheckKey(key, name), limit=_LOOKED_AT):
+        # In the history there are also the checks that are planned, as this one is.
+        if isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            yield record.evaluation

@@ -13,7 +13,8 @@ from resources.flink.flink_engine import Flink
 from resources.flink.flink_sql import StreamInsert, TopicSource, stream_text
 from resources.flink.flink_state import Beginning, beginning, digest, generations
 from resources.flink.flink_stream import RunningJob, StreamSettings, running_job, stop_left
-from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
+from resources.kafka.kafka_client import Isolation, Kafka, OffsetRange, Offsets
+from resources.kafka.kafka_transactions import up_to_last_record
 from resources.settings import Settings
 from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
@@ -40,12 +41,14 @@ class FlinkTable:
 
     Attributes:
         query: One SELECT over the topics' names, in Flink's SQL.
+        isolation: Which records of transactions are read.
     """
 
     declaration: TableDeclaration
     topics: Sequence[TopicSource]
     query: str
     options: JobOptions
+    isolation: Isolation = "read_committed"
 
     @property
     def name(self) -> str:
@@ -58,12 +61,12 @@ class FlinkTable:
         return sorted({topic.topic for topic in self.topics})
 
     def offsets(self, kafka: Kafka) -> OffsetRange:
-        """Return which offsets the topics hold.
+        """Return which offsets the topics hold, up to the last record that the job is given.
 
         Raises:
             TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
         """
-        return kafka.offset_range(self.topic_names)
+        return up_to_last_record(kafka, self.topic_names, self.isolation)
 
     def waiting(self, kafka: Kafka, spark: Spark) -> int:
         """Return how many records the job has not read, as far as Kafka knows; all, where it would begin again.
@@ -103,7 +106,7 @@ class FlinkTable:
             begins = self._beginning(spark, refresh=refresh)
             self._prepare(spark, begins, refresh=refresh)
             uid = begins.generation.uid(self.name)
-            insert = StreamInsert(self.declaration, uid, self.topics, kafka.java_options(), self.query)
+            insert = StreamInsert(self.declaration, uid, self.topics, kafka.java_options(), self.query, self.isolation)
             target = flink.stream_target(self.declaration.layer)
             how = StreamSettings(
                 name=full_name,

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ingest.records.expiry_watch import ExpiryWatch, Overtaken
 from ingest.records.record_source import (
     IN_KAFKA,
     OFFSETS,
@@ -23,7 +24,7 @@ from ingest.records.record_source import (
 )
 from resources.declarations import TableDeclaration
 from resources.errors import OffsetsExpired, StreamError, StreamFailed
-from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
+from resources.kafka.kafka_client import Isolation, Kafka, OffsetRange, Offsets
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, StreamRun, failure, offsets
 from resources.sql.spark_sql import literal
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The offsets of one partition before which others are missing. {first} - 1 and {end} stand for what is before and after.
+# As the source calls them.
+_COLUMNS = ["timestampType AS timestamp_type" if column.name == "timestamp_type" else column.name for column in RECORD]
+# The offsets of one partition, from {first} to {end}, before which others are missing; these two stand for what is around.
 _JUMPS = """
 SELECT before, offset
 FROM (
@@ -58,9 +61,13 @@ class KafkaSource(RecordSource):
         self._config = config
         self._topics = config.topics
         self._held: Offsets = {}
+        self._watch = ExpiryWatch()
+
+    def _range(self) -> OffsetRange:
+        return self._kafka.offset_range(self._topics, self._config.isolation)
 
     def status(self, reported: Mapping[str, Any]) -> SourceStatus:
-        behind = self._kafka.offset_range(self._topics).behind(offsets(reported.get(OFFSETS)))
+        behind = self._range().behind(offsets(reported.get(OFFSETS)))
         topics = ", ".join(self._topics)
         return (
             SourceStatus(True, f"{counted(behind, 'record')} behind in {topics}")
@@ -69,7 +76,7 @@ class KafkaSource(RecordSource):
         )
 
     def look(self) -> None:
-        self._offset_range = self._kafka.offset_range(self._topics)
+        self._offset_range = self._range()
 
     def refusal(self, spark: Spark, table: TableDeclaration) -> str:
         first = _of_each_partition(spark, table, "min(offset)")
@@ -79,32 +86,28 @@ class KafkaSource(RecordSource):
         fails = self._config.on_data_loss == "fail"
         # With failOnDataLoss, Spark itself compares a checkpoint with the topics.
         self._held = {} if target.begun and fails else held_offsets(target.spark, target.table)
-        gaps = _missing(self._held, self._offset_range)
+        if target.begun and fails and self._is_open():
+            # It would go back to the begin of the transaction, and read what it has read.
+            self._ended(held_offsets(target.spark, target.table), self._offset_range)
+        gaps = self._expired(self._held, self._offset_range)
         if fails:
             _refuse_gaps(gaps)
         reader_options = self._reader_options(options)
         if not target.begun:
             reader_options["startingOffsets"] = json.dumps(starting(self._config, self._offset_range, self._held))
-        columns = [
-            "timestampType AS timestamp_type" if column.name == "timestamp_type" else column.name for column in RECORD
-        ]
 
         def read() -> "DataFrame":
-            return target.spark.session.readStream.format("kafka").options(**reader_options).load().selectExpr(*columns)
+            return target.spark.session.readStream.format("kafka").options(**reader_options).load().selectExpr(*_COLUMNS)
 
         return read
 
     def _reader_options(self, options: StreamOptions) -> dict[str, str]:
         config = self._config
         reader_options = {
-            **self._kafka.source_options(),
+            **_connection(self._kafka, config.isolation),
             "subscribe": ",".join(self._topics),
-            "includeHeaders": "true",
             "maxOffsetsPerTrigger": str(config.max_records),
             "failOnDataLoss": str(config.on_data_loss == "fail").lower(),
-            # By default Kafka's client waits a minute for an answer, and Spark tries three times.
-            "kafka.default.api.timeout.ms": "20000",
-            "kafka.request.timeout.ms": "15000",
         }
         if options.every is not None and config.min_records > 1:
             # Only a continuous stream waits for records.
@@ -117,26 +120,89 @@ class KafkaSource(RecordSource):
     def progressed(self, position: Any) -> None:
         if self._config.consumer_group:
             _show_progress(self._kafka, self._config.consumer_group, offsets(position))
+        if self._config.on_data_loss == "continue":
+            try:
+                self._watch.step(offsets(position), self._range().earliest)
+            except StreamError as error:
+                # The next step has the offsets of this one, too.
+                logger.warning("where the topics begin is not known after this batch: %s", error)
 
     def explained(self, error_text: str) -> StreamError:
         return failure(self._kafka.redacted(error_text))
 
+    def _is_open(self) -> bool:
+        """Whether there are records that a reader of committed ones is not given yet."""
+        if self._config.isolation == "read_uncommitted":
+            return False
+        return self._kafka.offset_range(self._topics).behind(self._offset_range.latest) > 0
+
+    def _expired(self, held: Offsets, offset_range: OffsetRange) -> list[Gap]:
+        """Offsets after those in the table that the topics no longer have."""
+        return _missing(held, self._ended(held, offset_range))
+
+    def _ended(self, held: Offsets, offset_range: OffsetRange) -> OffsetRange:
+        """Return the offsets of the topics, with those of open transactions where the table has more than a reader is given.
+
+        Raises:
+            StreamFailed: the table has records of an open transaction, which a stream of uncommitted ones has read.
+        """
+        if self._config.isolation == "read_uncommitted" or not (ahead := _beyond(held, offset_range)):
+            return offset_range
+        whole = self._kafka.offset_range(self._topics)
+        if not _beyond(held, whole):
+            raise StreamFailed(
+                f"The table has records of transactions that are still open: {', '.join(ahead)}. They were read with "
+                "`isolation: read_uncommitted`. Start the stream again when these transactions have ended."
+            )
+        return whole
+
     def failed(self, target: StreamTarget, error: StreamError) -> None:
         if isinstance(error, OffsetsExpired):
             held = held_offsets(target.spark, target.table)
-            _refuse_gaps(_missing(held, self._kafka.offset_range(self._topics)), error)
+            _refuse_gaps(self._expired(held, self._range()), error)
 
     def progress(self, target: StreamTarget, run: StreamRun, options: StreamOptions) -> SourceProgress:
         position = offsets(run.position)
         if options.every is None and (left := self._offset_range.behind(position)) and not options.stop.is_set():
             raise StreamFailed(f"The stream ended {left} records too early: another one replaced it. Start it again.")
-        after = self._kafka.offset_range(self._topics)
+        after = self._range()
         gaps: tuple[Gap, ...] = ()
         if self._config.on_data_loss == "continue" and run.batches:
             began = offsets(run.batches[0].start) if target.begun else self._held
-            gaps = _gaps(target.spark, target.table, run, began, after)
+            gaps = _gaps(target.spark, target.table, self._watch.found(began, position, after.earliest))
         shown = {"consumer group": self._config.consumer_group} if self._config.consumer_group else {}
         return SourceProgress(position, after.behind(position), gaps, {"topics": ", ".join(self._topics)} | shown)
+
+
+def records_between(kafka: Kafka, spark: Spark, first: Offsets, end: Offsets, isolation: Isolation) -> "DataFrame":
+    """Return the records of partitions that Kafka gives from one offset to another, as the columns `RECORD`.
+
+    Args:
+        kafka: The brokers.
+        spark: Reads.
+        first: The first offset of each partition, which exists.
+        end: The offset after the last one, for the same partitions.
+        isolation: Which records of transactions it gives.
+    """
+    reader_options = {
+        **_connection(kafka, isolation),
+        "assign": json.dumps({topic: sorted(by) for topic, by in first.items()}),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(end),
+        "failOnDataLoss": "false",
+    }
+    return spark.session.read.format("kafka").options(**reader_options).load().selectExpr(*_COLUMNS)
+
+
+def _connection(kafka: Kafka, isolation: Isolation) -> dict[str, str]:
+    return {
+        **kafka.source_options(),
+        "kafka.isolation.level": isolation,
+        "includeHeaders": "true",
+        # By default Kafka's client waits a minute for an answer, and Spark tries three times.
+        "kafka.default.api.timeout.ms": "20000",
+        "kafka.request.timeout.ms": "15000",
+    }
 
 
 def held_offsets(spark: Spark, table: TableDeclaration) -> Offsets:
@@ -192,6 +258,17 @@ def _of_each_partition(spark: Spark, table: TableDeclaration, offset: str) -> Of
     return found
 
 
+def _beyond(held: Offsets, offset_range: OffsetRange) -> list[str]:
+    """The partitions of which the table has more than the topics give."""
+    latest = offset_range.latest
+    return [
+        f"{topic}/{partition}"
+        for topic, by in held.items()
+        for partition, next_ in by.items()
+        if latest.get(topic, {}).get(partition, next_) < next_
+    ]
+
+
 def _missing(held: Offsets, offset_range: OffsetRange) -> list[Gap]:
     """Offsets after those in the table that the topics no longer have."""
     gaps = list[Gap]()
@@ -219,19 +296,14 @@ def _refuse_gaps(gaps: Sequence[Gap], cause: Exception | None = None) -> None:
         ) from cause
 
 
-def _gaps(
-    spark: Spark, table: TableDeclaration, run: StreamRun, began: Offsets, offset_range: OffsetRange
-) -> tuple[Gap, ...]:
-    """Offsets that a run skipped. That happens only where the topic now begins after the run did."""
-    end = offsets(run.position)
+def _gaps(spark: Spark, table: TableDeclaration, suspect: Sequence[Overtaken]) -> tuple[Gap, ...]:
+    """The offsets of these that the table lacks."""
     return tuple(
-        Gap(topic, partition, row["before"] + 1, row["offset"] - 1)
-        for topic, by in began.items()
-        for partition, first in by.items()
-        if first < offset_range.earliest.get(topic, {}).get(partition, first)
+        Gap(each.topic, each.partition, row["before"] + 1, row["offset"] - 1)
+        for each in suspect
         for row in spark.rows(
             spark.sql(
-                _JUMPS.format(topic=literal(topic), partition=partition, first=first, end=end[topic][partition]),
+                _JUMPS.format(topic=literal(each.topic), partition=each.partition, first=each.first, end=each.end),
                 raw=spark.table(table),
             )
         )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.declarations import Column, TableDeclaration
 from resources.errors import StreamError
-from resources.kafka.kafka_client import Offsets
+from resources.kafka.kafka_client import Isolation, Offsets
 from resources.settings import Events, Settings
 from resources.spark.spark_engine import Spark
 from resources.spark.streaming_query import StreamOptions, StreamRun, failure
@@ -62,6 +62,11 @@ class DeclaredSource(BaseModel):
     consumer_group: str = Field(default="ratify", description="Shows the progress to Kafka's tools; empty: not at all")
     on_data_loss: Literal["fail", "continue"] = Field(
         default="fail", description="Kafka: when records expired before they were read; a gap is always reported"
+    )
+
+    isolation: Isolation = Field(
+        default="read_committed",
+        description="Kafka: only records of transactions that are committed, or also those of open and aborted ones",
     )
 
     files: str = Field(default="", description="Files: their folder or URL; empty: EVENTS_FILES")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from resources.column_types import sql_type
 from resources.declarations import TableDeclaration
+from resources.kafka.kafka_client import Isolation
 from resources.sql.duckdb_sql import literal
 
 
@@ -60,6 +61,7 @@ class StreamInsert:
         uid: The sink's, and the name of Kafka's consumer group.
         connection: The options of Kafka's connection, without secrets.
         query: One SELECT, in Flink's SQL.
+        isolation: Which records of transactions are read.
     """
 
     table: TableDeclaration
@@ -67,6 +69,7 @@ class StreamInsert:
     topics: Sequence[TopicSource]
     connection: Mapping[str, str]
     query: str
+    isolation: Isolation = "read_committed"
 
 
 @dataclass(frozen=True)
@@ -117,16 +120,17 @@ def stream_text(target: FlinkTarget, insert: StreamInsert, settings: Mapping[str
         f"CAST({quoted(each.name)} AS {flink_type(each.type)}) AS {quoted(each.name)}" for each in table.columns
     )
     sink, create = _sink(target, table, insert.uid)
+    consumer = {**insert.connection, "group.id": insert.uid, "isolation.level": insert.isolation}
     statements = [
         *_opening(target, table.layer, settings),
-        *(statement for topic in insert.topics for statement in _topic(topic, insert.uid, insert.connection)),
+        *(statement for topic in insert.topics for statement in _topic(topic, consumer)),
         create,
         f"INSERT INTO {sink} SELECT {rows} FROM (\n{insert.query}\n)",
     ]
     return ";\n".join(statements) + ";\n"
 
 
-def _topic(topic: TopicSource, group: str, connection: Mapping[str, str]) -> list[str]:
+def _topic(topic: TopicSource, consumer: Mapping[str, str]) -> list[str]:
     """The table of a topic's records, and the view of those that are not late.
 
     The watermark goes by Kafka's timestamp, as the rule of what is late does, so that it does not depend on how far ahead
@@ -144,8 +148,7 @@ def _topic(topic: TopicSource, group: str, connection: Mapping[str, str]) -> lis
     options = {
         "connector": "kafka",
         "topic": topic.topic,
-        **{f"properties.{name}": value for name, value in connection.items()},
-        "properties.group.id": group,
+        **{f"properties.{name}": value for name, value in consumer.items()},
         "scan.startup.mode": "earliest-offset",
         # A partition without records would hold the watermark of all others.
         "scan.watermark.idle-timeout": "1 min",

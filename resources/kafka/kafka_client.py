@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -30,6 +30,9 @@ Ask = Callable[[Callable[[], Mapping[Any, "Future[Any]"]]], dict[Any, Any]]
 Offsets = dict[str, dict[int, int]]
 """An offset for each partition of each topic."""
 
+Isolation = Literal["read_committed", "read_uncommitted"]
+"""Kafka's `isolation.level`: which records of transactions a reader sees, those that are committed or all."""
+
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -39,7 +42,10 @@ _JAAS_MODULES = {
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets of topics: that of the first record that still exists, and the one that the next record will get."""
+    """Offsets of topics: that of the first record that still exists, and the one that the next record will get.
+
+    To a reader of committed records a partition ends at the first transaction that is still open.
+    """
 
     earliest: Offsets
     latest: Offsets
@@ -103,20 +109,23 @@ class Kafka(dg.ConfigurableResource[Any]):
         secret = password.get_secret_value() if password else ""
         return (secret, _quoted(secret)) if secret else ()
 
-    def offset_range(self, topics: Sequence[str]) -> OffsetRange:
-        """Return which offsets the topics hold.
+    def offset_range(self, topics: Sequence[str], isolation: Isolation = "read_uncommitted") -> OffsetRange:
+        """Return which offsets the topics hold, as a reader of that isolation sees them.
 
         Raises:
             TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
         """
+        from confluent_kafka import IsolationLevel
         from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
+        level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+        how = {"isolation_level": level, "request_timeout": self.timeout_seconds}
         with self._admin() as (admin, ask):
             partitions = self._partitions(admin, ask, topics)
             found: list[Offsets] = []
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
                 specs = dict.fromkeys(partitions, spec)
-                asked = ask(partial(admin.list_offsets, specs, request_timeout=self.timeout_seconds))
+                asked = ask(partial(admin.list_offsets, specs, **how))
                 offsets: Offsets = {topic: {} for topic in topics}
                 for at, info in asked.items():
                     offsets[at.topic][at.partition] = info.offset

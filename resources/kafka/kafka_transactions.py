@@ -5,14 +5,14 @@ aborts what that one left behind before `init_transactions` returns.
 """
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from resources.errors import BrokerRejected, BrokerUnavailable
-from resources.kafka.kafka_client import Kafka
+from resources.kafka.kafka_client import Isolation, Kafka, OffsetRange
 from resources.kafka.kafka_errors import CHECK_BROKER, END_OF_PARTITION, PURGED, TOO_LARGE
 
 if TYPE_CHECKING:
@@ -179,15 +179,52 @@ def has_committed(kafka: Kafka, topic: str) -> bool:
     return bool(filled) and next(_committed(kafka, topic, filled), None) is not None
 
 
+def up_to_last_record(kafka: Kafka, topics: Sequence[str], isolation: Isolation) -> OffsetRange:
+    """Return which offsets the topics hold, up to the last record that a reader of that isolation gets.
+
+    Behind it are marks of transactions, or records of aborted ones. A reader whose position is the offset after its last
+    record, as Flink's, never passes these.
+
+    Raises:
+        TopicMissing, BrokerUnavailable, BrokerDenied, NotConfigured.
+    """
+    held = kafka.offset_range(topics, isolation)
+    return OffsetRange(held.earliest, {topic: _ends(kafka, topic, held, isolation) for topic in topics})
+
+
+def _ends(kafka: Kafka, topic: str, held: OffsetRange, isolation: Isolation) -> dict[int, int]:
+    """The offset after the last record of each partition, looked for from the end in growing steps."""
+    earliest, latest = held.earliest[topic], held.latest[topic]
+    ends, step = dict(earliest), 1
+    while unknown := {at: end for at, end in latest.items() if ends[at] == earliest[at] < end}:
+        starts = {at: max(earliest[at], end - step) for at, end in unknown.items()}
+        for record in _records(kafka, topic, starts, isolation, latest):
+            ends[record.partition()] = record.offset() + 1
+        # A partition that was searched whole has no record.
+        latest = {at: end for at, end in latest.items() if at not in starts or starts[at] > earliest[at]}
+        step *= 8
+    return ends
+
+
 def _committed(kafka: Kafka, topic: str, partitions: Sequence[int]) -> Iterator[Any]:
     """Yield the committed records of partitions."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+    from confluent_kafka import OFFSET_BEGINNING
 
-    failed, unread = list[Any](), set(partitions)
+    return _records(kafka, topic, dict.fromkeys(partitions, OFFSET_BEGINNING), "read_committed", {})
+
+
+def _records(
+    kafka: Kafka, topic: str, starts: Mapping[int, int], isolation: Isolation, until: Mapping[int, int]
+) -> Iterator[Any]:
+    """Yield the records of partitions from their offsets on, to the end, or to what `until` has."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    failed, unread = list[Any](), set(starts)
     settings: dict[str, Any] = {
         **kafka.client_settings(failed),
         "group.id": "ratify",
-        "isolation.level": "read_committed",
+        "isolation.level": isolation,
+        "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 50,
@@ -195,21 +232,27 @@ def _committed(kafka: Kafka, topic: str, partitions: Sequence[int]) -> Iterator[
     with kafka.translating(failed, topic):
         consumer = Consumer(settings)
         try:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            consumer.assign([TopicPartition(topic, partition, at) for partition, at in starts.items()])
             waits_until = time.monotonic() + kafka.timeout_seconds * 3
-            while time.monotonic() < waits_until:
+            while unread and time.monotonic() < waits_until:
                 record = consumer.poll(0.5)
                 if record is None:
                     continue
+                partition: int = record.partition()
                 if error := record.error():
                     if error.name() != END_OF_PARTITION:
                         raise KafkaException(error)
-                    unread.discard(record.partition())
-                    if not unread:
-                        return
+                    unread.discard(partition)
                     continue
                 waits_until = time.monotonic() + kafka.timeout_seconds * 3
-                yield record
+                last = until.get(partition, record.offset() + 2) - 1
+                if record.offset() <= last:
+                    yield record
+                if record.offset() >= last:
+                    unread.discard(partition)
+                    # Others may write to it for as long as the rest is read.
+                    consumer.pause([TopicPartition(topic, partition)])
         finally:
             consumer.close()
-    raise BrokerUnavailable(f"Kafka at {kafka.connection.bootstrap} did not answer. {CHECK_BROKER}")
+    if unread:
+        raise BrokerUnavailable(f"Kafka at {kafka.connection.bootstrap} did not answer. {CHECK_BROKER}")

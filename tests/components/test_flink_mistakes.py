@@ -45,6 +45,7 @@ QUERY = "SELECT `key` AS user, `timestamp` AS at FROM clicks\n"
         ),
         (TOPICS + REST + "  equal_to: {table: gold.clicks, time: t}\n", QUERY, "equal_to.time", "t is no column"),
         (TOPICS + REST + "  state: soon\n", QUERY, "defs.yaml:9", "state"),
+        (TOPICS + REST + "  isolation: committed\n", QUERY, "isolation", "read_committed"),
         (TOPICS + REST + "  parallelism: 0\n", QUERY, "defs.yaml:9", "parallelism"),
     ],
 )

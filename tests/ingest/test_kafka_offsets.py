@@ -3,13 +3,16 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from components.checks.offset_checks import Partition, each_offset_once
-from ingest.records.kafka_records import _missing, _show_progress, refusal, starting
+from ingest.records.expiry_watch import ExpiryWatch, Overtaken
+from ingest.records.kafka_records import KafkaSource, _missing, _show_progress, refusal, starting
 from ingest.records.record_source import Gap, SourceOptions
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, StreamFailed, TopicMissing
 from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
-from resources.spark.streaming_query import Batch, StreamRun, batch_of, failure, offsets
+from resources.spark.streaming_query import Batch, StreamOptions, StreamRun, batch_of, failure, offsets
 
 
 def offsets_of(*numbers: int) -> Offsets:
@@ -55,6 +58,40 @@ def test_a_topic_that_was_recreated_is_not_taken_for_the_old_one() -> None:
         OffsetsExpired, match="t/0 up to offset 10, and the topic ends before 10: it was deleted and created again"
     ):
         _missing(offsets_of(11), offset_range)
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), min_size=1, max_size=12))
+def test_what_expired_before_a_stream_came_is_found_and_what_expired_behind_it_is_not(steps: list[tuple[int, int]]) -> None:
+    """In each step some records expire, and then the stream goes on to where as many are left as it had read."""
+    watch, at, earliest, lost, passed = ExpiryWatch(), 0, 0, set[int](), set[int]()
+    for read, expired in steps:
+        earliest += expired
+        end = max(at, earliest) + read
+        lost |= set(range(at, min(end, earliest)))
+        passed |= set(range(max(at, earliest), end))
+        at = end
+        watch.step(offsets_of(at), offsets_of(earliest))
+    # What expires after the last step.
+    found = watch.found(offsets_of(0), offsets_of(at), offsets_of(earliest))
+    ranges = [set(range(each.first, each.end)) for each in found]
+    assert set[int]().union(*ranges) == lost
+    assert sum(map(len, ranges)) == len(lost)
+    assert not passed & lost
+
+
+def test_a_stream_that_is_far_ahead_loses_nothing_when_what_it_has_read_expires() -> None:
+    watch = ExpiryWatch()
+    watch.step(offsets_of(100), offsets_of(0))
+    watch.step(offsets_of(200), offsets_of(90))
+    assert watch.found(offsets_of(0), offsets_of(300), offsets_of(199)) == []
+    assert watch.found(offsets_of(0), offsets_of(300), offsets_of(250)) == [Overtaken("t", 0, 200, 250)]
+
+
+def test_committed_records_are_read_unless_all_are_wanted() -> None:
+    uncommitted = SourceOptions(topics=["t"], isolation="read_uncommitted")
+    for config, level in ((SourceOptions(topics=["t"]), "read_committed"), (uncommitted, "read_uncommitted")):
+        source = KafkaSource(Kafka(bootstrap="127.0.0.1:1"), config)
+        assert source._reader_options(StreamOptions())["kafka.isolation.level"] == level
 
 
 def test_progress_that_cannot_be_shown_is_a_warning(

@@ -23,7 +23,17 @@ from resources.errors import FlinkFailed, FlinkUnavailable
 from resources.flink.flink_engine import Flink
 from resources.flink.flink_jars import NEEDED
 from resources.flink.flink_run import FlinkJob, FlinkRun, read_run
-from resources.flink.flink_sql import FlinkTarget, Insert, delta_connector, flink_type, job_text, own_sink
+from resources.flink.flink_sql import (
+    FlinkTarget,
+    Insert,
+    StreamInsert,
+    TopicSource,
+    delta_connector,
+    flink_type,
+    job_text,
+    own_sink,
+    stream_text,
+)
 from resources.redaction import redacted
 from tests.resources.test_flink_jars import jar
 
@@ -92,6 +102,14 @@ def test_the_job_of_our_own_sink_has_no_credentials() -> None:
     assert "CREATE CATALOG `ratify` WITH ('type' = 'generic_in_memory', 'default-database' = 'tpch');\n" in text
     options = "'connector' = 'ratify', 'endpoint' = 'http://127.0.0.1:8080', 'uid' = 'ratify-tpch-orders_flink'"
     assert f"WITH ({options});\n" in text
+
+
+def test_topics_are_read_by_the_isolation_of_the_table() -> None:
+    insert = StreamInsert(OWN.table, "uid", [TopicSource("a", "clicks")], {"bootstrap.servers": "b:1"}, "SELECT 1")
+    for given, level in ((insert, "read_committed"), (replace(insert, isolation="read_uncommitted"), "read_uncommitted")):
+        text = stream_text(own_sink("ratify", "tpch", "http://127.0.0.1:8080"), given, {})
+        consumer = f"'properties.group.id' = 'uid', 'properties.isolation.level' = '{level}'"
+        assert f"'properties.bootstrap.servers' = 'b:1', {consumer}" in text
 
 
 @pytest.mark.parametrize(
