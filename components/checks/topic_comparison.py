@@ -25,9 +25,9 @@ ACCOUNTED = "accounted"
 _ROWS = """
 SELECT
   b.topic, b.partition, count(DISTINCT IF(r.offset < b.since, r.offset, NULL)) AS before,
-  count(DISTINCT IF(r.offset >= b.since AND r.offset < b.kept, r.offset, NULL)) AS expired,
-  count(DISTINCT IF(r.offset >= b.kept AND r.offset < b.end, r.offset, NULL)) AS kept
-FROM (SELECT * FROM VALUES {bounds} AS v(topic, partition, since, kept, end)) AS b
+  count(DISTINCT IF(r.offset >= b.since AND r.offset < b.begins, r.offset, NULL)) AS expired,
+  count(DISTINCT IF(r.offset >= b.begins AND r.offset < b.ends, r.offset, NULL)) AS present
+FROM (SELECT * FROM VALUES {bounds} AS v(topic, partition, since, begins, ends)) AS b
 LEFT JOIN {{raw}} AS r ON r.topic = b.topic AND r.partition = b.partition
 GROUP BY b.topic, b.partition
 """
@@ -71,12 +71,12 @@ class LookedUp:
 
     Attributes:
         since: The first that no earlier evaluation has compared.
-        kept: The first of these that the topic still has.
+        begin: The first of these that the topic still has.
         end: The one after the last that a reader is given, or that the table has.
     """
 
     since: int
-    kept: int
+    begin: int
     end: int
 
     @classmethod
@@ -130,7 +130,7 @@ class TopicComparison:
         suspect = {name: p for name, p in of_kafka.items() if p.missing or (name in known and known[name].end > p.last + 1)}
         if suspect and earlier and known and self._refreshed(earlier.version, now.version):
             known = {}
-        # A table whose first rows are others than they were is compared anew.
+        # A table that has rows before those is compared from its start.
         known = {name: each for name, each in known.items() if name in of_kafka and each.first <= of_kafka[name].first}
         lost, found = dict[str, int](), dict[str, Accounted]()
         for name, compared in self._compared(suspect, known).items():
@@ -152,19 +152,19 @@ class TopicComparison:
         topics = {p.topic: self._topic(p.topic) for p in suspect.values()}
         ranges = {name: LookedUp.of(p, known.get(name), *topics[p.topic]) for name, p in suspect.items()}
         shown = (
-            f"({literal(suspect[name].topic)}, {suspect[name].partition}, {each.since}L, {each.kept}L, {each.end}L)"
+            f"({literal(suspect[name].topic)}, {suspect[name].partition}, {each.since}L, {each.begin}L, {each.end}L)"
             for name, each in ranges.items()
         )
         query = self.spark.sql(_ROWS.format(bounds=", ".join(shown)), raw=self.spark.table(self.table))
-        held = {f"{row['topic']}/{row['partition']}": row for row in self.spark.rows(query)}
-        holes = {name: each.end - each.kept - held[name]["kept"] for name, each in ranges.items()}
+        rows = {f"{row['topic']}/{row['partition']}": row for row in self.spark.rows(query)}
+        holes = {name: each.end - each.begin - rows[name]["present"] for name, each in ranges.items()}
         unread = self._unread({name: (suspect[name], ranges[name]) for name, count in holes.items() if count})
         return {
             name: Compared(
                 first=suspect[name].first,
                 end=each.end,
-                before=each.since - suspect[name].first - held[name]["before"],
-                expired=each.kept - each.since - held[name]["expired"],
+                before=each.since - suspect[name].first - rows[name]["before"],
+                expired=each.begin - each.since - rows[name]["expired"],
                 empty=holes[name] - unread.get(name, 0),
                 unread=unread.get(name, 0),
             )
@@ -186,7 +186,7 @@ class TopicComparison:
             return {}
         first, ends = dict[str, dict[int, int]](), dict[str, dict[int, int]]()
         for p, each in holed.values():
-            first.setdefault(p.topic, {})[p.partition] = each.kept
+            first.setdefault(p.topic, {})[p.partition] = each.begin
             ends.setdefault(p.topic, {})[p.partition] = each.end
         records = records_between(self.kafka, self.spark, first, ends, self.isolation)
         left = without_erased(self.spark, self.table, records)

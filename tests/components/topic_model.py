@@ -124,20 +124,20 @@ class TopicModel:
     def compared(self, known: Accounted | None) -> Compared:
         """What the queries of the check give, by counting."""
         p = self.partition("t", 0)
-        begin, whole = {"t": {0: self.earliest}}, {"t": {0: len(self.log)}}
-        given = OffsetRange(begin, {"t": {0: self.stable}})
-        found = LookedUp.of(p, known, *((None, None) if self.deleted else (given, OffsetRange(begin, whole))))
+        earliest, whole = {"t": {0: self.earliest}}, {"t": {0: len(self.log)}}
+        given = OffsetRange(earliest, {"t": {0: self.stable}})
+        found = LookedUp.of(p, known, *((None, None) if self.deleted else (given, OffsetRange(earliest, whole))))
 
         def missing(start: int, until: int) -> int:
             return until - start - len(self.table & set(range(start, until)))
 
-        unread = len((set(range(found.kept, found.end)) & self.readable()) - self.table)
+        unread = len((set(range(found.begin, found.end)) & self.readable()) - self.table)
         return Compared(
             first=p.first,
             end=found.end,
             before=missing(p.first, found.since),
-            expired=missing(found.since, found.kept),
-            empty=missing(found.kept, found.end) - unread,
+            expired=missing(found.since, found.begin),
+            empty=missing(found.begin, found.end) - unread,
             unread=unread,
         )
 
