@@ -218,9 +218,9 @@ class DuckDBPass:
         try:
             log = TableLog.read(self._catalog, self.full_name)
         except TableMissing:
-            return lambda _: None
+            log = None
         insertions = Insertions(self._sync, self.full_name, log, ())
-        return lambda inputs: insertions.until(insert_app_id(self._sync, inputs))
+        return lambda inputs, not_before=0: insertions.until(insert_app_id(self._sync, inputs), not_before)
 
     @property
     def _position(self) -> SyncPosition:

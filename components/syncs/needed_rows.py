@@ -96,7 +96,7 @@ def _keys(spark: Spark, sync: SyncDeclaration, types: Mapping[str, str]) -> Sequ
 def _of_new_files(spark: Spark, sync: SyncDeclaration, position: SyncPosition, *, at_once: bool) -> SourceRows:
     """The rows of files that were not inserted yet; if all were, of one of them."""
     insertions = position.insertions()
-    new = new_files(sync, lambda inputs: insertions.until(insert_app_id(sync, inputs)))
+    new = new_files(sync, lambda inputs, not_before=0: insertions.until(insert_app_id(sync, inputs), not_before))
     if not new:
         return read_files(spark, sync, filled_files(sync)[-1:])
     read = list(new) if at_once else list(new)[:1]

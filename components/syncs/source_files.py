@@ -2,15 +2,24 @@
 
 import csv
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.delta.computed_inputs import InputVersion
 from resources.errors import SyncRefused
 
-Inserted = Callable[[Mapping[str, InputVersion]], int | None]
-"""Returns up to which version of such a source the rows were inserted; None if none were."""
+
+class Inserted(Protocol):
+    """Says what a sync of the mode insert has inserted before."""
+
+    def __call__(self, inputs: Mapping[str, InputVersion], not_before: float = 0) -> int | None:
+        """Return up to which version of such a source the rows were inserted; None if none were.
+
+        `not_before`: the time, in seconds since 1970, before which there was no such source.
+        """
+        ...
 
 
 def are_local(sync: SyncDeclaration) -> bool:
@@ -53,7 +62,7 @@ def new_files(sync: SyncDeclaration, inserted: Inserted) -> dict[Path, dict[str,
         SyncRefused: there are no files.
     """
     each = {path: file_inputs(sync, [path]) for path in filled_files(sync)}
-    return {path: inputs for path, inputs in each.items() if inserted(inputs) is None}
+    return {path: inputs for path, inputs in each.items() if inserted(inputs, path.stat().st_mtime) is None}
 
 
 def by_header(sync: SyncDeclaration, files: Sequence[Path], *, blank_lines: bool) -> dict[tuple[str, ...], list[Path]]:

@@ -51,44 +51,45 @@ class Insertions:
     log: TableLog | None
     commits: Iterable[Commit]
 
-    def until(self, app_id: str) -> int | None:
+    def until(self, app_id: str, not_before: float = 0) -> int | None:
         """Return up to which version of a source its rows were inserted; None if none were.
 
         Args:
             app_id: See `insert_app_id`.
+            not_before: The time, in seconds since 1970, before which there was no such source.
 
         Raises:
             SyncRefused: it is not known any more.
         """
         if self.log is None:
-            versions, since = self._recorded
-            if app_id not in versions and since > 0:
+            versions, since, at = self._recorded
+            if app_id not in versions and since > 0 and not_before < at:
                 raise history_cut(self.sync, self.full_name, since)
             return versions.get(app_id)
         found = _until(self.log.txn_versions(app_id), app_id)
         if found is not None or RETENTION not in self.log.properties:
             return found
-        txns, since = self._committed
+        txns, since, at = self._committed
         found = _until({id_: version for id_, version in txns.items() if id_.startswith(app_id)}, app_id)
-        if found is None and since > 0:
+        if found is None and since > 0 and not_before < at:
             raise _forgotten(self.sync, self.full_name, since)
         return found
 
     @cached_property
-    def _recorded(self) -> tuple[dict[str, int], int]:
-        """Versions by application, as the records of the commits have them, and the oldest commit."""
-        versions, oldest = dict[str, int](), 0
+    def _recorded(self) -> tuple[dict[str, int], int, float]:
+        """Versions by application, as the records of the commits have them; the oldest commit, and its time."""
+        versions, oldest, at = dict[str, int](), 0, 0.0
         for commit in self.commits:
-            oldest = commit.version
+            oldest, at = commit.version, commit.timestamp.timestamp()
             if record := ComputedInputs.of(commit):
                 inserted = sum(version.version for version in record.inputs.values())
                 versions.setdefault(insert_app_id(self.sync, record.inputs), inserted)
-        return versions, oldest
+        return versions, oldest, at
 
     @cached_property
-    def _committed(self) -> tuple[dict[str, int], int]:
-        """The `txn` versions of the sync in the commits that the log still has, and the oldest of these."""
-        return self.log.committed_txns(f"{_PREFIX}{self.sync.name}:") if self.log else ({}, 0)
+    def _committed(self) -> tuple[dict[str, int], int, float]:
+        """The `txn` versions of the sync in the commits that the log still has; the oldest of these, and its time."""
+        return self.log.committed_txns(f"{_PREFIX}{self.sync.name}:") if self.log else ({}, 0, 0.0)
 
 
 @dataclass(frozen=True)

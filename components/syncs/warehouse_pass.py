@@ -115,8 +115,8 @@ class WarehousePass:
         sync, found = self._sync, self._found()
         history = self.queries.history(self.full_name) if found and sync.mode is SyncMode.INSERT else []
 
-        def until(inputs: Mapping[str, InputVersion]) -> int | None:
-            return self._inserted_until(inputs, history)
+        def until(inputs: Mapping[str, InputVersion], not_before: float = 0) -> int | None:
+            return self._inserted_until(inputs, history, not_before)
 
         with source_on_warehouse(self.queries, self._duckdb, sync, until) as source:
             destination = self._destination(source, found)
@@ -178,8 +178,10 @@ class WarehousePass:
             )
         raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
 
-    def _inserted_until(self, inputs: Mapping[str, InputVersion], history: Sequence[Commit]) -> int | None:
-        """The version of such a source up to which the destination has its rows; None if it has none.
+    def _inserted_until(
+        self, inputs: Mapping[str, InputVersion], history: Sequence[Commit], not_before: float
+    ) -> int | None:
+        """The version of such a source up to which the destination has its rows; None if it has none. See `Inserted`.
 
         Raises:
             SyncRefused: the history does not say that any more.
@@ -189,7 +191,7 @@ class WarehousePass:
             if found := marked.search(str(commit.parameters.get(_PREDICATES, ""))):
                 return int(found.group(1))
         versioned = all(each.version >= 0 for each in inputs.values())
-        if versioned and history and history[-1].version > 0:
+        if versioned and history and history[-1].version > 0 and not_before < history[-1].timestamp.timestamp():
             raise history_cut(self._sync, self.full_name, history[-1].version)
         return None
 

@@ -16,7 +16,7 @@ from resources.delta.commit_history import COLUMNS_MOVED, Commit, commit_from_ac
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
 from resources.delta.row_changes import adds_rows, appended_files, removes_rows
-from resources.delta.snapshot import Json, Snapshot
+from resources.delta.snapshot import Json, Snapshot, committed_at
 from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
 
 
@@ -116,8 +116,10 @@ class TableLog:
         """Return the greatest `txn` versions of the Delta applications whose ids begin with a text, by these ids."""
         return self._snapshot.txn_versions([app_id for app_id in self._snapshot.state.txns if app_id.startswith(prefix)])
 
-    def committed_txns(self, prefix: str) -> tuple[dict[str, int], int]:
-        """Return the greatest `txn` versions, also expired ones, that the commits of the log have, and its oldest commit.
+    def committed_txns(self, prefix: str) -> tuple[dict[str, int], int, float]:
+        """Return the greatest `txn` versions, also expired ones, that the commits of the log have; and its oldest commit.
+
+        With the time of that, in seconds since 1970.
 
         Args:
             prefix: What the ids of the Delta applications begin with.
@@ -125,17 +127,17 @@ class TableLog:
         Raises:
             StorageUnavailable.
         """
-        found, oldest = dict[str, int](), self.version + 1
+        found, oldest, at = dict[str, int](), self.version + 1, float("inf")
         for version in range(self.version, -1, -1):
             try:
                 actions = self._log.actions(version)
             except FileNotFoundError:
                 break
-            oldest = version
+            oldest, at = version, committed_at(actions) / 1000
             for txn in (action["txn"] for action in actions if "txn" in action):
                 if txn["appId"].startswith(prefix):
                     found[txn["appId"]] = max(txn["version"], found.get(txn["appId"], 0))
-        return found, oldest
+        return found, oldest, at
 
     def commits(self) -> Iterator[Commit]:
         """Yield the commits, newest first, each as DESCRIBE HISTORY has it, as far back as the log has them.

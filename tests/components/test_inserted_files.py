@@ -1,6 +1,7 @@
 """Files that DuckDB inserts, one after the other as they arrive: what each has, by the names of its columns."""
 
 import json
+import os
 from pathlib import Path
 
 import duckdb
@@ -8,6 +9,8 @@ import pytest
 
 from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
+from resources.delta.snapshot import RETENTION, Snapshot
+from resources.delta.table_log import TableLog
 from resources.errors import SyncRefused
 from tests.components.declared_syncs import declared, names, quick_lake, stored
 from tests.resources.lakehouse import Lakehouse
@@ -57,3 +60,25 @@ def test_a_file_of_csv_may_have_another_order_but_no_other_columns(quick_lake: L
     (tmp_path / "3.csv").write_text("id\n3\n")
     with pytest.raises(SyncRefused, match="no column note"):
         run(quick_lake, sync)
+
+
+def test_a_file_that_is_younger_than_the_log_was_not_inserted(
+    quick_lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the table forgets what was, and its log was cut."""
+    sync = inserting(quick_lake, tmp_path / "*.csv", "csv")
+    quick_lake.quick(f"DROP TABLE {sync.destination.full_name('ratify')}")
+    expiring = f"TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')"
+    quick_lake.quick(f"CREATE TABLE {sync.destination.full_name('ratify')} (id INT, v STRING) USING DELTA {expiring}")
+    (tmp_path / "0.csv").write_text("id,note\n1,a\n")
+    monkeypatch.setattr(Snapshot, "txn_versions", lambda *_: {})
+    with monkeypatch.context() as patch:
+        patch.setattr(TableLog, "committed_txns", lambda *_: ({}, 3, 1_000_000_000.0))
+        assert run(quick_lake, sync) == 1
+        os.utime(tmp_path / "0.csv", (999_999_999, 999_999_999))
+        with pytest.raises(SyncRefused, match=r"log begins at version 3.* UNSET TBLPROPERTIES"):
+            run(quick_lake, sync)
+    # The log says when its oldest commit was made.
+    assert run(quick_lake, sync) == 0
+    txns, oldest, at = TableLog.read(quick_lake.catalog, sync.destination.full_name("ratify")).committed_txns("ratify:sync:")
+    assert (len(txns), oldest, at > 1_000_000_000) == (2, 0, True)

@@ -56,7 +56,7 @@ def test_each_file_counts_for_itself(tmp_path: Path) -> None:
     sync, inserted = of_files(tmp_path / "*.csv"), list[Mapping[str, InputVersion]]()
 
     def new() -> list[str]:
-        found = new_files(sync, lambda inputs: 0 if inputs in inserted else None)
+        found = new_files(sync, lambda inputs, not_before=0: 0 if inputs in inserted else None)
         inserted.extend(found.values())
         return [path.name for path in found]
 

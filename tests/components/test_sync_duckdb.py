@@ -1,6 +1,7 @@
 """Syncs of the mode insert by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_what_was_inserted_is_known_when_its_txn_has_expired(bronze: Lakehouse, 
     assert (run(bronze, sync).counts.inserted, by_spark.run().unchanged) == (1, True)
     assert stored(bronze, destination) == [(1,), (2,), (3,)]
     # The log may be cut, too.
-    monkeypatch.setattr(TableLog, "committed_txns", lambda *_: ({}, 3))
+    monkeypatch.setattr(TableLog, "committed_txns", lambda *_: ({}, 3, time.time()))
     for act in (lambda: run(bronze, sync), by_spark.run):
         with pytest.raises(SyncRefused, match=r"log begins at version 3.* UNSET TBLPROPERTIES"):
             act()

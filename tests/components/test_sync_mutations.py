@@ -237,7 +237,7 @@ FAULTS: dict[str, SyncFault] = {
         SourceRows, "letter_types", property(lambda self: dict(self.types)), a_line_has_other_fields
     ),
     "all files of a pattern are one content": SyncFault(source_files, "_content_of", _of_the_folder, a_file_arrives),
-    "nothing but txn says what was inserted": SyncFault(Insertions, "_committed", ({}, 0), a_txn_expires),
+    "nothing but txn says what was inserted": SyncFault(Insertions, "_committed", ({}, 0, 0.0), a_txn_expires),
     "of two appends after one version none is refused": SyncFault(
         duckdb_pass, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
     ),
