@@ -44,38 +44,38 @@ _KEYS = [type_ for type_ in VALUES if type_ not in {"float", "double"}]
 
 
 @dataclass(frozen=True)
-class Made:
+class TypedValue:
     """A type, and SQL of a value of it."""
 
     type: str
     value: str
 
 
-def made(chance: random.Random, depth: int = 2, types: list[str] | None = None) -> Made:
+def made(chance: random.Random, depth: int = 2, types: list[str] | None = None) -> TypedValue:
     """A random value, seldom NULL."""
     kind = chance.choice(("array", "map", "struct")) if depth and chance.random() < 0.5 and types is None else ""
     match kind:
         case "array":
             item = made(chance, depth - 1)
             text = f"array({chance.choice((item.value, f'{item.value}, NULL', ''))})"
-            found = Made(f"array<{item.type}>", text)
+            found = TypedValue(f"array<{item.type}>", text)
         case "map":
             key, item = made(chance, types=_KEYS), made(chance, depth - 1)
-            found = Made(f"map<{key.type},{item.type}>", f"map({chance.choice((f'{key.value}, {item.value}', ''))})")
+            found = TypedValue(f"map<{key.type},{item.type}>", f"map({chance.choice((f'{key.value}, {item.value}', ''))})")
         case "struct":
             parts = {name: made(chance, depth - 1) for name in ("a", "the Amount", "key")}
             fields = ", ".join(f"'{name}', {part.value}" for name, part in parts.items())
             listed = ",".join(f"{name}:{part.type}" for name, part in parts.items())
-            found = Made(f"struct<{listed}>", f"named_struct({fields})")
+            found = TypedValue(f"struct<{listed}>", f"named_struct({fields})")
         case _:
             type_ = chance.choice(types or list(VALUES))
-            found = Made(type_, f"CAST({chance.choice(VALUES[type_])} AS {type_})")
+            found = TypedValue(type_, f"CAST({chance.choice(VALUES[type_])} AS {type_})")
     quoted = found.type.replace("the Amount", "`the Amount`")
     nothing = types is None and chance.random() < 0.1
-    return Made(found.type, f"CAST({'NULL' if nothing else found.value} AS {quoted})")
+    return TypedValue(found.type, f"CAST({'NULL' if nothing else found.value} AS {quoted})")
 
 
-def differing(lake: Lakehouse, columns: dict[str, Made]) -> dict[str, tuple[str, str]]:
+def differing(lake: Lakehouse, columns: dict[str, TypedValue]) -> dict[str, tuple[str, str]]:
     """Columns whose values a letter does not give back, and these values as text, before and after."""
     listed = ", ".join(f"{each.value} AS {identifier(name)}" for name, each in columns.items())
     types = lake.spark.types(f"SELECT {listed}")
@@ -104,7 +104,7 @@ def test_every_type_has_values() -> None:
 
 def test_a_letter_gives_the_values_back(lake: Lakehouse) -> None:
     chance = random.Random("values")  # noqa: S311 values, not keys
-    plain = [Made(type_, f"CAST({value} AS {type_})") for type_, values in VALUES.items() for value in values]
+    plain = [TypedValue(type_, f"CAST({value} AS {type_})") for type_, values in VALUES.items() for value in values]
     nested = [made(chance) for _ in range(40)]
     columns = {f"c {number} {{}}": each for number, each in enumerate([*plain, *nested])}
     assert differing(lake, columns) == {}
