@@ -235,7 +235,7 @@ def _records(
             consumer.assign([TopicPartition(topic, partition, at) for partition, at in starts.items()])
             waits_until = time.monotonic() + kafka.timeout_seconds * 3
             while unread and time.monotonic() < waits_until:
-                record = consumer.poll(0.5)
+                record: Any = consumer.poll(0.5)
                 if record is None:
                     continue
                 partition: int = record.partition()
