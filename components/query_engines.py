@@ -214,6 +214,8 @@ class DuckDBQueries:
         self._session, self._spark = session, spark
         # As for Spark.
         self._before = versions_of(self.catalog, map(spark.full_name, written))
+        for table in written:
+            session.fences.note(spark.full_name(table), session.log(table))
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`.

@@ -74,6 +74,10 @@ class Overtaken(CommitConflict):
     """What a commit was computed from is older than a commit that the table has got: compute it again."""
 
 
+class ReadBeforeErasure(Overtaken):
+    """Rows were read before a data subject was erased, and would be written after it. Nothing was committed."""
+
+
 class CommitOutcomeUnknown(CatalogError, TransientError):
     """A commit was proposed, and it cannot be learned whether the catalog ratified it, or may yet.
 
@@ -112,6 +116,10 @@ class AppendFailed(TerminalError):
 
 class StorageUnavailable(TransientError):
     """The storage of a table cannot be read or written."""
+
+
+class StorageUnsupported(StorageUnavailable):
+    """The storage of a table is one that this process cannot reach at all; Spark may."""
 
 
 class LogUnreadable(TerminalError):

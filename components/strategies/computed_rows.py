@@ -18,6 +18,7 @@ from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import fill_sql
+from resources.spark.overtaken_writes import refuse_overtaken
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import at_version
@@ -117,7 +118,7 @@ class ComputedRows:
         """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""
         full_name = self.spark.full_name(declaration)
         stored = self.spark.write_result(declaration, None)
-        self.spark.check_not_overtaken(full_name, record.after)
+        refuse_overtaken(self.spark, full_name, record.after)
         record = replace(record, after=stored.version)
         if not stored.rows and not rows.isEmpty():
             # In files that each have a range of keys: later passes read those that may have the affected ones.

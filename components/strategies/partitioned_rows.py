@@ -24,6 +24,7 @@ from components.table_asset import asset_key, data_version_tags
 from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, PartitionInputs
 from resources.spark.key_ranges import KeyRanges
+from resources.spark.overtaken_writes import refuse_overtaken
 from resources.spark.spark_engine import Spark
 from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
@@ -120,7 +121,7 @@ class PartitionedRows(ChangedRows):
             # A query that is another than before may have other columns; a table gets them before its version is read.
             self._spark.ensure_table(declaration)
             after = self.catalog.version(self._spark.full_name(declaration))
-            self._spark.check_not_overtaken(self._spark.full_name(declaration), record.after)
+            refuse_overtaken(self._spark, self._spark.full_name(declaration), record.after)
             record = replace(record, after=after)
         every = len(self._computed) == len(keys)
         return self._scope_of(declaration, self._of_chosen(record, last, new=new), last, unknown if every else "")

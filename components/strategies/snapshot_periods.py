@@ -117,7 +117,7 @@ class _DuckDBPeriods(DuckDBQueries):
     """One pass of DuckDB over a table."""
 
     def __init__(self, session: DuckDBSession, spark: Spark, table: SnapshotQuery) -> None:
-        super().__init__(session, spark)
+        super().__init__(session, spark, table.declaration)
         self._period = table.period
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:

@@ -130,6 +130,7 @@ class DuckDBPass:
     @contextmanager
     def _prepared(self, session: DuckDBSession) -> Generator[_Prepared]:
         sync, queries = self._sync, DuckDBRowQueries(session, self._catalog.connection.name)
+        session.fences.note(self.full_name, session.log(sync.table))
         with ExitStack() as stack:
             if sync.mode is SyncMode.INSERT:
                 yield self._inserting(session, queries)

@@ -21,8 +21,9 @@ from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict
+from resources.errors import CommitConflict, TableMissing
 from resources.spark.merge_statements import insert_sql
+from resources.spark.overtaken_writes import refuse_erased
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import readable
@@ -94,9 +95,12 @@ class SyncPass:
         return prepared.counts, self._sample(prepared)
 
     def _once(self) -> SyncResult:
-        began = time.monotonic()
+        began, full_name = time.monotonic(), self._spark.full_name(self._sync.table)
+        # Before the source is read.
+        before = self._version(full_name)
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
+        refuse_erased(self._spark, full_name, before)
         if accepted := prepared.accepted:
             store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, self._found_by(prepared))
         if not destination.exists:
@@ -105,6 +109,7 @@ class SyncPass:
                 raise CommitConflict(f"Another writer created {destination.table.table_name} meanwhile.")
             created = True
         sample = self._sample(prepared)
+        refuse_erased(self._spark, full_name, before)
         wrote = write_changes(self._spark, self._sync, prepared)
         if self._sync.mode is SyncMode.INSERT and self._sync.row_errors is RowErrors.SKIP:
             settle_dead_letters(self._spark, position_of(self._spark, self._sync))
@@ -123,6 +128,12 @@ class SyncPass:
             versions=[wrote.commit.version] if wrote.commit else [],
             more_files=prepared.source.more_files,
         )
+
+    def _version(self, full_name: str) -> int:
+        try:
+            return self._spark.catalog.version(full_name)
+        except TableMissing:
+            return -1
 
     def _found_by(self, prepared: PreparedChanges) -> FindingPass | None:
         """The pass, if its dead letters count once it has committed."""

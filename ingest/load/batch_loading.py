@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
 from ingest.file_source import LandedCopy, Source
 from ingest.formats.isolated_parsing import infer
 from ingest.formats.parse_file import Load
@@ -23,7 +25,7 @@ from ingest.load.file_batches import batch_id
 from ingest.load.file_commits import FileCommits, not_loaded
 from ingest.load.parsed_batch import ParsedBatch
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import BadFile, TableMissing
+from resources.errors import BadFile, ReadBeforeErasure, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
 
 _SOON_S = 1.0
+_READINGS = 5
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,23 @@ def load_batch(
         NotConfigured: rows of erased subjects could not be distinguished; see `erased_rows`.
         CommitConflict, CatalogUnavailable, CatalogDenied, UnsafeTable, CommitOutcomeUnknown: see DuckDBSession.append.
     """
+    retrying = Retrying(retry=retry_if_exception_type(ReadBeforeErasure), stop=stop_after_attempt(_READINGS), reraise=True)
+    return retrying(_load_batch, duckdb, landing, source, files, more_follow=more_follow)
+
+
+def _load_batch(
+    duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile], *, more_follow: bool
+) -> BatchOutcome:
     began, now = time.monotonic(), dt.datetime.now(dt.UTC)
     load = Load(now, batch_id(source, files))
     with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
-        batch = ParsedBatch(session, landing, source, load, folder, erased_rows(session, source.table))
+        log, name = session.log(source.table), source.table.full_name(duckdb.catalog.connection.name)
+        # Before the list of erased subjects is read.
+        session.fences.note(name, log)
+        erased = erased_rows(session, source.table)
+        batch = ParsedBatch(session, landing, source, load, folder, erased, session.fences.of(name))
         parsed = batch.parse(files)
-        ledger = FileLedger(session, session.log(source.table), source.table_name, latest=False)
+        ledger = FileLedger(session, log, source.table_name, latest=False)
         # After the files were read: what an erasure writes is in the ledger before it is in a file.
         contents = ledger.landed_contents(
             [(file.path, file.sha256) for file in parsed], latest=source.landed is LandedCopy.REWRITE

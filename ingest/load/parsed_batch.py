@@ -64,6 +64,7 @@ class ParsedBatch:
 
     Attributes:
         erased: Which rows are dropped; None: none.
+        fence: The table's before the list of these was read.
         columns: Those of the table.
         dropped: How many rows were dropped.
     """
@@ -74,6 +75,7 @@ class ParsedBatch:
     load: Load
     folder: Path
     erased: ErasedRows | None = None
+    fence: str | None = None
     columns: tuple[Column, ...] = ()
     dropped: int = 0
     _parts: list[_Part] = field(default_factory=list[_Part])
@@ -188,7 +190,7 @@ class ParsedBatch:
         """Return the rows of files as one pending append."""
         types = {column.name: sql_type(column.type).spark for column in self.columns}
         if not files:
-            return Staged(self.folder / "none.parquet", 0, 0, (), types, {})
+            return Staged(self.folder / "none.parquet", 0, 0, (), types, {}, fence=self.fence)
         paths = {file.path for file in files}
         parts = [part for part in self._parts if not part.files.isdisjoint(paths)]
         whole = all(part.files <= paths for part in parts)
@@ -200,7 +202,7 @@ class ParsedBatch:
             parquet = self.folder / "batch.parquet"
             select = f"FROM read_parquet([{names}], union_by_name = true){some}"
             written = write_parquet(self.session.con, select, parquet)
-        return Staged(parquet, written.rows, written.size, (), types, written.stats)
+        return Staged(parquet, written.rows, written.size, (), types, written.stats, fence=self.fence)
 
     def columns_changed(self) -> bool:
         """Take over the table's present columns; return whether they are others."""

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
+from resources.delta.erasure_fence import fence_of
 from resources.delta.snapshot import DataFile, Json, Snapshot
 from resources.delta.table_storage import TableStorage
 
@@ -37,6 +38,7 @@ class CommitRequest:
         files: The data files.
         fields: The table's columns when the files were written, as Delta's schema has them.
         load_details: What the commit records of the loads.
+        fence: The table's when the request was posted: after an erasure, its own writer has to read the rows again.
     """
 
     path: str
@@ -44,6 +46,7 @@ class CommitRequest:
     files: tuple[DataFile, ...]
     fields: Sequence[Any]
     load_details: Sequence[Json]
+    fence: str
 
 
 class CommitRequests:
@@ -57,12 +60,13 @@ class CommitRequests:
     ) -> CommitRequest:
         """Leave a request for the writer that commits next."""
         path = f"{REQUESTS}/{int(time.time() * 1000):0{_DIGITS}d}-{uuid4().hex}.json"
-        request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields, load_details)
+        request = CommitRequest(path, tuple(loads), tuple(files), snapshot.fields, load_details, fence_of(snapshot))
         content = {
             "loads": request.loads,
             "files": [asdict(file) for file in files],
             "fields": snapshot.fields,
             "load_details": load_details,
+            "fence": request.fence,
         }
         self._storage.write(path, json.dumps(content).encode())
         return request
@@ -83,7 +87,11 @@ class CommitRequests:
             if expired or not (request := self._read(path)) or loaded(request.loads):
                 self._storage.remove(path)
             # If the columns have changed since, the request's own writer has to write its files again.
-            elif seen.isdisjoint(request.loads) and list(request.fields) == list(snapshot.fields):
+            elif (
+                seen.isdisjoint(request.loads)
+                and list(request.fields) == list(snapshot.fields)
+                and request.fence == fence_of(snapshot)
+            ):
                 found.append(request)
                 seen.update(request.loads)
         return found
@@ -97,6 +105,7 @@ class CommitRequests:
         try:
             content: dict[str, Any] = json.loads(self._storage.read(path))
             files = tuple(DataFile(**file) for file in content["files"])
-            return CommitRequest(path, tuple(content["loads"]), files, content["fields"], content["load_details"])
+            more = content["load_details"], content["fence"]
+            return CommitRequest(path, tuple(content["loads"]), files, content["fields"], *more)
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

@@ -17,7 +17,7 @@ from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
 from resources.delta.row_changes import adds_rows, appended_files, removes_rows
 from resources.delta.snapshot import Json, Snapshot, committed_at
-from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnavailable, UnsafeTable
+from resources.errors import ChangesNotRecorded, LogUnreadable, StorageUnsupported, UnsafeTable
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,11 @@ class TableLog:
 
         Raises:
             TableMissing, CatalogUnavailable, CatalogDenied.
+            StorageUnavailable: it can be read here, but not at the moment.
         """
         try:
             return cls.read(catalog, full_name)
-        except (LogUnreadable, StorageUnavailable, UnsafeTable):
+        except (LogUnreadable, StorageUnsupported, UnsafeTable):
             return None
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from resources.durable_files import sync, write_durably
-from resources.errors import StorageUnavailable
+from resources.errors import StorageUnavailable, StorageUnsupported
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ class TableStorage:
         except (FileNotFoundError, StorageUnavailable):
             raise
         except ImportError as error:
-            raise StorageUnavailable(f"{self._location}: {error} (for S3, install ratify-lakehouse[s3]).") from error
+            raise StorageUnsupported(f"{self._location}: {error} (for S3, install ratify-lakehouse[s3]).") from error
         except Exception as error:
             raise StorageUnavailable(
                 f"Could not {what} {path} at {self._location}: {type(error).__name__}: {error}. Check the network, and "
@@ -218,7 +218,7 @@ class TableStorage:
     def _opened(self) -> Any:
         if self._fs is None or time.time() > self._renew_at:
             if self._url.scheme not in {"s3", "s3a"}:
-                raise StorageUnavailable(
+                raise StorageUnsupported(
                     f"{self._location}: tables are written on local disks and on S3; another store needs Spark."
                 )
             import fsspec  # pyright: ignore[reportMissingTypeStubs] it ships none

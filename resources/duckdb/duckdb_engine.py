@@ -22,6 +22,7 @@ from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_actions import Committed, NothingToCommit
 from resources.delta.delta_log import DeltaLog
+from resources.delta.erasure_fence import NotedFences
 from resources.delta.load_ids import loaded_ids
 from resources.delta.schema_change import columns_added, columns_of
 from resources.duckdb.duckdb_errors import translating
@@ -31,12 +32,7 @@ from resources.duckdb.parquet_files import write_parquet
 from resources.duckdb.pending_append import CommittedByOther, PendingAppend
 from resources.duckdb.readable_tables import ALIAS, ReadableTables, attached
 from resources.errors import (
-    NOTHING_COMMITTED,
-    AlreadyLoaded,
-    AppendFailed,
-    CommitOutcomeUnknown,
     RatifyError,
-    UnsafeTable,
 )
 from resources.process_memory import keep_imported
 from resources.settings import Settings
@@ -149,6 +145,7 @@ class DuckDBSession:
         self._engine = engine
         self._catalog = engine.catalog
         self.readable = ReadableTables(engine.catalog)
+        self.fences = NotedFences()
         self._attached = False
         self._token = ""
 
@@ -257,7 +254,8 @@ class DuckDBSession:
         self.readable.check(select)
         with translating("write rows"):
             written = write_parquet(self.con, f"SELECT {typed} FROM ({select}) AS given({names})", parquet)
-        return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats)
+        fence = self.fences.of(self._full_name(declaration))
+        return Staged(parquet, written.rows, written.size, tuple(loads), declaration.column_types, written.stats, (), fence)
 
     def commit_staged(self, declaration: TableDeclaration, staged: Staged, complete: Complete = None) -> Ratified:
         """Append staged rows to a table, in one version with what other writers of this machine have staged for it.
@@ -298,15 +296,10 @@ class DuckDBSession:
             committed, by_other = log.commit(pending.proposal), False
         except CommittedByOther as other:
             committed, by_other = Committed(other.version, pending.attempts), True
-        except RatifyError as error:
-            if isinstance(error, NOTHING_COMMITTED):
-                pending.withdraw()
-            if not pending.requested or isinstance(error, CommitOutcomeUnknown | AlreadyLoaded | AppendFailed | UnsafeTable):
-                raise
-            raise CommitOutcomeUnknown(
-                f"{error} But other writers have its commit request, and one may yet commit it: repeat the load, by its "
-                "id it cannot be written twice."
-            ) from error
+        except Exception as error:
+            if unknown := pending.failed(error):
+                raise unknown from error
+            raise
         pending.clear()
         # What follows a commit is done once, by its writer: others would only get in its way.
         return CommittedGroup(committed.version, committed.attempts, by_other or completed(complete, committed.version))

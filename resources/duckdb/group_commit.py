@@ -30,7 +30,7 @@ from uuid import uuid4
 from resources import errors
 from resources.delta.delta_log import DeltaLog
 from resources.delta.lost_versions import newest_lost_version, wait_for_other_version
-from resources.errors import AlreadyLoaded, CatalogError, RatifyError
+from resources.errors import AlreadyLoaded, CatalogError, RatifyError, ReadBeforeErasure
 from resources.settings import CatalogConnection
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class Staged:
         columns: Types of the file's columns by name, in Spark SQL.
         stats: Delta's statistics of the file.
         load_details: What the commit records of the loads, one JSON object each.
+        fence: The table's before the rows were read (see `resources.delta.erasure_fence`).
     """
 
     parquet: Path
@@ -69,6 +70,7 @@ class Staged:
     columns: Mapping[str, str]
     stats: Mapping[str, Any]
     load_details: tuple[Mapping[str, Any], ...] = ()
+    fence: str | None = None
 
     def to_json(self) -> str:
         """Return the append as one line of JSON."""
@@ -275,10 +277,9 @@ def _serve(group: dict[Path, Staged], append: Append) -> None:
         for path in filter(known.get, group):
             _answer([path], error="AlreadyLoaded", table=error.table, loads=known[path])
         _serve({path: staged for path, staged in group.items() if not known[path]}, append)
-    except CatalogError as error:
-        _answer(group, error=type(error).__name__, message=str(error))
     except Exception as error:
-        if len(group) > 1:
+        of_all = isinstance(error, CatalogError) and not isinstance(error, ReadBeforeErasure)
+        if len(group) > 1 and not of_all:
             # Only the writer whose append fails gets the error.
             for path, staged in group.items():
                 _serve({path: staged}, append)
@@ -296,9 +297,9 @@ def completed(complete: Complete, version: int) -> bool:
     try:
         if complete:
             complete(version)
-    except RatifyError as error:
+    except Exception:
         # Whoever needs it does it again, and gets the error if it stays.
-        logger.warning("version %d is committed, but what follows it failed: %s", version, error)
+        logger.exception("version %d is committed, but what follows it failed", version)
         return False
     return complete is not None
 

@@ -8,11 +8,20 @@ from resources.column_types import type_of_delta
 from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequest, CommitRequests
 from resources.delta.delta_log import DeltaLog
+from resources.delta.erasure_fence import refuse_older
 from resources.delta.load_ids import as_loaded, loaded_ids
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.duckdb.group_commit import Staged
 from resources.duckdb.parquet_files import ParquetFile, put_data_file, write_parquet
-from resources.errors import AlreadyLoaded, AppendFailed, UnsafeTable
+from resources.errors import (
+    NOTHING_COMMITTED,
+    AlreadyLoaded,
+    AppendFailed,
+    CommitOutcomeUnknown,
+    RatifyError,
+    ReadBeforeErasure,
+    UnsafeTable,
+)
 from resources.sql.duckdb_sql import literal
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
 
 # Smaller files are combined into one, because each file costs readers time.
 _FILE_OF_ITS_OWN = 16 << 20
+_FINAL = (CommitOutcomeUnknown, AlreadyLoaded, AppendFailed, ReadBeforeErasure, UnsafeTable)
 
 
 class CommittedByOther(Exception):
@@ -69,12 +79,14 @@ class PendingAppend:
         Raises:
             CommittedByOther: another writer committed our request; the rows are in the table.
             AlreadyLoaded, UnsafeTable, AppendFailed: see `DuckDBSession.append`.
+            ReadBeforeErasure: rows of it were read before a data subject was erased.
         """
         versions = snapshot.txn_versions(self._loads)
         if loaded := loaded_ids(versions):
             self._raise_if_committed(snapshot)
             raise AlreadyLoaded(snapshot.full_name, sorted(loaded))
         for staged in self._group:
+            refuse_older(snapshot, staged.fence)
             _check_columns(snapshot, staged)
         # A table that was dropped and created again has another location.
         if self._table != snapshot.uuid:
@@ -97,6 +109,18 @@ class PendingAppend:
         """Delete the files after the catalog has refused them, unless another writer may still commit them."""
         if not self.requested:
             self._log.storage.discard(file.path for file in self._files)
+
+    def failed(self, error: Exception) -> CommitOutcomeUnknown | None:
+        """Delete the files that are not committed; return an error where these may be committed yet, in place of another."""
+        if isinstance(error, NOTHING_COMMITTED):
+            self.withdraw()
+        if self.requested and not isinstance(error, _FINAL):
+            why = "But other writers have its commit request, and one may yet commit it"
+        elif self.attempts and not isinstance(error, RatifyError):
+            why = "It was proposed before, and may be committed"
+        else:
+            return None
+        return CommitOutcomeUnknown(f"{error} {why}: repeat the load, by its id it cannot be written twice.")
 
     def clear(self) -> None:
         """Remove the requests whose rows are in the table now."""

@@ -16,6 +16,7 @@ from resources.declarations import TableDeclaration, records_changes
 from resources.delta.commit_actions import Proposal
 from resources.delta.compaction_bins import TARGET_BYTES
 from resources.delta.computed_inputs import COMPUTED
+from resources.delta.erasure_fence import refuse_older
 from resources.delta.snapshot import DataFile, Snapshot
 from resources.delta.table_features import refuse_unsupported_features
 from resources.duckdb.duckdb_engine import DuckDBSession
@@ -147,6 +148,7 @@ class _Follower:
         log, computed = self.session.log(self.declaration), self.stored.snapshot
 
         def plan(snapshot: Snapshot) -> Proposal:
+            refuse_older(snapshot, self.session.fences.of(snapshot.full_name))
             if (snapshot.uuid, snapshot.version) != (computed.uuid, computed.version):
                 raise CommitConflict(f"Another writer of {computed.full_name} committed after version {computed.version}.")
             return replace(proposal, record=record, txns={COMPUTED: computed.version + 1})

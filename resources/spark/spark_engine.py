@@ -14,12 +14,13 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta.commit_author import authored_by, current_run_id
 from resources.delta.commit_history import Commit, commit_from_row
-from resources.delta.computed_inputs import COMPUTED, computed_in, replaced_after
+from resources.delta.computed_inputs import COMPUTED, replaced_after
 from resources.delta.table_log import TableLog
-from resources.errors import CommitConflict, Overtaken, SparkUnavailable, TableMissing
+from resources.errors import CommitConflict, SparkUnavailable, TableMissing
 from resources.settings import Settings
 from resources.spark.commit_conf import FULL_REFRESH, commit_conf
 from resources.spark.merge_statements import changes_merge_sql, merge_sql
+from resources.spark.overtaken_writes import refuse_erased, refuse_overtaken
 from resources.spark.partition_guard import guarded, partition_types, refused_value
 from resources.spark.spark_errors import translated, translating
 from resources.spark.spark_sessions import SparkSessions, checkpointed
@@ -192,14 +193,16 @@ class Spark(dg.ConfigurableResource[Any]):
         record, txn = ("", None) if after is None else (replaced_after(after), (COMPUTED, after + 1))
 
         def once() -> Commit | None:
+            before = self.catalog.version(full_name) if after is None else after
             if after is not None:
-                self.check_not_overtaken(full_name, after)
+                refuse_overtaken(self, full_name, after)
             with self._translating():
                 rows = self.partitionable(declaration, read())
+                refuse_erased(self, full_name, before)
                 commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record, txn=txn)
             if commit is None and after is not None:
                 # Nothing differed; or Delta skipped the MERGE.
-                self.check_not_overtaken(full_name, after)
+                refuse_overtaken(self, full_name, after)
             return commit
 
         return self.write_result(declaration, retried_write(once, self.attempts))
@@ -248,19 +251,13 @@ class Spark(dg.ConfigurableResource[Any]):
         """
         full_name, txn = self.full_name(declaration), (app_id, after + 1)
         if app_id == COMPUTED:
-            self.check_not_overtaken(full_name, after)
+            refuse_overtaken(self, full_name, after)
         with self._translating():
             checked = self.partitionable(declaration, rows, where)
             commit = self._committed(full_name, lambda: self._run(merge, rows=checked).collect(), purpose, record, txn)
         if commit is None:
             raise CommitConflict(f"Another writer of {full_name} committed as {app_id} after {after} first.")
         return self.write_result(declaration, commit)
-
-    def check_not_overtaken(self, full_name: str, after: int) -> None:
-        """Raise Overtaken if a table was computed, or restored, after a version of it."""
-        newer = self.catalog.version(full_name) - after
-        if newer > 0 and computed_in(self.recent_commits(full_name, newer)):
-            raise Overtaken(f"Another writer of {full_name} committed after version {after} first.")
 
     def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:
         """Return what the table is after a write that made this commit, or none."""

@@ -12,11 +12,13 @@ import pytest
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import TableDeclaration
 from resources.delta import table_storage
+from resources.delta.table_log import TableLog
 from resources.delta.table_storage import TableStorage
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import StorageUnavailable
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.embedded.catalog.harness import CatalogAddress, TableClient
+from tests.embedded.catalog.harness import CatalogAddress, TableClient, log_of
+from tests.resources.declared_tables import create_declared
 from tests.resources.lakehouse import append, pairs
 from tests.resources.live_tables import read_live
 
@@ -116,3 +118,17 @@ def test_a_disk_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
             failing()
     storage.discard(["folder", "folder/file", "never"])
     assert storage.names("folder") == []
+
+
+def test_a_log_that_cannot_be_read_at_the_moment_is_an_error(server: CatalogAddress) -> None:
+    """None stands for a table that nobody reads here: what is asked of that would count as not there."""
+    table = pairs()
+    with server.client() as admin:
+        create_declared(admin, table)
+        log = log_of(TableClient.of(admin, table.layer, table.name).location)
+    catalog, full_name = UnityCatalog(host=server.url, token=server.token), table.full_name("ratify")
+    assert TableLog.opened(catalog, full_name)
+    log.rename(log.with_name("away"))
+    log.write_text("no folder")
+    with pytest.raises(StorageUnavailable):
+        TableLog.opened(catalog, full_name)

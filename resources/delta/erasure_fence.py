@@ -1,0 +1,104 @@
+"""The fence of an erasure: a commit to a table by which no rows get into it that were read before the erasure.
+
+An erasure lists the data subject first, then fences each table, and only then looks for its rows. A writer of ours notes a
+table's last fence before it reads what it will write, and compares it in the commit itself: a load, a sync or a query that
+has read the rows of an erased subject is refused, and reads again. What was ratified before the fence, the erasure finds.
+
+The fence sets a property: Delta lets no other commit pass that was begun before such a one. Its `txn` excludes writes that
+were computed against an older version of the table (see `COMPUTED`).
+"""
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from resources.delta.commit_actions import Proposal
+from resources.delta.commit_history import Commit
+from resources.delta.computed_inputs import COMPUTED
+from resources.delta.snapshot import Snapshot
+from resources.errors import ReadBeforeErasure, TableMissing
+
+if TYPE_CHECKING:
+    from resources.delta.delta_log import DeltaLog
+
+FENCE = "ratify.erased"
+"""Table property with the id of the last erasure that has fenced the table."""
+
+_OPERATION = "SET TBLPROPERTIES"
+
+
+def new_fence() -> dict[str, str]:
+    """Return the property that fences a table."""
+    return {FENCE: uuid4().hex}
+
+
+def fencing(snapshot: Snapshot) -> Proposal:
+    """Return the proposal that fences a table; no row changes."""
+    fence = new_fence()
+    configuration = {**snapshot.metadata.get("configuration", {}), **fence}
+    return Proposal(
+        operation=_OPERATION,
+        parameters={"properties": json.dumps(fence)},
+        metadata=({**snapshot.metadata, "configuration": configuration}, [{"action": "set-properties", "updates": fence}]),
+        txns={COMPUTED: snapshot.version + 1},
+    )
+
+
+def fence_of(snapshot: Snapshot) -> str:
+    """Return the id of the last erasure that has fenced a table; empty if none has."""
+    return snapshot.properties.get(FENCE, "")
+
+
+def refuse_older(snapshot: Snapshot, noted: str | None) -> None:
+    """Refuse a commit of rows that were read before an erasure.
+
+    Args:
+        snapshot: The version that the commit follows.
+        noted: The table's fence before the rows were read; None: they depend on no other table, nor on a file.
+
+    Raises:
+        ReadBeforeErasure: the table has another fence by now.
+    """
+    if noted is not None and fence_of(snapshot) != noted:
+        raise ReadBeforeErasure(_message(snapshot.full_name))
+
+
+def refuse_fenced(full_name: str, commits: Iterable[Commit]) -> None:
+    """As `refuse_older`, by the commits to the table since the rows were read."""
+    if any(is_fence(commit) for commit in commits):
+        raise ReadBeforeErasure(_message(full_name))
+
+
+def is_fence(commit: Commit) -> bool:
+    """Return whether a commit fences its table."""
+    return commit.operation == _OPERATION and FENCE in commit.parameters.get("properties", "")
+
+
+def _message(full_name: str) -> str:
+    return (
+        f"A data subject was erased while rows for {full_name} were read, so that these may have some of its. Nothing was "
+        "committed: do the same again, which reads what is there now."
+    )
+
+
+class NotedFences:
+    """The fences of the tables that a unit of work writes, as they were before it has read what it writes."""
+
+    def __init__(self) -> None:
+        self._noted = dict[str, str]()
+
+    def note(self, full_name: str, log: "DeltaLog") -> None:
+        """Note a table's fence. A table that is missing has none.
+
+        Raises:
+            As `DeltaLog.refresh`.
+        """
+        try:
+            self._noted[full_name] = fence_of(log.refresh())
+        except TableMissing:
+            self._noted[full_name] = ""
+
+    def of(self, full_name: str) -> str | None:
+        """Return the noted fence of a table; None if none was noted."""
+        return self._noted.get(full_name)

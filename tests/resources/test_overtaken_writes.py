@@ -1,0 +1,51 @@
+"""Writes of Spark whose rows were read before the fence of an erasure."""
+
+import pytest
+
+from components.query_engines import SparkQueries
+from resources.declarations import Engine, TableDeclaration
+from resources.delta.erasure_fence import fencing
+from resources.errors import ReadBeforeErasure
+from resources.sql.table_query import TableQuery
+from tests.resources.lakehouse import Lakehouse, engines, lake, pairs
+
+__all__ = ["engines", "lake"]
+
+ROWS = "VALUES (1, 'Ann'), (2, 'Cy')"
+
+
+def erase(lake: Lakehouse, source: TableDeclaration, target: TableDeclaration) -> None:
+    lake.duckdb.log(lake.full(target)).commit(fencing, partitioned=True)
+    for table in (source, target):
+        lake.quick(f"DELETE FROM {table.table_name} WHERE v = 'Ann'")
+
+
+@pytest.mark.stack
+def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse) -> None:
+    source = lake.create(pairs(), ROWS)
+    target = lake.create(pairs(Engine.SPARK, keys=("id",)))
+    readings = list[int]()
+
+    def read() -> object:
+        rows = lake.spark.computed(lake.spark.table(source))
+        readings.append(1)
+        if len(readings) == 1:
+            erase(lake, source, target)
+        return rows
+
+    lake.spark.merge_to_match(target, read)  # type: ignore[arg-type]
+    assert (len(readings), lake.stored(target)) == (2, [(2, "Cy")])
+
+    lake.insert(source, "VALUES (3, 'Ann')")
+    text = f"SELECT id, v FROM ratify.{source.table_name}"
+    queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), target)
+    with queries.validated(text) as rows:
+        erase(lake, source, target)
+        with pytest.raises(ReadBeforeErasure, match="Nothing was committed"):
+            list(rows.write([(target, "SELECT * FROM {rows}")]))
+    after = lake.version(target)
+    lake.duckdb.log(lake.full(target)).commit(fencing, partitioned=True)
+    changes = lake.spark.sql("SELECT 3L AS ratify_key_id, 3L AS id, 'Ann' AS v, true AS ratify_present")
+    with pytest.raises(ReadBeforeErasure):
+        lake.spark.merge_changes(target, changes, "{}", after)
+    assert lake.stored(target) == [(2, "Cy")]
