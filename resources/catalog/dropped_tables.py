@@ -11,6 +11,7 @@ from resources.catalog.unity_catalog import API, UnityCatalog
 from resources.errors import CatalogRejected, TableMissing
 from resources.sql.spark_sql import identifier, literal
 
+_ALL = "GET /v1/catalogs/{catalog}/dropped-tables"
 _LISTED = "GET /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables"
 
 
@@ -54,16 +55,25 @@ def dropped_tables(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
             "end with its drop. Ask who runs it for a backup."
         )
     found = catalog.request("GET", f"list the dropped tables of {schema}", _path(schema))["tables"]
-    return [
-        DroppedTable(
-            f"{schema}.{table['name']}",
-            table["table-id"],
-            table["owner"],
-            _time(table["dropped-at-ms"]),
-            _time(table["retained-until-ms"]),
-        )
-        for table in found
-    ]
+    return [_dropped(schema, table) for table in found]
+
+
+def all_dropped_tables(catalog: UnityCatalog, schemas: Iterable[str]) -> list[DroppedTable]:
+    """Return all tables of the catalog that can be undropped; where the server lists them so, also of dropped schemas.
+
+    Args:
+        catalog: Where they are.
+        schemas: Names of the schemas that there are.
+
+    Raises:
+        As `dropped_tables`.
+    """
+    name = catalog.connection.name
+    if is_databricks(catalog) or not catalog.offers(name, _ALL):
+        return [table for schema in sorted(schemas) for table in dropped_tables(catalog, f"{name}.{schema}")]
+    path = f"{API}/delta/v1/catalogs/{name}/dropped-tables"
+    found = catalog.request("GET", f"list the dropped tables of {name}", path)["tables"]
+    return [_dropped(f"{name}.{table['schema']}", table) for table in found]
 
 
 def dropped_table(catalog: UnityCatalog, full_name: str, table_id: str = "") -> DroppedTable:
@@ -119,6 +129,11 @@ def _on_databricks(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
         for row in rows
     ]
     return sorted(found, key=lambda table: (table.full_name, -table.dropped_at.timestamp()))
+
+
+def _dropped(schema: str, table: Mapping[str, Any]) -> DroppedTable:
+    times = _time(table["dropped-at-ms"]), _time(table["retained-until-ms"])
+    return DroppedTable(f"{schema}.{table['name']}", table["table-id"], table["owner"], *times)
 
 
 def _path(schema: str) -> str:

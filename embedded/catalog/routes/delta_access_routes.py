@@ -28,6 +28,7 @@ ENDPOINTS = [
     # Of this server alone: a client asks for these only where they are listed.
     "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance",
     "GET /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables",
+    "GET /v1/catalogs/{catalog}/dropped-tables",
     "POST /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}/undrop",
     "DELETE /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}",
 ]

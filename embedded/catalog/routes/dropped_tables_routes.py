@@ -1,5 +1,8 @@
 """Dropped managed tables, which can be undropped. The published API has no such paths; `delta/v1/config` lists them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
@@ -17,20 +20,29 @@ def list_dropped(call: Call) -> Response:
     With the times, in epoch milliseconds, of their drop and of the end of their files.
     """
     with call.read(*_names(call)) as tx:
-        found = dropped_store.list_dropped(tx, namespace_store.get_schema(tx, *_names(call)))
-        seen = [table for table in found if _has(tx, call, table.id, Privilege.SELECT | Privilege.MODIFY)]
-    retention_ms = call.store.dropped_table_seconds * 1000
-    listed = [
-        {
-            "table-id": table.id,
-            "name": table.name,
-            "owner": table.owner,
-            "dropped-at-ms": table.dropped_at,
-            "retained-until-ms": table.dropped_at + retention_ms,
-        }
-        for table in seen
-    ]
-    return JSONResponse({"tables": listed})
+        seen = _seen(tx, call, dropped_store.list_dropped(tx, namespace_store.get_schema(tx, *_names(call))))
+    return JSONResponse({"tables": [_shown(call, table) for table in seen]})
+
+
+def list_of_catalog(call: Call) -> Response:
+    """As `list_dropped`, of all schemas of a catalog, also of those that were dropped: each with the name of its schema."""
+    with call.read(call.path["catalog"]) as tx:
+        seen = _seen(tx, call, dropped_store.list_of_catalog(tx, namespace_store.get_catalog(tx, call.path["catalog"])))
+    return JSONResponse({"tables": [{**_shown(call, table), "schema": table.schema} for table in seen]})
+
+
+def _seen(tx: Connection, call: Call, found: Sequence[dropped_store.DroppedRow]) -> list[dropped_store.DroppedRow]:
+    return [table for table in found if _has(tx, call, table.id, Privilege.SELECT | Privilege.MODIFY)]
+
+
+def _shown(call: Call, table: dropped_store.DroppedRow) -> dict[str, Any]:
+    return {
+        "table-id": table.id,
+        "name": table.name,
+        "owner": table.owner,
+        "dropped-at-ms": table.dropped_at,
+        "retained-until-ms": table.dropped_at + call.store.dropped_table_seconds * 1000,
+    }
 
 
 def undrop_table(call: Call) -> Response:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from embedded.catalog.api_errors import NoSuchTableError
@@ -38,6 +38,7 @@ class DroppedRow:
     name: str
     owner: str
     dropped_at: int
+    schema: str = ""
 
 
 def drop_table(tx: Connection, table: Table) -> None:
@@ -67,6 +68,15 @@ def list_dropped(tx: Connection, schema: "Schema") -> list[DroppedRow]:
     chosen = dropped_tables.c
     found = select(chosen.id, chosen.name, chosen.owner, chosen.dropped_at).where(_of(schema))
     return [DroppedRow(*row) for row in tx.execute(found.order_by(chosen.name, chosen.dropped_at.desc()))]
+
+
+def list_of_catalog(tx: Connection, catalog: "Catalog") -> list[DroppedRow]:
+    """The dropped tables of a catalog with their schemas, also of those that are dropped, too: the latest drop first."""
+    chosen = dropped_tables.c
+    name = func.coalesce(schemas.c.name, chosen.schema_key)
+    found = select(chosen.id, chosen.name, chosen.owner, chosen.dropped_at, name)
+    found = found.outerjoin_from(dropped_tables, schemas, schemas.c.id == chosen.schema_id)
+    return [DroppedRow(*row) for row in tx.execute(found.where(_in(catalog)).order_by(chosen.dropped_at.desc()))]
 
 
 def undrop_table(tx: Connection, schema: "Schema", table_id: str) -> Table:
@@ -122,9 +132,14 @@ def _of(schema: "Schema") -> ColumnElement[bool]:
     """The tables that a schema lost, and those of a dropped schema that had its name."""
     chosen = dropped_tables.c
     schema_gone = chosen.schema_id.not_in(select(schemas.c.id))
+    return or_(chosen.schema_id == schema.id, and_(schema_gone, _in(schema.catalog), chosen.schema_key == schema.name))
+
+
+def _in(catalog: "Catalog") -> ColumnElement[bool]:
+    """The tables that a catalog lost, and those of a dropped catalog that had its name."""
+    chosen = dropped_tables.c
     catalog_gone = chosen.catalog_id.not_in(select(catalogs.c.id))
-    in_catalog = or_(chosen.catalog_id == schema.catalog.id, and_(catalog_gone, chosen.catalog_key == schema.catalog.name))
-    return or_(chosen.schema_id == schema.id, and_(schema_gone, in_catalog, chosen.schema_key == schema.name))
+    return or_(chosen.catalog_id == catalog.id, and_(catalog_gone, chosen.catalog_key == catalog.name))
 
 
 def _drop(tx: Connection, condition: ColumnElement[bool]) -> None:
