@@ -26,6 +26,8 @@ class TableHolding:
         refused: Why its rows cannot be deleted; empty if they can.
         stays: Why its files cannot be removed, as each reason says; none if they can.
         set_aside: Whether it has only rows that others refused.
+        undeclared: Whether its rows are known by the value alone, in columns that nothing is declared of: they stay.
+        unsearched: Why it could not be looked through; empty if it was.
     """
 
     full_name: str
@@ -39,6 +41,13 @@ class TableHolding:
     refused: str = ""
     stays: Sequence[str] = ()
     set_aside: bool = False
+    undeclared: bool = False
+    unsearched: str = ""
+
+    @property
+    def found_by(self) -> str:
+        """The columns by which its rows are known."""
+        return ", ".join(sorted({f"{match.column}.{match.name}" if match.name else match.column for match in self.matches}))
 
     def files_of(self, *kinds: HeldIn) -> list[HoldingFile]:
         """Return the files of these kinds."""
@@ -98,6 +107,7 @@ class ErasurePlan:
         landed: Files in the landing zone.
         others: What else may have something of it.
         unfound: Tables with personal data in which it cannot be found, with the reason.
+        unsearched: Landed files that could not be looked through.
     """
 
     kind: str
@@ -106,6 +116,7 @@ class ErasurePlan:
     landed: Sequence[LandedHolding]
     others: Sequence[Remaining]
     unfound: Mapping[str, str]
+    unsearched: Sequence[Remaining] = ()
 
     def refusals(self, *, all_rows: bool = False) -> list[str]:
         """Return why it may not be carried out; nothing is changed then.
@@ -113,15 +124,21 @@ class ErasurePlan:
         Args:
             all_rows: Whether a table may lose all of its rows.
         """
-        found = [f"{each.full_name}: {each.refused}" for each in self.tables if each.matched and each.refused]
+        declared = [each for each in self.tables if not each.undeclared]
+        found = [f"{each.full_name}: {each.refused}" for each in declared if each.matched and each.refused]
         # What others refused may well be of one subject alone.
-        own = [each for each in self.tables if not each.set_aside]
+        own = [each for each in declared if not each.set_aside]
         whole = [each for each in own if each.matched == each.rows > 1 and not all_rows]
         found += [
             f"All {each.rows:,} rows of {each.full_name} are of this subject. Say --all-rows if they are meant."
             for each in whole
         ]
         return found
+
+    def not_erased(self) -> list[str]:
+        """Return where rows of the subject are left, or may be, that no retention ends; each once."""
+        tables = [each.full_name for each in self.tables if each.matched or each.unsearched]
+        return [*dict.fromkeys([*tables, *(each.place for each in self.unsearched)])]
 
     def remaining(self, now: float) -> list[Remaining]:
         """Return what is left, or would be right after the erasure.
@@ -136,11 +153,17 @@ class ErasurePlan:
             if (why := "declared: keep" if each.policy is LandedCopy.KEEP else each.stays)
         ]
         unfound = [Remaining(name, "rows, if there are any", "unknown", why) for name, why in self.unfound.items()]
-        return [*tables, *landed, *self.others, *unfound]
+        return [*tables, *landed, *self.unsearched, *self.others, *unfound]
 
 
 def _of_table(table: TableHolding, now: float) -> list[Remaining]:
     found = list[Remaining]()
+    if table.unsearched:
+        found.append(Remaining(table.full_name, "rows, if there are any", "unknown", table.unsearched))
+    if table.undeclared and table.matched:
+        until = f"declare `subject` for {table.found_by}, or delete them by hand"
+        why = "they have the value, but nothing says that it is this subject"
+        found.append(Remaining(table.full_name, counted(table.matched, "row"), until, why))
     data = table.files_of(HeldIn.LIVE, HeldIn.OLD, HeldIn.UNNAMED)
     if data:
         ends = max(now if file.kind is HeldIn.LIVE else file.since for file in data) + table.retained_s

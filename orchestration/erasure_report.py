@@ -31,6 +31,7 @@ def planned(plan: ErasurePlan, now: float) -> dict[str, Any]:
         ],
         "remains": [asdict(each) for each in plan.remaining(now)],
         "cannot be found by subject": dict(plan.unfound),
+        "not erased": plan.not_erased(),
     }
 
 
@@ -43,7 +44,7 @@ def done(erasure: ErasureDone, reason: str, now: float) -> dict[str, Any]:
         now: Seconds since 1970.
     """
     gone = {table.full_name: table for table in erasure.deleted}
-    after = {table.full_name: {file.path for file in table.files} for table in erasure.after.tables}
+    after = {table.full_name: {file.path for file in table.files} for table in erasure.after.tables if not table.undeclared}
     rows = [
         {
             "table": table.full_name,
@@ -56,6 +57,7 @@ def done(erasure: ErasureDone, reason: str, now: float) -> dict[str, Any]:
             "not removed": erasure.not_removed.get(table.full_name, ""),
         }
         for table in erasure.before.tables
+        if not table.undeclared
     ]
     return planned(erasure.after, now) | {
         "reason": reason,
@@ -72,7 +74,7 @@ def table_rows(plan: ErasurePlan) -> list[dict[str, Any]]:
     return [
         {
             "table": table.full_name,
-            "found by": ", ".join(sorted({f"{m.column}.{m.name}" if m.name else m.column for m in table.matches})),
+            "found by": table.found_by + (" (value alone)" if table.undeclared else ""),
             "rows": table.rows,
             "of the subject": table.matched,
             **{kind.value + "s": len(table.files_of(kind)) for kind in HeldIn},

@@ -1,6 +1,7 @@
 """A subject erased: its rows deleted in every table, and what has them removed as far as each table allows that now."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -13,13 +14,21 @@ from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, TableHolding
 from orchestration.interventions import refuse_in_use, report_intervention
+from orchestration.subject_scan import SubjectScan
 from orchestration.subject_survey import Subject, SubjectSurvey
 from orchestration.subject_traces import with_traces
 from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
+from resources.delta.erasure_fence import fencing, new_fence
 from resources.delta.table_clean import clean, may_clean_log
 from resources.duckdb.table_compaction import compact
-from resources.errors import BadFile, CommitConflict, StreamBusy, TableInUse, UnsafeTable
+from resources.errors import (
+    BadFile,
+    CommitConflict,
+    StreamBusy,
+    TableInUse,
+    UnsafeTable,
+)
 from resources.landing.file_moves import Moved, delete, remove_note, remove_partial_copies
 from resources.landing.landing_zone import LandingZone
 from resources.settings import Settings
@@ -27,7 +36,9 @@ from resources.spark import stream_checkpoints
 from resources.spark.spark_engine import Spark
 from resources.spark.spark_errors import query_errors
 from resources.spark.subject_deletion import delete_subject
-from resources.sql.spark_sql import literal
+from resources.sql.spark_sql import literal, table_name
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,8 @@ class SubjectErasure:
     def run(self) -> ErasureDone:
         """Erase it. Whatever an error leaves, the next call does.
 
-        The list of erased subjects is first, so that nothing is loaded again while rows go; then tables, inputs first.
+        The list of erased subjects is first, so that nothing is loaded again while rows go. Then each table is fenced, so
+        that it gets no rows that were read before (see `resources.delta.erasure_fence`). Then rows go, inputs first.
 
         Raises:
             UnsafeTable: a table with rows of it refuses, or has no other rows; nothing was changed.
@@ -119,10 +131,13 @@ class SubjectErasure:
 
     def _hold_streams(self, stack: ExitStack) -> None:
         """Keep streams of records from running meanwhile: one that runs has read the list of erased subjects before."""
-        for table in self.survey.tables.record_tables:
-            if self.subject.kind in table.declaration.subjects:
+        records = [table.declaration for table in self.survey.tables.record_tables]
+        concerned = {table.table_name for table in records if self.subject.kind in table.subjects}
+        streams = [each.table for each in self.survey.tables.streams if each.records.table_name in concerned]
+        for table in (*records, *streams):
+            if table in streams or table.table_name in concerned:
                 try:
-                    stack.enter_context(stream_checkpoints.exclusive(table.declaration))
+                    stack.enter_context(stream_checkpoints.exclusive(table))
                 except StreamBusy as error:
                     raise TableInUse(
                         f"Nothing was changed. {error} Stop it (`ratify stream stop`, for the continuous mode), erase, and "
@@ -133,23 +148,45 @@ class SubjectErasure:
         before = self.survey.plan(self.subject)
         if refusals := before.refusals(all_rows=self.all_rows):
             raise UnsafeTable(f"Nothing was changed. {' '.join(refusals)}")
-        with_rows = [table for table in before.tables if table.matched]
-        for table in with_rows:
+        declared = [table for table in before.tables if not table.undeclared and not table.unsearched]
+        for table in (table for table in declared if table.matched):
             refuse_in_use(self.instance, self._declaration(table))
         self._remember()
         for folder in (Settings().discovery.archive, Settings().discovery.dead_letter):
             remove_partial_copies(self.survey.landing.below(folder))
+        moved = {table.full_name for table in declared if self._fenced(table) != table.version + 1}
+        with_rows = [table for table in self._looked_at_again(declared, moved) if table.matched]
         landed = list(self._delete_landed(before.landed))
         rewritten = list(self._rewrite_landed(before.landed))
         deleted = [done for table in with_rows if (done := self._deleted(table))]
         files_removed, not_removed = dict[str, int](), dict[str, str]()
-        for table in before.tables:
+        for table in declared:
             try:
                 files_removed[table.full_name] = self._removed(table)
             except UnsafeTable as error:
                 not_removed[table.full_name] = str(error)
         after = with_traces(self.survey.plan(self.subject), self.instance, self.survey.duckdb.home, self.subject.value)
         return ErasureDone(before, after, deleted, files_removed, landed, rewritten, not_removed)
+
+    def _fenced(self, table: TableHolding) -> int:
+        """Fence a table, and return the version of that; Spark fences one that has a feature which is not supported here."""
+        log = self.survey.duckdb.log(table.full_name)
+        try:
+            return log.commit(fencing, partitioned=True).version
+        except UnsafeTable as error:
+            logger.info("%s is fenced by Spark: %s", table.full_name, error)
+        (property_,) = (f"'{name}' = '{value}'" for name, value in new_fence().items())
+        text = f"ALTER TABLE {table_name(table.full_name)} SET TBLPROPERTIES ({property_})"
+        commit = self.spark.commit(table.full_name, lambda: self.spark.rows(self.spark.sql(text)))
+        return commit.version if commit else -1
+
+    def _looked_at_again(self, tables: Sequence[TableHolding], moved: Collection[str]) -> Iterable[TableHolding]:
+        """The tables, where others committed before the fence as they are now."""
+        with self.survey.duckdb.session() as session:
+            scan = SubjectScan(self.survey.catalog, self.survey.duckdb, session, self.subject.value)
+            for table in tables:
+                again = scan.holdings(table.full_name, table.matches) if table.full_name in moved else []
+                yield next(iter(again), table)
 
     def _declaration(self, table: TableHolding) -> TableDeclaration | None:
         found = self.survey.tables.written_by(table.full_name.partition(".")[2])

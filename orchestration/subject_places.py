@@ -27,8 +27,14 @@ _SYNC = "sync "
 _QUARANTINE = "_quarantine"
 
 
-def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str) -> SubjectColumns:
-    """Return where subjects of a kind are found: in the declared tables, the destinations of syncs and the dead letters."""
+def subject_tables(tables: DeclaredTables, columns_of: ColumnsOf, stored: Collection[str] = ()) -> list[SubjectTable]:
+    """Return what tells where subjects are: declared tables, and the sources, destinations and kept keys of syncs.
+
+    Args:
+        tables: The project's.
+        columns_of: Returns the columns of a table.
+        stored: Tables that the catalog has: of a declared one, the quarantine that it had before is among the results.
+    """
     records = {table.declaration.table_name: table.declaration.subjects for table in tables.record_tables}
     found = [each for component in tables.components.values() for each in _of_component(component, columns_of, records)]
     written = {table.name.casefold() for table in found}
@@ -36,16 +42,42 @@ def places_of_subjects(tables: DeclaredTables, columns_of: ColumnsOf, kind: str)
         source, destination = _of_sync(sync, columns_of)
         found += [source, *([] if destination.name.casefold() in written else [destination])]
         found += _keys_of(sync, destination, columns_of)
+    names = {table.name.casefold(): table.name for table in found}
+    for name in stored:
+        main = names.get(name.removesuffix(_QUARANTINE).casefold())
+        if main and name.casefold() not in names and ROW in columns_of(name):
+            found.append(SubjectTable(name, rows_of=main))
+    return found
+
+
+def places_of_subjects(
+    found: Sequence[SubjectTable], kind: str, letters: Mapping[str, Collection[str]] | None = None
+) -> SubjectColumns:
+    """Return where subjects of a kind are found: in tables, and in the dead letters of syncs.
+
+    Args:
+        found: See `subject_tables`.
+        kind: Of the subjects.
+        letters: The tables that dead letters were read from, as schema.table, by syncs that are not declared any more.
+    """
     columns = subject_columns(found, kind)
     matches = {name: ways for name, ways in columns.matches.items() if not name.startswith(_SYNC)}
-    letters = [
+    of_syncs = [
         replace(way, column=ROW, name=way.column, sync=name.removeprefix(_SYNC))
         for name, ways in columns.matches.items()
         if name.startswith(_SYNC)
         for way in ways
     ]
-    if letters:
-        matches[DEAD_LETTERS.table_name] = letters
+    by_name = {name.casefold(): ways for name, ways in matches.items()}
+    of_syncs += [
+        Match(ROW, way.column, sync=sync)
+        for sync, inputs in (letters or {}).items()
+        for name in inputs
+        for way in by_name.get(name.casefold(), ())
+        if not way.name
+    ]
+    if of_syncs:
+        matches[DEAD_LETTERS.table_name] = of_syncs
     unfound = {name: why for name, why in columns.unfound.items() if not name.startswith(_SYNC)}
     return SubjectColumns(matches, unfound, {*columns.set_aside, DEAD_LETTERS.table_name})
 

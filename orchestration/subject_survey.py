@@ -1,14 +1,16 @@
 """Looks for a subject in the tables and landed files of the project; nothing is changed."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from components.stream.record_table import RecordTable
-from components.subject_columns import SubjectColumns
+from components.subject_columns import ROW, SubjectColumns, SubjectTable
+from components.syncs.dead_letters import DEAD_LETTERS
 from components.yaml_tables import DeclaredTables
 from ingest.file_source import LandedCopy, Source
 from ingest.formats.isolated_parsing import parse
@@ -20,17 +22,15 @@ from ingest.load.landed_rewrite import LandedRewrite
 from ingest.records.file_erasure import SubjectFiles
 from ingest.records.file_records import FileSource
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
-from orchestration.subject_places import other_places, places_of_subjects
-from resources.catalog.dropped_tables import dropped_tables
+from orchestration.subject_places import other_places, places_of_subjects, subject_tables
+from orchestration.subject_scan import SubjectScan
+from orchestration.subject_traces import written_forms
+from orchestration.undeclared_columns import undeclared_columns
+from resources.catalog.dropped_tables import all_dropped_tables
+from resources.catalog.table_listing import stored_tables
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import is_append_only
-from resources.delta.expired_log import log_seconds
-from resources.delta.maintenance_rules import Maintenance, maintenance_rules
-from resources.delta.snapshot import Snapshot
-from resources.delta.table_clean import deleted_file_seconds
 from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
-from resources.duckdb.subject_search import HeldIn, holding_files, matching_rows
-from resources.errors import BadFile, CatalogRejected, NotConfigured, TableMissing, UnsafeTable
+from resources.errors import BadFile, CatalogRejected, NotConfigured, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
 from resources.settings import Settings
@@ -67,12 +67,14 @@ class SubjectSurvey:
         duckdb: Reads tables and files.
         tables: The project's.
         landing: Where files land.
+        lister: Lists the tables that there are, as a principal who sees all of them; None: `catalog`.
     """
 
     catalog: UnityCatalog
     duckdb: DuckDB
     tables: DeclaredTables
     landing: LandingZone
+    lister: UnityCatalog | None = None
 
     def plan(self, subject: Subject) -> ErasurePlan:
         """Return what has rows of a subject.
@@ -81,7 +83,10 @@ class SubjectSurvey:
             NotConfigured: no column identifies subjects of its kind.
             CatalogUnavailable, CatalogDenied, StorageUnavailable, LogUnreadable, LandingUnavailable.
         """
-        columns = places_of_subjects(self.tables, cache(self._columns), subject.kind)
+        stored = stored_tables(self.lister or self.catalog)
+        names = {name.casefold(): columns for name, columns in stored.items()}
+        tables = subject_tables(self.tables, cache(lambda name: names.get(name.casefold()) or self._columns(name)), stored)
+        columns = places_of_subjects(tables, subject.kind)
         if not columns.matches:
             raise NotConfigured(
                 f"No column of the project identifies a {subject.kind}: declare `subject: {subject.kind}` for one "
@@ -91,12 +96,11 @@ class SubjectSurvey:
         with suppress(NotConfigured):
             key = ErasureKey.stored(self.duckdb.home)
         with self.duckdb.session() as session:
-            held = [
-                replace(found, set_aside=name in columns.set_aside)
-                for name, ways in columns.matches.items()
-                if (found := self._table(session, name, ways, subject))
-            ]
-            landed = [
+            letters = self._letters(session, stored)
+            columns = places_of_subjects(tables, subject.kind, letters)
+            scan = SubjectScan(self.catalog, self.duckdb, session, subject.value)
+            held = self._held(scan, columns, tables, stored, letters)
+            files = [
                 each
                 for source in self.tables.sources
                 if (ways := columns.matches.get(source.table_name))
@@ -104,10 +108,44 @@ class SubjectSurvey:
             ]
             for table in self.tables.record_tables:
                 if ways := columns.matches.get(table.declaration.table_name):
-                    landed += self._record_files(table, ways, subject)
-            others = [*self._ledger(session, subject), *self._dropped(columns), *other_places(self.tables, columns)]
+                    files += self._record_files(table, ways, subject)
+            landed = [each for each in files if isinstance(each, LandedHolding)]
+            unsearched = [each for each in files if isinstance(each, Remaining)]
+            others = [*self._ledger(session, subject), *self._dropped(stored), *other_places(self.tables, columns)]
         digest = key.digest(subject.kind, subject.value)[:_SHOWN] if key else ""
-        return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound)
+        return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound, unsearched)
+
+    def _held(
+        self,
+        scan: SubjectScan,
+        columns: SubjectColumns,
+        tables: Sequence[SubjectTable],
+        stored: Mapping[str, Sequence[str]],
+        letters: Collection[str],
+    ) -> list[TableHolding]:
+        """What tables have: those of the declarations first, inputs before what is computed from them, then all others."""
+        undeclared = {name.casefold(): some for name, some in undeclared_columns(tables, columns, stored).items()}
+        more = {DEAD_LETTERS.table_name: [Match(ROW, sync=sync, anywhere=True) for sync in letters]}
+        matched = {name.casefold() for name in columns.matches}
+        others = [name for name in stored if name.casefold() not in matched]
+        return [
+            replace(found, set_aside=name in columns.set_aside)
+            for name in (*columns.matches, *others)
+            if (ways := columns.matches.get(name, ())) or name.casefold() in undeclared or more.get(name)
+            for found in scan.holdings(self.full_name(name), ways, undeclared.get(name.casefold(), ()), more.get(name, ()))
+        ]
+
+    def _letters(self, session: DuckDBSession, stored: Mapping[str, Sequence[str]]) -> Mapping[str, Collection[str]]:
+        """The tables that dead letters were read from, by syncs that are not declared any more, as one that was renamed."""
+        if DEAD_LETTERS.table_name not in stored:
+            return {}
+        syncs = {sync.sync.name for sync in self.tables.syncs.values()}
+        found = dict[str, set[str]]()
+        for sync, read_from in session.rows(f"SELECT DISTINCT sync, read_from FROM {ALIAS}.{DEAD_LETTERS.table_name}"):
+            if sync not in syncs:
+                names: Mapping[str, object] = json.loads(read_from or "{}")
+                found.setdefault(sync, set()).update(name.removeprefix(f"{self.full_name('')}") for name in names)
+        return found
 
     def rewrite(self, file: LandedHolding, subject: Subject) -> int | None:
         """Write a landed file again without the rows of a subject.
@@ -128,11 +166,16 @@ class SubjectSurvey:
     def _subject_files(self, table: RecordTable, matches: Sequence[Match], subject: Subject) -> SubjectFiles:
         return SubjectFiles(FileSource(table.options), self.duckdb, matches, subject.value)
 
-    def _record_files(self, table: RecordTable, matches: Sequence[Match], subject: Subject) -> Iterable[LandedHolding]:
+    def _record_files(
+        self, table: RecordTable, matches: Sequence[Match], subject: Subject
+    ) -> Iterable[LandedHolding | Remaining]:
         if not table.source.events.files:
             return
         found = self._subject_files(table, matches, subject)
         for file, stays in found.holding():
+            if isinstance(stays, BadFile):
+                yield _unsearched(f"{found.source.zone.root}/{file.path}", table.declaration.table_name, stays.reason)
+                continue
             landed = (file.path, file.fingerprint, table.landed, matches, "", stays)
             yield LandedHolding(table.declaration.table_name, found.source.zone.root, *landed)
 
@@ -146,44 +189,6 @@ class SubjectSurvey:
         except TableMissing:
             return ()
 
-    def _table(self, session: DuckDBSession, name: str, matches: Sequence[Match], subject: Subject) -> TableHolding | None:
-        log = self.duckdb.log(self.full_name(name))
-        holding = TableHolding(self.full_name(name), matches)
-        try:
-            snapshot = log.refresh()
-        except TableMissing:
-            return None
-        except UnsafeTable as error:
-            return replace(holding, refused=str(error), stays=[str(error)])
-        if partitioned := [match.column for match in matches if match.column in snapshot.partition_columns]:
-            text = f"it is partitioned by {partitioned[0]}, so that names of its folders have the value."
-            return replace(holding, refused=text, stays=[text])
-        files = holding_files(session, log, snapshot, matches, subject.value)
-        live = {file.path for file in files if file.kind is HeldIn.LIVE}
-        rows = sum(file.rows or 0 for file in log.files(snapshot))
-        matched = matching_rows(session, log, snapshot, live, matches, subject.value)
-        return replace(
-            self._with_rules(holding, snapshot), version=snapshot.version, rows=rows, matched=matched, files=files
-        )
-
-    def _with_rules(self, holding: TableHolding, snapshot: Snapshot) -> TableHolding:
-        """Add what the table allows, and for how long it keeps what is deleted."""
-        stays, retained_s = list[str](), 0
-        rules = maintenance_rules(self.catalog, holding.full_name).rules
-        for rule in (rules[Maintenance.COMPACT], rules[Maintenance.CLEAN]):
-            if not rule.allowed:
-                stays.append(f"{rule.operation} is not allowed. {rule.reason} Instead: {rule.by}")
-        try:
-            retained_s = deleted_file_seconds(snapshot)
-        except UnsafeTable as error:
-            stays.append(str(error))
-        append_only = is_append_only(snapshot.properties)
-        refused = "it only allows appends (delta.appendOnly): switch that off first." if append_only else ""
-        log_s = 0
-        with suppress(UnsafeTable):
-            log_s = log_seconds(snapshot) or 0
-        return replace(holding, retained_s=retained_s, log_retained_s=log_s, refused=refused, stays=stays)
-
     def _ledger(self, session: DuckDBSession, subject: Subject) -> Iterable[Remaining]:
         try:
             session.log(LANDED_FILES).refresh()
@@ -195,19 +200,20 @@ class SubjectSurvey:
             why = "paths of files, or reasons, have the value: it is no part of a row, and the ledger is not rewritten"
             yield Remaining(LANDED_FILES.table_name, counted(entries, "row"), "unknown", why)
 
-    def _dropped(self, columns: SubjectColumns) -> Iterable[Remaining]:
-        """Dropped tables of the schemas that have rows of such subjects: nobody knows what theirs were."""
-        names = {self.full_name(name) for name in (*columns.matches, *columns.unfound)}
-        for schema in sorted({name.rpartition(".")[0] for name in names}):
-            with suppress(CatalogRejected, TableMissing):
-                for table in dropped_tables(self.catalog, schema):
-                    until = f"{table.retained_until:%Y-%m-%d %H:%M} UTC" if table.retained_until else "unknown"
-                    why = f"dropped, and not searched: `ratify purge {table.full_name} --id {table.id}` deletes it"
-                    yield Remaining(table.full_name, "unknown", until, why)
+    def _dropped(self, stored: Iterable[str]) -> Iterable[Remaining]:
+        """Dropped tables, also of schemas that are dropped: nobody knows what rows they had."""
+        schemas = {name.partition(".")[0] for name in stored}
+        with suppress(CatalogRejected, TableMissing):
+            for table in all_dropped_tables(self.lister or self.catalog, schemas):
+                until = f"{table.retained_until:%Y-%m-%d %H:%M} UTC" if table.retained_until else "unknown"
+                why = f"dropped, and not searched: `ratify purge {table.full_name} --id {table.id}` deletes it"
+                gone = table.full_name.split(".")[1] not in schemas
+                first = ", once its schema is created again" if gone else ""
+                yield Remaining(table.full_name, "unknown", until, why + first)
 
     def _landed(
         self, session: DuckDBSession, source: Source, matches: Sequence[Match], subject: Subject
-    ) -> Iterable[LandedHolding]:
+    ) -> Iterable[LandedHolding | Remaining]:
         options = Settings().discovery
         columns = source.table.columns if not source.table.inferred else session.columns(source.table)
         with scratch_folder(self.duckdb.home) as folder:
@@ -218,12 +224,21 @@ class SubjectSurvey:
                 for file in zone.files(source.pattern) if exists else ():
                     local = zone.fetch(file.path, folder).local
                     reading = replace(source, table=replace(source.table, columns=tuple(columns)))
-                    if _has_rows(session, reading, file, local, folder, matches, subject.value):
+                    has = _has_rows(session, reading, file, local, folder, matches, subject.value)
+                    if isinstance(has, str):
+                        yield _unsearched(f"{zone.root}/{file.path}", source.table_name, has)
+                    elif has:
                         stays = ""
                         if source.landed is LandedCopy.REWRITE:
                             stays = self._rewriting.refusal(source, hidden, file.path, matches, subject.value)
                         landed = (file.path, file.fingerprint, source.landed, matches, hidden, stays)
                         yield LandedHolding(source.table_name, zone.root, *landed)
+
+
+def _unsearched(place: str, table: str, reason: str) -> Remaining:
+    return Remaining(
+        place, f"rows of {table}, if there are any", "it is deleted by hand", f"it cannot be searched: {reason}"
+    )
 
 
 def _has_rows(
@@ -234,8 +249,11 @@ def _has_rows(
     folder: Path,
     matches: Sequence[Match],
     value: str,
-) -> bool:
-    """Whether a landed file has rows of the subject, as the loader reads it; of one that it cannot read, the bytes count."""
+) -> bool | str:
+    """Whether a landed file has rows of the subject, as the loader reads it; of one that it cannot read, the bytes count.
+
+    Of one whose bytes cannot be read either, as of a damaged archive, it returns the reason.
+    """
     parquet = folder / "landed.parquet"
     load = Load(dt.datetime.now(dt.UTC), "")
     try:
@@ -244,9 +262,19 @@ def _has_rows(
         text = f"SELECT count(*) FROM read_parquet({literal(str(parquet))}) WHERE {condition}"
         return bool(session.con.execute(text, {VALUE: value}).fetchall()[0][0])
     except (BadFile, ColumnsToAdd, NewNames):
-        with suppress(BadFile), unpacked(source, file.path, local, folder) as (_, plain):
-            return value.encode() in plain.read_bytes()
-        return value.encode() in local.read_bytes()
+        content, forms = local.read_bytes(), [form.encode() for form in written_forms(value)]
+        if any(form in content for form in forms):
+            return True
+        try:
+            with unpacked(source, file.path, local, folder) as (_, plain):
+                content = plain.read_bytes()
+                return any(form in content for form in forms)
+        except BadFile as error:
+            # Of a text, the bytes were enough.
+            with suppress(UnicodeDecodeError):
+                content.decode()
+                return False
+            return "its bytes cannot be read" if value in error.reason else error.reason
     finally:
         parquet.unlink(missing_ok=True)
         local.unlink(missing_ok=True)

@@ -46,8 +46,10 @@ class SubjectFiles:
         # So that no log has the value.
         return f"SubjectFiles({self.source.zone.root})"
 
-    def holding(self) -> Iterator[tuple[LandedFile, str]]:
+    def holding(self) -> Iterator[tuple[LandedFile, str | BadFile]]:
         """Yield the files that have records of the subject, each with the reason why it cannot be written again, if any.
+
+        One that may have some, but cannot be looked through, comes with the error.
 
         Raises:
             LandingUnavailable: they cannot be read.
@@ -60,8 +62,7 @@ class SubjectFiles:
                     if self._numbers(session, self._lines(file.path, local)):
                         yield file, ""
                 except BadFile as error:
-                    if self.value.encode() in local.read_bytes():
-                        yield file, error.reason
+                    yield file, error.reason if self.value.encode() in local.read_bytes() else error
                 finally:
                     local.unlink()
 

@@ -2,11 +2,12 @@
 
 import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal_output import Json, out, show, show_json
+from orchestration.cli.terminal_output import Json, err, out, show, show_json
 
 if TYPE_CHECKING:
     from orchestration.subject_survey import Subject
@@ -21,10 +22,17 @@ def erase(
     plan: Annotated[bool, typer.Option("--plan", help="Only show what has rows of it, and what would remain.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Delete them, and remove files as far as tables allow it.")] = False,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="A table may lose all of its rows.")] = False,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option(help="A table that may keep rows with the value, or that cannot be searched: no reason to fail."),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why it is right, for those who read the checks and the history.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Erase a person or thing from all tables, and see what remains until when. See docs/erasure.md."""
+    """Erase a person or thing from all tables, and see what remains until when. See docs/erasure.md.
+
+    The exit code of --apply is 1 if rows of it are left, or may be, in a table or file that no --leave names.
+    """
     if plan == apply:
         raise typer.BadParameter("say one of --plan and --apply.", param_hint="--plan, --apply")
     if apply and not reason.strip():
@@ -38,8 +46,17 @@ def erase(
     report, path = _applied(given, reason.strip(), all_rows=all_rows) if apply else (_planned(given), "")
     if as_json:
         show_json(report | ({"report": path} if path else {}))
-        return
-    _print(report, path)
+    else:
+        _print(report, path)
+    if apply and (left := not_left(report["not erased"], leave or ())):
+        err.print(f"Not erased: {', '.join(left)}. `remains` says why, and what to do.", highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def not_left(places: Sequence[str], leave: Sequence[str]) -> list[str]:
+    """Return the places that are not to be left, where a table is given as schema.table or catalog.schema.table."""
+    given = {name.casefold() for name in leave}
+    return [place for place in places if not {place.casefold(), place.casefold().partition(".")[2]} & given]
 
 
 def _parts(subject: str) -> tuple[str, str]:
@@ -62,10 +79,11 @@ def _planned(subject: "Subject") -> dict[str, Any]:
     from orchestration.project_tables import declared_tables
     from orchestration.subject_survey import SubjectSurvey
     from orchestration.subject_traces import with_traces
+    from resources.catalog.unity_catalog import UnityCatalog
     from resources.landing.landing_zone import LandingZone
 
     with engines() as opened, dagster_instance() as instance:
-        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone())
+        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone(), UnityCatalog(admin=True))
         plan = with_traces(survey.plan(subject), instance, opened.duckdb.home, subject.value)
         return planned(plan, time.time())
 
@@ -78,11 +96,12 @@ def _applied(subject: "Subject", reason: str, *, all_rows: bool) -> tuple[dict[s
     from orchestration.project_tables import declared_tables
     from orchestration.subject_erasure import SubjectErasure
     from orchestration.subject_survey import SubjectSurvey
+    from resources.catalog.unity_catalog import UnityCatalog
     from resources.landing.landing_zone import LandingZone
 
     with engines() as opened, dagster_instance() as instance:
         close_dead_runs(instance)
-        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone())
+        survey = SubjectSurvey(opened.catalog, opened.duckdb, declared_tables(), LandingZone(), UnityCatalog(admin=True))
         erased = SubjectErasure(subject, survey, opened.spark, instance, reason, all_rows).run()
         now = time.time()
         report = done(erased, reason, now)

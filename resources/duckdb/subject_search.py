@@ -3,19 +3,20 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from posixpath import basename
 from typing import Any
 
+from resources.delta.column_names import ColumnNames, has_mapping
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import LOG, checkpoint_actions
 from resources.delta.retained_versions import named_in
 from resources.delta.snapshot import Json, Snapshot, committed_ms
 from resources.delta.table_storage import StoredFile
-from resources.duckdb.duckdb_engine import DuckDBSession
+from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from resources.duckdb.live_rows import live_rows
-from resources.sql.duckdb_sql import literal
+from resources.sql.duckdb_sql import identifier, literal
 from resources.sql.subject_match import VALUE, Match
 
 _FILES_AT_ONCE = 100
@@ -49,7 +50,7 @@ class HoldingFile:
 
 
 def holding_files(
-    session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, matches: Sequence[Match], value: str
+    session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, names: ColumnNames, matches: Sequence[Match], value: str
 ) -> list[HoldingFile]:
     """Return the files of a table that have something of a subject, sorted by path.
 
@@ -57,6 +58,7 @@ def holding_files(
         session: Reads them.
         log: The table's.
         snapshot: Its latest version, which the log returned last.
+        names: Of its columns.
         matches: How rows of the subject are known.
         value: The subject's.
 
@@ -65,6 +67,7 @@ def holding_files(
         duckdb.Error: a data file is damaged.
     """
     stored = log.storage.files()
+    matches = [replace(match, column=names.in_files.get(match.column, match.column)) for match in matches]
     live = {file.path for file in log.files(snapshot)}
     ended = _ended(log, snapshot)
     data = [file for file in stored if file.path.endswith(".parquet") and not file.path.startswith(f"{LOG}/")]
@@ -90,6 +93,10 @@ def matching_rows(
     chosen = [file for file in log.files(snapshot) if file.path in files]
     if not chosen:
         return 0
+    if has_mapping(snapshot):
+        table = ".".join(map(identifier, snapshot.full_name.split(".")[1:]))
+        text = f"SELECT count(*) FROM {ALIAS}.{table} WHERE {_condition(matches)}"
+        return int(session.rows(text.replace(f"${VALUE}", "$1"), [value])[0][0])
     with live_rows(session.con, log.storage, snapshot, chosen) as rows:
         text = f"SELECT count(*) FROM ({rows.select()}) WHERE {_condition(matches)}"
         return int(session.con.execute(text, {VALUE: value}).fetchall()[0][0])
@@ -177,7 +184,7 @@ def action_names(action: Json, matches: Sequence[Match], value: str) -> bool:
 
 def _is_bound(bound: object, match: Match, value: str) -> bool:
     text = "" if bound is None else str(bound)
-    if match.name:
+    if match.name or match.anywhere:
         return bool(text) and _quotes(text, value)
     return text == value or (len(text) >= _CUT and value.startswith(text[:_CUT]))
 

@@ -19,22 +19,33 @@ class Match:
         name: The field of the JSON, or the path of one, such as user.id; empty where the column has the value itself.
         sync: Of dead letters: only those of this sync.
         binary: Whether the column is binary: its bytes are a text in UTF-8, which may be no JSON.
+        anywhere: Whether any part of the column's value counts, as a field of its JSON: nothing is declared of it.
+        nested: Whether the column has parts, such as a struct.
     """
 
     column: str
     name: str = ""
     sync: str = ""
     binary: bool = False
+    anywhere: bool = False
+    nested: bool = False
 
     @property
     def duckdb(self) -> str:
         """DuckDB's condition for such a row; the value is the parameter `VALUE`."""
         only = f" AND sync = {duckdb_sql.literal(self.sync)}" if self.sync else ""
-        return f"coalesce({self._duckdb_text} = ${VALUE}{only}, false)"
+        text = self._duckdb_text
+        found = f"{text} = ${VALUE}"
+        if self.anywhere:
+            parts = f"json_tree(CASE WHEN json_valid({text}) THEN {text} ELSE 'null' END)"
+            found = f"({found} OR EXISTS (SELECT 1 FROM {parts} AS part WHERE (part.atom ->> '$') = ${VALUE}))"
+        return f"coalesce({found}{only}, false)"
 
     @property
     def _duckdb_text(self) -> str:
         column = duckdb_sql.identifier(self.column)
+        if self.nested:
+            return f"CAST(to_json({column}) AS VARCHAR)"
         if not self.binary:
             return f"json_extract_string({column}, '$.{self.name}')" if self.name else f"CAST({column} AS VARCHAR)"
         text = f"try(decode({column}))"

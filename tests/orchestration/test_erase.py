@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ import duckdb
 import pytest
 
 from components.subject_columns import SubjectColumns
+from components.syncs.dead_letters import DEAD_LETTERS
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.erased_subjects import ErasureKey
-from orchestration import project_tables
-from orchestration.erasure_plan import ErasurePlan, TableHolding
+from orchestration import project_tables, subject_survey
+from orchestration.cli.erase_command import not_left
+from orchestration.erasure_plan import ErasurePlan, Remaining, TableHolding
 from orchestration.subject_places import other_places
+from resources.catalog.table_listing import stored_tables
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.table_clean import RETENTION
 from resources.duckdb.subject_search import HeldIn, HoldingFile, action_names
 from resources.errors import NotConfigured
@@ -28,6 +33,7 @@ from tests.components.test_yaml_tables import (
     ORDERS,
     SILVER,
     SILVER_SQL,
+    Project,
     Shop,
     failed_checks,
     metadata,
@@ -59,6 +65,16 @@ def holders(folder: Path, value: str = PERSON) -> list[Path]:
     return found
 
 
+def listed_alone(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what other tests have in the catalog: it has tables that are damaged on purpose."""
+
+    def listed(catalog: UnityCatalog) -> dict[str, Sequence[str]]:
+        found = stored_tables(catalog)
+        return {name: columns for name, columns in found.items() if project.id in name or name == DEAD_LETTERS.table_name}
+
+    monkeypatch.setattr(subject_survey, "stored_tables", listed)
+
+
 @pytest.fixture
 def people(given: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Orders whose customer is the subject, with landed files that an erasure deletes, and a quarantine."""
@@ -68,6 +84,7 @@ def people(given: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     given.project.write("silver", "orders", SILVER, SILVER_SQL.replace("nullif(trim(customer_name), '')", "customer_name"))
     monkeypatch.setattr(project_tables, "declared_tables", lambda: given.project.tables)
     monkeypatch.setenv("LANDING_URL", str(given.landing))
+    listed_alone(given.project, monkeypatch)
     return given
 
 
@@ -203,6 +220,24 @@ def test_landed_files_are_rewritten(rewriting: Shop, monkeypatch: pytest.MonkeyP
     ]
 
 
+def test_what_is_not_erased_is_named() -> None:
+    table = TableHolding("c.silver.t", [Match("who")], rows=3)
+    unsearched = dataclasses.replace(table, full_name="c.old.t", unsearched="no files.")
+    by_value = dataclasses.replace(table, full_name="c.crm.t", matched=1, undeclared=True)
+    file = Remaining("/landed/f.zip", "rows", "it is deleted by hand", "packed")
+    plan = ErasurePlan("user", "", [table, unsearched, by_value], [], [], {}, [file])
+    left = plan.not_erased()
+    assert left == ["c.old.t", "c.crm.t", "/landed/f.zip"]
+    assert not_left(left, []) == left
+    assert not_left(left, ["old.T", "c.crm.t"]) == ["/landed/f.zip"]
+    assert not_left(left, ["old.t", "crm.t", "/landed/f.zip"]) == []
+    assert [each.why for each in plan.remaining(0)] == [
+        "no files.",
+        "they have the value, but nothing says that it is this subject",
+        "packed",
+    ]
+
+
 def test_what_is_asked_for_wrongly() -> None:
     def refused(*words: str) -> str:
         return ratify("erase", *words, exit_code=2)
@@ -222,6 +257,8 @@ def test_a_table_that_would_lose_all_rows_is_refused() -> None:
     assert plan.refusals(all_rows=True) == []
     letters = dataclasses.replace(table, set_aside=True)
     assert dataclasses.replace(plan, tables=[letters]).refusals() == []
+    # Rows that have the value alone are not deleted, so they refuse nothing.
+    assert dataclasses.replace(plan, tables=[dataclasses.replace(table, undeclared=True)]).refusals() == []
     append_only = dataclasses.replace(table, matched=1, refused="it only allows appends.")
     assert dataclasses.replace(plan, tables=[append_only]).refusals() == ["c.silver.t: it only allows appends."]
 

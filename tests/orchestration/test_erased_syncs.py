@@ -10,7 +10,7 @@ from components.syncs.dead_letters import DEAD_LETTERS, dead_letters
 from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_declaration import SyncExecutor, SyncMode
 from components.syncs.sync_pass import SyncPass
-from orchestration.subject_places import places_of_subjects
+from orchestration.subject_places import places_of_subjects, subject_tables
 from resources.delta.table_clean import RETENTION
 from resources.sql.subject_match import Match
 from resources.wording import counted
@@ -82,7 +82,8 @@ def test_where_syncs_have_a_subject(project: Project) -> None:
         f"ops.sync_mirrored_{ids}_keys": ["who", "pass_id", "after", "deleted"],
         f"ops.sync_applied_{ids}_deleted": ["who", "seq", "truncated"],
     }
-    found = places_of_subjects(with_syncs(project).tables, lambda name: known.get(name, ()), "customer")
+    tables = subject_tables(with_syncs(project).tables, lambda name: known.get(name, ()))
+    found = places_of_subjects(tables, "customer")
     letters = found.matches[DEAD_LETTERS.table_name]
     assert {(each.column, each.name, each.sync) for each in letters} == {
         ("row", "who" if name in QUERIES else "customer", f"{name}_{ids}") for name in MODES
