@@ -82,8 +82,8 @@ This project sets two options in its Spark sessions; set them in sessions of you
 
 In a partition column Spark writes an empty text, and the text `__HIVE_DEFAULT_PARTITION__`, as NULL, and -0.0 as 0.0. This
 project refuses to write these texts there, texts whose folder would have a name of more than 255 bytes, and dates beyond the
-years 1 to 9999 (`tests/compatibility/test_written_partitions.py`): a table fails with the column and the row, and a sync has
-a row that does not fit.
+years 1 to 9999 (`tests/compatibility/test_written_partitions.py`): a table fails with the column and the row, a sync has a
+row that does not fit, and a job of Flink ends with the column and the value.
 
 ### Zero with a sign
 

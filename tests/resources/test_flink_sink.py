@@ -6,6 +6,7 @@ The jobs of one kind share a JVM, whose start takes longer than they do.
 import datetime as dt
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,10 @@ import pytest
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.flink.flink_run import FlinkJob
 from resources.flink.flink_sql import flink_type
+from resources.sql.duckdb_sql import literal
+from resources.sql.partition_values import HIVE_NULL
+from resources.table_layout import Layout
+from tests.compatibility.test_written_partitions import TEXTS
 from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_of
 from tests.resources.flink_client import FlinkClient, by_table, eventually, insert, jobs_text, target, waiting_for_the_last
 from tests.resources.lakehouse import Lakehouse, append, pairs
@@ -119,6 +124,15 @@ VALUES = (
 )
 # As PySpark has it, in UTC.
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+# In a partition column, without letters that the client takes out of a text of SQL.
+# A folder's name has each `%` as `%2525`.
+USABLE = [*(text for text in TEXTS if text not in ("", HIVE_NULL, "%" * 84) and text.isprintable()), "%" * 50]
+UNUSABLE = {
+    "''": "an empty text, which is NULL in a partition column",
+    literal(HIVE_NULL): f"{HIVE_NULL}, which is NULL in a partition column",
+    "REPEAT('é', 127)": "a text of 127 characters, for which the name of a folder, of 255 bytes at most, has no room",
+    "REPEAT('%', 51)": "a text of 51 characters, for which the name of a folder, of 255 bytes at most, has no room",
+}
 ROW = {
     "id": 1,
     "truth": False,
@@ -159,6 +173,8 @@ class Jobs:
     forbidden: TableDeclaration
     mistyped: TableDeclaration
     altered: TableDeclaration
+    texts: TableDeclaration
+    unusable: Sequence[TableDeclaration]
     ended: dict[str, FlinkJob]
     output: str
     altered_rows: list[tuple[Any, ...]]
@@ -198,15 +214,23 @@ def jobs(engines: Lakehouse, tmp_path_factory: pytest.TempPathFactory, jars_dir:
         forbidden.name: {"credentials-file": str(folder / "reader")},
     }
     columns = [or_null(column, value) for column, value in zip(TYPES[1:], VALUES, strict=True)]
-    part = (
-        "CASE seq / 40 WHEN 0 THEN '' WHEN 1 THEN CAST(NULL AS STRING) ELSE CONCAT('a/b %=', CAST(seq / 40 AS STRING)) END"
-    )
+    part = "CASE WHEN seq >= 80 THEN CONCAT('a/b %=', CAST(seq / 40 AS STRING)) END"
+    by_v = Layout(("v",))
+    texts, *unusable = (pairs(writer=Engine.SPARK, layout=by_v) for _ in range(1 + len(UNUSABLE)))
+    for table in (texts, *unusable):
+        lake.create(table)
+    whens = " ".join(f"WHEN {number} THEN {literal(text)}" for number, text in enumerate(USABLE, 1))
     inserts = [
         insert(types, 2, ["seq", *columns]),
         insert(parts, 1999, ["seq", TEXT, part], rate=4000),
         insert(required, 1000, ["seq", "CASE WHEN seq < 900 THEN 'v' END"]),
         insert(forbidden, 10, ["seq", TEXT]),
         insert(mistyped, 10, ["seq", TEXT]),
+        insert(texts, len(USABLE), ["seq", f"CASE seq {whens} END"]),
+        *(
+            insert(table, 10, ["seq", f"CASE WHEN seq < 9 THEN 'v' ELSE {sql} END"])
+            for table, sql in zip(unusable, UNUSABLE, strict=True)
+        ),
         insert(altered, 100_000, ["seq", TEXT], rate=100),
     ]
     sql = waiting_for_the_last(jobs_text(target(lake.catalog, options), inserts))
@@ -222,7 +246,8 @@ def jobs(engines: Lakehouse, tmp_path_factory: pytest.TempPathFactory, jars_dir:
         ended = by_table(client.wait())
     finally:
         client.stop()
-    return Jobs(types, parts, required, forbidden, mistyped, altered, ended, client.output(), seen, (secret, read_token))
+    tables = (types, parts, required, forbidden, mistyped, altered, texts, unusable)
+    return Jobs(*tables, ended, client.output(), seen, (secret, read_token))
 
 
 def test_every_type_comes_back(lake: Lakehouse, jobs: Jobs) -> None:
@@ -243,11 +268,23 @@ def test_partitions_beyond_the_open_ones_by_an_oauth_client(lake: Lakehouse, job
     name = lake.full(jobs.parts)
     counts = "count(*) AS n, sum(id) AS total, count(DISTINCT p) AS parts, count_if(p IS NULL) AS none"
     [seen] = lake.run(f"SELECT {counts} FROM {name}")
-    # The empty string is NULL in a partition column, in every engine.
     assert seen == {"n": 1999, "total": 1999 * 2000 // 2, "parts": 48, "none": 79}
     assert lake.run(f"SELECT count(*) AS n FROM {name} WHERE p = 'a/b %=7'") == [{"n": 40}]
     with lake.duckdb.session() as session:
         assert session.count(jobs.parts) == 1999
+
+
+def test_texts_come_back_from_partition_columns(lake: Lakehouse, jobs: Jobs) -> None:
+    assert jobs.of(jobs.texts).status == "FINISHED", jobs.of(jobs.texts)
+    meant = list(enumerate(USABLE, 1))
+    assert lake.rows(jobs.texts) == meant
+    assert lake.stored(jobs.texts) == meant
+
+
+def test_a_value_that_no_partition_can_have_ends_the_job_and_is_not_null(lake: Lakehouse, jobs: Jobs) -> None:
+    for table, reason in zip(jobs.unusable, UNUSABLE.values(), strict=True):
+        assert f"{lake.full(table)}, column v: {reason}" in jobs.error(table)
+        assert lake.stored(table) == []
 
 
 def test_null_in_a_required_column_ends_the_job_and_commits_no_such_row(lake: Lakehouse, jobs: Jobs) -> None:

@@ -1,6 +1,8 @@
 package ratify.flink
 
 import java.io.IOException
+import java.nio.charset.StandardCharsets.UTF_8
+import java.time.LocalDate
 import java.util
 import java.util.Base64
 
@@ -61,9 +63,9 @@ final class TableWriter(
     }
     required.foreach(_(row).foreach(violated))
     val copy = serializer.toBinaryRow(row).copy()
-    val values = partitionFields.map { case (_, at, column) => PartitionValue.of(copy, at, flink, column, violated) }
+    val values = partitionFields.map { case (_, at, column) => PartitionValue.of(copy, at, flink, column, violated, refused) }
     val key = values.map(PartitionValue.text)
-    val buffer = buffers.getOrElseUpdate(key, new RowBuffer(key, partitions.zip(values).toMap))
+    val buffer = buffers.getOrElseUpdate(key, newBuffer(key, partitions.zip(values).toMap))
     buffer.rows += copy
     buffer.bytes += copy.getSizeInBytes
     buffered += copy.getSizeInBytes
@@ -92,6 +94,23 @@ final class TableWriter(
     throw new FinalFailure(s"$name: the column $column is NOT NULL, and a row has NULL in it. The rows since the last " +
       "checkpoint were not committed.")
 
+  private def refused(column: String, what: String): Nothing =
+    throw new FinalFailure(s"$name, column $column: $what. Give such rows another value in the query, or leave them out, or " +
+      "cluster the table by this column instead. The rows since the last checkpoint were not committed.")
+
+  /** Kernel escapes a value, and that once more for its folder: `%` becomes `%2525`. */
+  private def newBuffer(key: Seq[String], values: Map[String, Literal]): RowBuffer = {
+    val target = Transaction.getWriteContext(engine, state, values.asJava).getTargetDirectory
+    partitions.zip(target.stripSuffix("/").split('/').takeRight(partitions.size)).foreach { case (column, folder) =>
+      if (folder.getBytes(UTF_8).length > TableWriter.MostBytes) {
+        val size = String.valueOf(values(column).getValue).length
+        refused(column, s"a text of $size characters, for which the name of a folder, of ${TableWriter.MostBytes} bytes at " +
+          "most, has no room")
+      }
+    }
+    new RowBuffer(key, values)
+  }
+
   private def close(buffer: RowBuffer): Unit = {
     buffers.remove(buffer.key)
     buffered -= buffer.bytes
@@ -116,6 +135,7 @@ final class TableWriter(
 
 object TableWriter {
   private val BatchRows = 4096
+  private val MostBytes = 255
 }
 
 /** Rows of one partition. */
@@ -124,9 +144,22 @@ private[flink] final class RowBuffer(val key: Seq[String], val values: Map[Strin
   var bytes = 0L
 }
 
-/** A row's value in a partition column, as Spark has it: the empty string is NULL, and zero has no sign. */
+/**
+ * A row's value in a partition column. Zero has no sign, as in Spark. A value that is another one there is refused, by the
+ * rule of Ratify's `partition_values.py`.
+ */
 private[flink] object PartitionValue {
-  def of(row: RowData, at: Int, types: RowType, column: StructField, violated: String => Nothing): Literal = {
+  private val HiveNull = "__HIVE_DEFAULT_PARTITION__"
+  private val Dates = LocalDate.of(1, 1, 1).toEpochDay to LocalDate.of(9999, 12, 31).toEpochDay
+  private val IsNull = "which is NULL in a partition column"
+
+  def of(
+      row: RowData, at: Int, types: RowType, column: StructField, violated: String => Nothing,
+      refused: (String, String) => Nothing): Literal = {
+    def checked[A](value: A)(wrong: A => Option[String]): A = {
+      wrong(value).foreach(refused(column.getName, _))
+      value
+    }
     val delta = column.getDataType
     val vector = RowVectors.field(Array(row), at, types, delta)
     val value = if (vector.isNullAt(0)) None else delta match {
@@ -137,9 +170,10 @@ private[flink] object PartitionValue {
       case _: LongType => Some(Literal.ofLong(vector.getLong(0)))
       case _: FloatType => Some(Literal.ofFloat(vector.getFloat(0) + 0.0f))
       case _: DoubleType => Some(Literal.ofDouble(vector.getDouble(0) + 0.0d))
-      case _: StringType => Some(vector.getString(0)).filter(_.nonEmpty).map(Literal.ofString(_))
-      case _: BinaryType => Some(vector.getBinary(0)).filter(_.nonEmpty).map(Literal.ofBinary)
-      case _: DateType => Some(Literal.ofDate(vector.getInt(0)))
+      case _: StringType => Some(Literal.ofString(checked(vector.getString(0))(unusable)))
+      case _: BinaryType =>
+        Some(Literal.ofBinary(checked(vector.getBinary(0))(bytes => Option.when(bytes.isEmpty)(s"no bytes, $IsNull"))))
+      case _: DateType => Some(Literal.ofDate(checked(vector.getInt(0))(unusable)))
       case _: TimestampType => Some(Literal.ofTimestamp(vector.getLong(0)))
       case _: TimestampNTZType => Some(Literal.ofTimestampNtz(vector.getLong(0)))
       case decimal: DecimalType =>
@@ -148,6 +182,13 @@ private[flink] object PartitionValue {
     }
     value.getOrElse(if (column.isNullable) Literal.ofNull(delta) else violated(column.getName))
   }
+
+  /** What is wrong with a text. */
+  private def unusable(text: String): Option[String] =
+    if (text.isEmpty) Some(s"an empty text, $IsNull") else Option.when(text == HiveNull)(s"$HiveNull, $IsNull")
+
+  private def unusable(day: Int): Option[String] = Option.unless(Dates.contains(day.toLong))(
+    s"${LocalDate.ofEpochDay(day.toLong)}, a date that not every engine reads there")
 
   /** A text that two values share only if they are equal. */
   def text(value: Literal): String = value.getValue match {
