@@ -251,7 +251,7 @@ def stream_attributes(case: Case) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PairedKind:
     """A kind, the values of its attributes, what the docs refuse, and how a case is written."""
 
     kind: type[DeclaredComponent]
@@ -263,24 +263,24 @@ class Kind:
 
 _RECORD = "topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers"
 _KINDS = [
-    Kind(Sync, _SYNC, sync_refused, sync_attributes),
-    Kind(
+    PairedKind(Sync, _SYNC, sync_refused, sync_attributes),
+    PairedKind(
         StreamTable,
         _STREAM,
         stream_refused,
         stream_attributes,
         f"SELECT {_RECORD}, CAST(key AS STRING) AS k, CAST(key AS STRING) AS kind, `timestamp` AS at FROM bronze.a",
     ),
-    Kind(KafkaEvents, _KAFKA, kafka_refused),
-    Kind(FlinkSql, _FLINK, flink_refused, lambda case: {**case, "columns": _COLUMNS}, "SELECT k, kind, at FROM a"),
-    Kind(TenantTables, _TENANTS, tenants_refused),
-    Kind(AuditTrail, _TRAIL, trail_refused),
-    Kind(TopicFeed, _TOPIC, topic_refused),
+    PairedKind(KafkaEvents, _KAFKA, kafka_refused),
+    PairedKind(FlinkSql, _FLINK, flink_refused, lambda case: {**case, "columns": _COLUMNS}, "SELECT k, kind, at FROM a"),
+    PairedKind(TenantTables, _TENANTS, tenants_refused),
+    PairedKind(AuditTrail, _TRAIL, trail_refused),
+    PairedKind(TopicFeed, _TOPIC, topic_refused),
 ]
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
-def test_a_declaration_is_refused_as_the_docs_say(kind: Kind, tmp_path: Path) -> None:
+def test_a_declaration_is_refused_as_the_docs_say(kind: PairedKind, tmp_path: Path) -> None:
     folder = tmp_path / ("syncs" if kind.kind is Sync else "silver")
 
     def load(number: int, case: Case) -> DeclaredComponent:
@@ -296,7 +296,7 @@ def test_a_declaration_is_refused_as_the_docs_say(kind: Kind, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
-def test_every_attribute_is_among_them(kind: Kind) -> None:
+def test_every_attribute_is_among_them(kind: PairedKind) -> None:
     """Those that only describe the table, or go with nothing else, are not."""
     free = {"description", "owner", "sql", "columns", "expectations", "consumer_group", "min_file_bytes", "max_files"}
     free |= {"rate", "files", "time", "allowed_latency", "checkpoint_seconds", "tags"}
