@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from orchestration.erasure_plan import TableHolding
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import is_append_only
-from resources.delta.column_names import ColumnNames, column_names, has_mapping
 from resources.delta.delta_log import DeltaLog
 from resources.delta.expired_log import log_seconds
 from resources.delta.maintenance_rules import Maintenance, maintenance_rules
 from resources.delta.snapshot import Json, Snapshot
 from resources.delta.table_clean import deleted_file_seconds
+from resources.delta.table_columns import ColumnNames, column_names, has_mapping
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.subject_search import HeldIn, holding_files, matching_rows
 from resources.errors import CatalogDenied, LogUnreadable, StorageUnavailable, TableMissing, UnsafeTable

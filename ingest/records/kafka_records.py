@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ingest.records.expiry_watch import ExpiryWatch, Overtaken
+from ingest.records.expiry_watch import ExpiryWatch, OvertakenOffsets
 from ingest.records.record_source import (
     IN_KAFKA,
     OFFSETS,
@@ -296,7 +296,7 @@ def _refuse_gaps(gaps: Sequence[Gap], cause: Exception | None = None) -> None:
         ) from cause
 
 
-def _gaps(spark: Spark, table: TableDeclaration, suspect: Sequence[Overtaken]) -> tuple[Gap, ...]:
+def _gaps(spark: Spark, table: TableDeclaration, suspect: Sequence[OvertakenOffsets]) -> tuple[Gap, ...]:
     """The offsets of these that the table lacks."""
     return tuple(
         Gap(each.topic, each.partition, row["before"] + 1, row["offset"] - 1)

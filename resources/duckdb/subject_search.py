@@ -8,15 +8,16 @@ from enum import StrEnum
 from posixpath import basename
 from typing import Any
 
-from resources.delta.column_names import ColumnNames, has_mapping
 from resources.delta.delta_log import DeltaLog
 from resources.delta.log_checkpoints import LOG, checkpoint_actions
 from resources.delta.retained_versions import named_in
 from resources.delta.snapshot import Json, Snapshot, committed_ms
+from resources.delta.table_columns import ColumnNames, has_mapping
 from resources.delta.table_storage import StoredFile
-from resources.duckdb.duckdb_engine import ALIAS, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.live_rows import live_rows
-from resources.sql.duckdb_sql import identifier, literal
+from resources.duckdb.readable_tables import attached
+from resources.sql.duckdb_sql import literal
 from resources.sql.subject_match import VALUE, Match
 
 _FILES_AT_ONCE = 100
@@ -94,8 +95,8 @@ def matching_rows(
     if not chosen:
         return 0
     if has_mapping(snapshot):
-        table = ".".join(map(identifier, snapshot.full_name.split(".")[1:]))
-        text = f"SELECT count(*) FROM {ALIAS}.{table} WHERE {_condition(matches)}"
+        table = attached(snapshot.full_name.partition(".")[2])
+        text = f"SELECT count(*) FROM {table} WHERE {_condition(matches)}"
         return int(session.rows(text.replace(f"${VALUE}", "$1"), [value])[0][0])
     with live_rows(session.con, log.storage, snapshot, chosen) as rows:
         text = f"SELECT count(*) FROM ({rows.select()}) WHERE {_condition(matches)}"

@@ -150,6 +150,7 @@ def stream_refused(case: Case) -> bool:
 
 
 _KAFKA: Values = {
+    "isolation": ["read_committed", "read_uncommitted"],
     **of_tables("topic", "offset"),
     "source": ["kafka", "files", "rate"],
     "topics": [["a"], ["a", "b"]],
@@ -176,6 +177,7 @@ def kafka_refused(case: Case) -> bool:
 
 
 _FLINK: Values = {
+    "isolation": ["read_committed", "read_uncommitted"],
     **of_tables("kind", "k"),
     "topics": [
         [{"topic": "a", "name": "a"}],

@@ -7,6 +7,7 @@ from components.expectations.rule_dialects import DUCKDB
 from components.syncs.converted_rows import ERRORS, KEY_FAILED, ROW, ConvertedColumn, RowRules, conversion_sql
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource
 from components.syncs.sync_destination import fitting_destination
+from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column
 from resources.sql.table_query import TableName
 
@@ -60,7 +61,8 @@ def test_what_a_table_asks_of_its_rows() -> None:
         "unreadable": "id >",
     }
     properties = {f"delta.constraints.{name}": text for name, text in constraints.items()}
-    found = fitting_destination(sync, {"id": "int", "v": "string", "c": "string"}, "r.bronze.t", fields, properties, 1)
+    given, catalog = {"id": "int", "v": "string", "c": "string"}, UnityCatalog(host="http://127.0.0.1:9")
+    found = fitting_destination(sync, given, catalog, "r.bronze.t", fields, properties, 1)
     assert [(column.name, column.type, column.length) for column in found.columns] == [
         *(("id", "int", 0), ("V", "string", 5), ("c", "string", 2))
     ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.checks.offset_checks import Partition, each_offset_once
-from ingest.records.expiry_watch import ExpiryWatch, Overtaken
+from ingest.records.expiry_watch import ExpiryWatch, OvertakenOffsets
 from ingest.records.kafka_records import KafkaSource, _missing, _show_progress, refusal, starting
 from ingest.records.record_source import Gap, SourceOptions
 from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, StreamFailed, TopicMissing
@@ -84,7 +84,7 @@ def test_a_stream_that_is_far_ahead_loses_nothing_when_what_it_has_read_expires(
     watch.step(offsets_of(100), offsets_of(0))
     watch.step(offsets_of(200), offsets_of(90))
     assert watch.found(offsets_of(0), offsets_of(300), offsets_of(199)) == []
-    assert watch.found(offsets_of(0), offsets_of(300), offsets_of(250)) == [Overtaken("t", 0, 200, 250)]
+    assert watch.found(offsets_of(0), offsets_of(300), offsets_of(250)) == [OvertakenOffsets("t", 0, 200, 250)]
 
 
 def test_committed_records_are_read_unless_all_are_wanted() -> None:

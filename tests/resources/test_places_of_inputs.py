@@ -20,18 +20,15 @@ def queries(text: str, dialect: Dialect = "databricks") -> list[KeysQuery]:
     [
         *(
             "(bronze.a)",
-            "(bronze.a) AS a",
             "bronze.a LEFT JOIN (bronze.b) ON a.k = b.k",
             "(bronze.a JOIN bronze.b ON a.k = b.k)",
         ),
         *(
-            "bronze.a LEFT JOIN (bronze.b) AS x ON a.k = x.k",
             "(bronze.a), (bronze.b)",
             "bronze.a CROSS JOIN (bronze.b AS b)",
         ),
         *(
             "bronze.a LEFT JOIN (z) ON a.k = z.k",
-            "((bronze.a)) AS a",
             "((SELECT id, k FROM bronze.a) AS a JOIN bronze.b ON a.k = b.k)",
         ),
     ],
@@ -40,6 +37,18 @@ def test_a_table_in_brackets_is_refused(clause: str) -> None:
     """It would be no place: the table would never be updated after changes of it."""
     with pytest.raises(NotDerivable, match=r"in brackets|in an unknown way"):
         queries(f"{'WITH z AS (SELECT k FROM bronze.b) ' if '(z)' in clause else ''}SELECT a.id AS key FROM {clause}")
+
+
+@pytest.mark.parametrize(
+    ("clause", "places"),
+    [
+        ("(bronze.a) AS a", ["bronze.a"]),
+        ("((bronze.a)) AS a", ["bronze.a"]),
+        ("bronze.a LEFT JOIN (bronze.b) AS x ON a.k = x.k", ["bronze.a", "bronze.b"]),
+    ],
+)
+def test_a_table_in_brackets_that_has_a_name_there_is_followed(clause: str, places: list[str]) -> None:
+    assert [str(each.input) for each in queries(f"SELECT a.id AS key FROM {clause}")] == places
 
 
 def test_a_query_in_more_brackets_is_followed() -> None:
