@@ -192,7 +192,7 @@ def scanned(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
     for table, text in DECLARATIONS.items():
         project.write(*table, text, QUERIES.get(table, ""))
-    with catalog_here(tmp_path) as server, server.client() as admin:
+    with catalog_here(tmp_path, dropped_table_seconds=600) as server, server.client() as admin:
         catalog = UnityCatalog(host=server.url, token=server.token)
         with closing(DuckDB(catalog=catalog)) as duckdb:
             yield ScannedProject(
