@@ -121,6 +121,9 @@ def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence
     listed = [str(path.resolve()) for path in files] or [sync.source.files]
     paths = _listed(listed)
     if sync.source.format == "parquet":
+        if files:
+            # Only to refuse what DuckDB would leave out.
+            by_header(sync, files, blank_lines=False)
         return f"SELECT * FROM read_parquet({paths})"
     if sync.source.format == "csv":
         # A quoted empty text is no NULL.

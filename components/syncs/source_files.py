@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import duckdb
+
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.delta.computed_inputs import InputVersion
-from resources.errors import SyncRefused
+from resources.errors import RowsNotConverted, SyncRefused
+from resources.sql.duckdb_sql import literal
 
 
 class Inserted(Protocol):
@@ -66,24 +69,24 @@ def new_files(sync: SyncDeclaration, inserted: Inserted) -> dict[Path, dict[str,
 
 
 def by_header(sync: SyncDeclaration, files: Sequence[Path], *, blank_lines: bool) -> dict[tuple[str, ...], list[Path]]:
-    """Return CSV files by their header: their columns may be in another order, and are matched by their names.
+    """Return CSV or Parquet files by their columns, which may be in another order, and are matched by their names.
 
-    Empty files, which have no rows, are left out.
+    Both engines take the columns of Parquet from one of the files, and leave out what others have beside these. Empty
+    files, which have no rows, are left out.
 
     Args:
         sync: The sync.
         files: Its local files.
-        blank_lines: Whether the engine skips blank lines before a header.
+        blank_lines: Whether the engine skips blank lines before the header of a CSV file.
 
     Raises:
         SyncRefused: one has other columns.
+        RowsNotConverted: one is no Parquet.
     """
     found = dict[tuple[str, ...], list[Path]]()
     for path in files:
         if path.stat().st_size:
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-                lines = csv.reader(stream)
-                header = next((line for line in lines if line), []) if blank_lines else next(lines, [])
+            header = _parquet_columns(sync, path) if sync.source.format == "parquet" else _header(path, blank_lines)
             found.setdefault(tuple(header), []).append(path)
     names = {tuple(sorted(name.casefold() for name in header)) for header in found}
     # Columns of one name have their place alone to distinguish them.
@@ -91,10 +94,24 @@ def by_header(sync: SyncDeclaration, files: Sequence[Path], *, blank_lines: bool
     if len(names) != 1 or () in found or doubled:
         each = [f"{paths[0].name} has {', '.join(header) or 'none'}" for header, paths in found.items()]
         raise SyncRefused(
-            f"The files of {sync.source.files}, the source of the sync {sync.name}, have no header in common: "
+            f"The files of {sync.source.files}, the source of the sync {sync.name}, have not all the same columns: "
             f"{'; '.join(each) or 'they are empty'}."
         )
     return found
+
+
+def _header(path: Path, blank_lines: bool) -> Sequence[str]:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        lines = csv.reader(stream)
+        return next((line for line in lines if line), []) if blank_lines else next(lines, [])
+
+
+def _parquet_columns(sync: SyncDeclaration, path: Path) -> Sequence[str]:
+    try:
+        with duckdb.connect() as con:
+            return con.sql(f"SELECT * FROM read_parquet({literal(str(path))})").columns
+    except duckdb.Error as error:
+        raise RowsNotConverted(f"The source of the sync {sync.name} cannot be read: {error}") from error
 
 
 def _content_of(files: Sequence[Path]) -> InputVersion:

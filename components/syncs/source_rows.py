@@ -1,6 +1,7 @@
 """The rows of a sync's source, as Spark reads them, at versions that a commit can record."""
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -214,13 +215,13 @@ def read_files(spark: Spark, sync: SyncDeclaration, files: Sequence[Path] = ()) 
     if are_local(sync):
         files = files or local_files(sync)
         newest = dt.datetime.fromtimestamp(max(path.stat().st_mtime for path in files), dt.UTC)
-        by_columns = by_header(sync, files, blank_lines=True).values() if source.format == "csv" else [files]
+        by_columns = [files] if source.format == "json" else by_header(sync, files, blank_lines=True).values()
         groups = [[str(path.resolve()) for path in group] for group in by_columns]
     inputs, malformed = file_inputs(sync, files), MALFORMED
     if source.format == "csv":
         frame = reduce(lambda one, other: one.unionByName(other), (_csv_rows(spark, paths) for paths in groups))
     elif source.format == "parquet":
-        frame, malformed = read.parquet(*groups[0]), ""
+        frame, malformed = read.parquet(*itertools.chain.from_iterable(groups)), ""
     else:
         # A field that some files do not have is NULL there, also where these are read alone.
         every = [str(path.resolve()) for path in local_files(sync)] if are_local(sync) else groups[0]

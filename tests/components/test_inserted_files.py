@@ -40,12 +40,16 @@ def test_a_file_of_json_may_lack_a_field_that_others_have(quick_lake: Lakehouse,
     assert stored(quick_lake, sync.destination.table) == [(1, "a"), (2, None), (3, "c")]
 
 
-def test_files_of_parquet_may_have_another_order(quick_lake: Lakehouse, tmp_path: Path) -> None:
+def test_files_of_parquet_may_have_another_order_but_no_other_columns(quick_lake: Lakehouse, tmp_path: Path) -> None:
     sync = inserting(quick_lake, tmp_path / "*.parquet", "parquet")
     for number, query in enumerate(("SELECT 1 AS id, '7' AS note", "SELECT '8' AS note, 2 AS id")):
         duckdb.sql(f"COPY ({query}) TO '{tmp_path}/{number}.parquet'")
     assert (run(quick_lake, sync), run(quick_lake, sync)) == (2, 0)
     assert stored(quick_lake, sync.destination.table) == [(1, "7"), (2, "8")]
+    for number, query in enumerate(("SELECT 3 AS id, '7' AS note", "SELECT 4 AS id, '8' AS note, 1 AS more"), start=2):
+        duckdb.sql(f"COPY ({query}) TO '{tmp_path}/{number}.parquet'")
+    with pytest.raises(SyncRefused, match=r"2.parquet has id, note; 3.parquet has id, note, more"):
+        run(quick_lake, sync)
 
 
 def test_a_file_of_csv_may_have_another_order_but_no_other_columns(quick_lake: Lakehouse, tmp_path: Path) -> None:

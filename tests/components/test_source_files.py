@@ -43,7 +43,7 @@ def test_files_with_columns_in_the_same_order_are_read_together(tmp_path: Path) 
     ],
 )
 def test_files_with_other_columns_are_refused(tmp_path: Path, texts: tuple[str, ...], reason: str) -> None:
-    with pytest.raises(SyncRefused, match="have no header in common") as refused:
+    with pytest.raises(SyncRefused, match="have not all the same columns") as refused:
         grouped(tmp_path, *texts, blank_lines=False)
     assert reason in str(refused.value)
 
