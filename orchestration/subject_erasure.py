@@ -4,11 +4,12 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from components.checks.acknowledged_commits import commit_acknowledged
+from components.checks.acknowledged_commits import acknowledging, commit_acknowledged
 from ingest.file_source import LandedCopy
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
@@ -170,14 +171,14 @@ class SubjectErasure:
 
     def _fenced(self, table: TableHolding) -> int:
         """Fence a table, and return the version of that; Spark fences one that has a feature which is not supported here."""
-        log = self.survey.duckdb.log(table.full_name)
+        log, record = self.survey.duckdb.log(table.full_name), acknowledging(self.reason)
         try:
-            return log.commit(fencing, partitioned=True).version
+            return log.commit(partial(fencing, record=record), partitioned=True).version
         except UnsafeTable as error:
             logger.info("%s is fenced by Spark: %s", table.full_name, error)
         (property_,) = (f"'{name}' = '{value}'" for name, value in new_fence().items())
         text = f"ALTER TABLE {table_name(table.full_name)} SET TBLPROPERTIES ({property_})"
-        commit = self.spark.commit(table.full_name, lambda: self.spark.rows(self.spark.sql(text)))
+        commit = self.spark.commit(table.full_name, lambda: self.spark.rows(self.spark.sql(text)), record)
         return commit.version if commit else -1
 
     def _looked_at_again(self, tables: Sequence[TableHolding], moved: Collection[str]) -> Iterable[TableHolding]:

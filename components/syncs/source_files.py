@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import duckdb
-
 from components.syncs.sync_declaration import SyncDeclaration
 from resources.delta.computed_inputs import InputVersion
 from resources.errors import RowsNotConverted, SyncRefused
@@ -107,6 +105,8 @@ def _header(path: Path, blank_lines: bool) -> Sequence[str]:
 
 
 def _parquet_columns(sync: SyncDeclaration, path: Path) -> Sequence[str]:
+    import duckdb
+
     try:
         with duckdb.connect() as con:
             return con.sql(f"SELECT * FROM read_parquet({literal(str(path))})").columns

@@ -33,14 +33,15 @@ def new_fence() -> dict[str, str]:
     return {FENCE: uuid4().hex}
 
 
-def fencing(snapshot: Snapshot) -> Proposal:
-    """Return the proposal that fences a table; no row changes."""
+def fencing(snapshot: Snapshot, record: str = "") -> Proposal:
+    """Return the proposal that fences a table, whose commit has this record; no row changes."""
     fence = new_fence()
     configuration = {**snapshot.metadata.get("configuration", {}), **fence}
     return Proposal(
         operation=_OPERATION,
         parameters={"properties": json.dumps(fence)},
         metadata=({**snapshot.metadata, "configuration": configuration}, [{"action": "set-properties", "updates": fence}]),
+        record=record,
         txns={COMPUTED: snapshot.version + 1},
     )
 

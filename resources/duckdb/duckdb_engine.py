@@ -44,12 +44,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHECKPOINT_EVERY = 20
-# Loading the extensions for a checkpoint takes longer than twenty appends: a process that has not loaded them leaves the
-# checkpoints in between to others.
+# Loading the extensions takes longer than twenty appends: a process without them leaves the checkpoints between to others.
 _CHECKPOINT_EVERY_UNEXTENDED = 100
 _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
-# Time for a catalog to restart.
-_READ_PATIENCE_S = 6
+_READ_PATIENCE_S = 6  # Time for a catalog to restart.
 
 
 class DuckDB(dg.ConfigurableResource[Any]):
@@ -63,6 +61,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
 
     _con: Any = PrivateAttr(default=None)
     _extended: bool = PrivateAttr(default=False)
+    _attached_for: Any = PrivateAttr(default=None)
     _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -97,6 +96,15 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""
         return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
+
+    def note_attached(self, session: "DuckDBSession | None") -> None:
+        """Note which session has attached the catalog last: it is attached, and detached, for all sessions of the engine."""
+        self._attached_for = session
+
+    @property
+    def attached_for(self) -> "DuckDBSession | None":
+        """The session that has attached the catalog last; None if rows are to be read from it as it is now."""
+        return cast("DuckDBSession | None", self._attached_for)
 
     @property
     def extended(self) -> bool:
@@ -146,7 +154,6 @@ class DuckDBSession:
         self._catalog = engine.catalog
         self.readable = ReadableTables(engine.catalog)
         self.fences = NotedFences()
-        self._attached = False
         self._token = ""
 
     def attach(self) -> None:
@@ -164,7 +171,7 @@ class DuckDBSession:
         )
         with translating(f"attach the catalog {to.name}"):
             self.con.execute(f"ATTACH {literal(to.name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
-        self._attached = True
+        self._engine.note_attached(self)
 
     def close(self) -> None:
         """End the session."""
@@ -172,7 +179,9 @@ class DuckDBSession:
 
         with suppress(duckdb.Error):
             self.con.execute("ROLLBACK")
-        self._detach()
+        if self._engine.attached_for in (None, self):
+            self._detach()
+            self._engine.note_attached(None)
         self.con.close()
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -284,7 +293,7 @@ class DuckDBSession:
     def after_commits(self, declaration: TableDeclaration, versions: Sequence[int]) -> None:
         """Do what follows commits of this writer to a table."""
         # The attached catalog shows the table as it was before.
-        self._attached = False
+        self._engine.note_attached(None)
         every = _CHECKPOINT_EVERY if self._engine.extended else _CHECKPOINT_EVERY_UNEXTENDED
         if any(version % every == 0 for version in versions):
             self.checkpoint(declaration.table_name)
@@ -327,7 +336,7 @@ class DuckDBSession:
 
     @contextmanager
     def _reading(self, sql: str) -> Generator[None]:
-        if not self._attached or self._token != self._catalog.bearer_token():
+        if self._engine.attached_for is not self or self._token != self._catalog.bearer_token():
             self.attach()
         self.readable.check(sql)
         with translating("run a query"):

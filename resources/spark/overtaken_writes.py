@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
 
 
-def refuse_overtaken(spark: "Spark", full_name: str, after: int) -> None:
-    """Refuse rows that were computed against a version of a table.
+def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | None = None) -> None:
+    """Refuse rows that were computed against a version of a table; `until` is that of their own commit, if there is one.
 
     Raises:
         Overtaken: it was computed, or restored, after that version.
         ReadBeforeErasure: see `refuse_erased`.
     """
-    newer = _newer(spark, full_name, after)
+    newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
     refuse_fenced(full_name, newer)
     if computed_in(newer):
         raise Overtaken(f"Another writer of {full_name} committed after version {after} first.")

@@ -181,7 +181,7 @@ class Spark(dg.ConfigurableResource[Any]):
         Rows that differ are updated, new ones inserted, missing ones deleted. If nothing differs, Delta commits no version.
         After a conflict the whole read-transform-commit runs again, because the input may have changed too; hence `read` is
         a function. For rows that are computed already, `after` is the version that the table had before their inputs were
-        read, or -1: the commit records it, and follows none that was computed after that version.
+        read, or -1: the commit records it, and where it follows one that was computed after that version, this is an error.
 
         Raises:
             Overtaken: another writer computed the table, or restored it, after that version: compute the rows again.
@@ -190,7 +190,7 @@ class Spark(dg.ConfigurableResource[Any]):
         """
         full_name = declaration.full_name(self.catalog.connection.name)
         merge = merge_sql(declaration, full_name, "{rows}")
-        record, txn = ("", None) if after is None else (replaced_after(after), (COMPUTED, after + 1))
+        record = "" if after is None else replaced_after(after)
 
         def once() -> Commit | None:
             before = self.catalog.version(full_name) if after is None else after
@@ -199,13 +199,14 @@ class Spark(dg.ConfigurableResource[Any]):
             with self._translating():
                 rows = self.partitionable(declaration, read())
                 refuse_erased(self, full_name, before)
-                commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record, txn=txn)
-            if commit is None and after is not None:
-                # Nothing differed; or Delta skipped the MERGE.
-                refuse_overtaken(self, full_name, after)
+                commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
+            if after is not None:
+                # A commit that came before the MERGE had begun, but after the look. A `txn` would refuse the MERGE, but it
+                # is a version also where nothing differs.
+                refuse_overtaken(self, full_name, after, until=commit.version if commit else None)
             return commit
 
-        return self.write_result(declaration, retried_write(once, self.attempts))
+        return self.write_result(declaration, retried_write(once, self.attempts, reads=after is None))
 
     def merge_changes(
         self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int, within: str = "true"

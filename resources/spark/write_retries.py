@@ -20,16 +20,22 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def retried_write(write: Callable[[], T], attempts: int) -> T:
+def retried_write(write: Callable[[], T], attempts: int, *, reads: bool = False) -> T:
     """Run a write until no other commit conflicts with it, and return what it did.
+
+    Args:
+        write: The write.
+        attempts: At most so many.
+        reads: Whether it reads what it writes each time, so that it may be tried again also where that was outdated.
 
     Raises:
         Overtaken: what it writes has to be computed again.
         CommitConflict: other writers won every attempt.
     """
+    conflict = retry_if_exception_type(CommitConflict)
     retrying = Retrying(
         # No other transient error: after one of those, the write may have been committed.
-        retry=retry_if_exception_type(CommitConflict) & retry_if_not_exception_type(Overtaken),
+        retry=conflict if reads else conflict & retry_if_not_exception_type(Overtaken),
         stop=stop_after_attempt(attempts),
         wait=wait_random_exponential(multiplier=0.5, max=10),
         before_sleep=before_sleep_log(logger, logging.WARNING),

@@ -256,6 +256,7 @@ def test_a_letter_has_the_types_that_its_row_had(lake: Lakehouse, monkeypatch: p
     assert (stored(lake, rows.destination), dead_letters_of(lake, rows.sync)) == ([(0, 1, at)], 0)
 
 
+@pytest.mark.long
 def test_an_earlier_clock_loses_no_claim(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = InsertedRows(lake, monkeypatch, "clocks")
     for hours in (0, -1):

@@ -142,6 +142,7 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     assert len(workspace.stored(destination)) == 13
 
 
+@pytest.mark.long
 def test_each_file_of_a_pattern_is_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     sync = declared(destination, SyncMode.INSERT, SyncSource(files=str(tmp_path / "*.csv"), format="csv"))

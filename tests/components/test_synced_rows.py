@@ -30,6 +30,7 @@ def test_several_keys_of_the_source_that_are_one_in_the_destination(bronze: Lake
     assert stored(bronze, destination) == [(dt.date(2026, 1, 1), "new", 2)]
 
 
+@pytest.mark.long
 def test_a_mirror_owns_nothing_of_a_table_that_was_created_again(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(4)")

@@ -163,6 +163,7 @@ class Topic:
         return {name: count for name, count in lost.items() if count}, Accounting.read(after.json)
 
 
+@pytest.mark.long
 def test_partitions_at_random_and_what_the_model_says_of_them(
     lake: Lakehouse, kafka: Kafka, fresh_topic: str, producer: Transactions
 ) -> None:
