@@ -5,7 +5,7 @@ cut by default, and a map with keys that are no texts is not read at all. Such v
 is an array of its entries, and the letter has the types that its row had.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from resources.column_types import DECIMAL, NESTED, split_parts
 from resources.sql.spark_sql import identifier, literal
@@ -76,43 +76,48 @@ def _held_type(type_: str) -> str:
             return type_ if type_ in _AS_THEY_ARE or DECIMAL.match(type_) else "string"
 
 
-def _held(value: str, type_: str, depth: int = 0) -> str:
+def _held(value: str, type_: str) -> str:
     """SQL of what stands for a value in the JSON."""
+
+    def leaf(at: str, of: str) -> str:
+        return at if of in _AS_THEY_ARE or of in _FORMATTED or DECIMAL.match(of) else f"CAST({at} AS STRING)"
+
+    return _rebuilt(value, type_, leaf, "map_entries({})", "{}")
+
+
+def _given_back(held: str, type_: str) -> str:
+    """SQL of the value that something stands for."""
+
+    def leaf(at: str, of: str) -> str:
+        if of == "void":
+            return "NULL"
+        return at if _held_type(of) == of else f"CAST({at} AS {of})"
+
+    return _rebuilt(held, type_, leaf, "{}", "map_from_entries({})")
+
+
+def _rebuilt(
+    value: str, type_: str, leaf: Callable[[str, str], str], entries: str, from_entries: str, depth: int = 0
+) -> str:
+    """SQL of a value in which each plain one is replaced, given its SQL and type.
+
+    `entries` gives the entries of a map, and `from_entries` what is made of the new ones; a map is an array of them in JSON.
+    """
     kind, parts = _parts(type_)
     item = f"ratify_{depth}"
+
+    def inner(at: str, of: str) -> str:
+        return _rebuilt(at, of, leaf, entries, from_entries, depth + 1)
+
     match kind:
         case "array":
-            return f"transform({value}, {item} -> {_held(item, parts[0][1], depth + 1)})"
+            return f"transform({value}, {item} -> {inner(item, parts[0][1])})"
         case "map":
-            key, held = (_held(f"{item}.{side}", p, depth + 1) for side, (_, p) in zip(("key", "value"), parts, strict=True))
-            return f"transform(map_entries({value}), {item} -> named_struct('key', {key}, 'value', {held}))"
+            key, held = (inner(f"{item}.{side}", part) for side, (_, part) in zip(("key", "value"), parts, strict=True))
+            made = f"transform({entries.format(value)}, {item} -> named_struct('key', {key}, 'value', {held}))"
+            return from_entries.format(made)
         case "struct":
-            fields = (f"{literal(name)}, {_held(f'{value}.{identifier(name)}', part, depth + 1)}" for name, part in parts)
+            fields = (f"{literal(name)}, {inner(f'{value}.{identifier(name)}', part)}" for name, part in parts)
             return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
         case _:
-            native = type_ in _AS_THEY_ARE or type_ in _FORMATTED or DECIMAL.match(type_)
-            return value if native else f"CAST({value} AS STRING)"
-
-
-def _given_back(held: str, type_: str, depth: int = 0) -> str:
-    """SQL of the value that something stands for."""
-    kind, parts = _parts(type_)
-    item = f"ratify_{depth}"
-    match kind:
-        case "array":
-            return f"transform({held}, {item} -> {_given_back(item, parts[0][1], depth + 1)})"
-        case "map":
-            key, value = (
-                _given_back(f"{item}.{side}", part, depth + 1)
-                for side, (_, part) in zip(("key", "value"), parts, strict=True)
-            )
-            return f"map_from_entries(transform({held}, {item} -> named_struct('key', {key}, 'value', {value})))"
-        case "struct":
-            fields = (
-                f"{literal(name)}, {_given_back(f'{held}.{identifier(name)}', part, depth + 1)}" for name, part in parts
-            )
-            return f"if({held} IS NULL, NULL, named_struct({', '.join(fields)}))"
-        case "" if type_ == "void":
-            return "NULL"
-        case _:
-            return held if _held_type(type_) == type_ else f"CAST({held} AS {type_})"
+            return leaf(value, type_)
