@@ -59,7 +59,7 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @property
     def personal(self) -> PersonalColumns:
-        """What is known of personal data in the tables of the project; of a component alone, nothing is."""
+        """The personal data that is known in the tables of the project; of a component alone, none is."""
         return self._personal
 
     def place_among(self, personal: PersonalColumns) -> None:

@@ -108,7 +108,7 @@ class KafkaEvents(TableComponent, DeclaredSource):
 
     @property
     def _is_published(self) -> bool:
-        """Whether its topics have changes of a table with personal data."""
+        """Return whether its topics have changes of a table with personal data."""
         return any(self.personal.concerned(topic_name(topic)) for topic in self.topics)
 
     @property

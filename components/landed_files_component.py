@@ -109,7 +109,7 @@ class LandedFiles(TableComponent):
         schema = SchemaMode.EVOLVING if self.evolving else SchemaMode.DECLARED if self.columns else SchemaMode.INFERRED
         new_columns = NewColumns.ADD if self.evolving else NewColumns.RESCUE if self.rescue else NewColumns.FAIL
         named = tuple(each.field or each.name for each in self.columns)
-        # What is rescued may be a value of any column.
+        # A rescued value may be that of any column.
         rescued = replace(RESCUED, pii=any(each.pii or each.subject for each in self.columns))
         return Source(
             pattern=self.pattern,

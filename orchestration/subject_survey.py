@@ -29,7 +29,8 @@ from orchestration.undeclared_columns import undeclared_columns
 from resources.catalog.dropped_tables import all_dropped_tables
 from resources.catalog.table_listing import stored_tables
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB, DuckDBSession
+from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from resources.duckdb.readable_tables import attached
 from resources.errors import BadFile, CatalogRejected, NotConfigured, TableMissing
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
@@ -141,7 +142,7 @@ class SubjectSurvey:
             return {}
         syncs = {sync.sync.name for sync in self.tables.syncs.values()}
         found = dict[str, set[str]]()
-        for sync, read_from in session.rows(f"SELECT DISTINCT sync, read_from FROM {ALIAS}.{DEAD_LETTERS.table_name}"):
+        for sync, read_from in session.rows(f"SELECT DISTINCT sync, read_from FROM {attached(DEAD_LETTERS.table_name)}"):
             if sync not in syncs:
                 names: Mapping[str, object] = json.loads(read_from or "{}")
                 found.setdefault(sync, set()).update(name.removeprefix(f"{self.full_name('')}") for name in names)
@@ -194,7 +195,7 @@ class SubjectSurvey:
             session.log(LANDED_FILES).refresh()
         except TableMissing:
             return
-        text = f"SELECT count(*) FROM {ALIAS}.{LANDED_FILES.table_name} WHERE contains(path, $1) OR contains(reason, $1)"
+        text = f"SELECT count(*) FROM {attached(LANDED_FILES.table_name)} WHERE contains(path, $1) OR contains(reason, $1)"
         ((entries,),) = session.rows(text, [subject.value])
         if entries:
             why = "paths of files, or reasons, have the value: it is no part of a row, and the ledger is not rewritten"

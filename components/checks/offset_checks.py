@@ -71,7 +71,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Accounted:
-    """What an evaluation has found of a partition, from offset `first` to `end` - 1.
+    """The findings of an evaluation in a partition, from offset `first` to `end` - 1.
 
     Attributes:
         empty: Offsets that no row has, without a loss.

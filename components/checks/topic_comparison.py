@@ -40,7 +40,7 @@ GROUP BY k.topic, k.partition
 
 @dataclass(frozen=True)
 class Accounting:
-    """What an evaluation has found.
+    """The findings of an evaluation.
 
     Attributes:
         table: The table's id.
@@ -67,7 +67,7 @@ class Accounting:
 
 @dataclass(frozen=True)
 class LookedUp:
-    """Which offsets of a partition are looked up in its topic.
+    """The offsets of a partition that are looked up in its topic.
 
     Attributes:
         since: The first that no earlier evaluation has compared.
@@ -140,7 +140,7 @@ class TopicComparison:
         return lost, Accounting(now.table, now.version, {**whole, **found})
 
     def _refreshed(self, after: int, version: int) -> bool:
-        """Whether the table was emptied after a version."""
+        """Return whether the table was emptied after a version."""
         if version <= after:
             return False
         history = self.spark.recent_commits(self.spark.full_name(self.table), version - after)
@@ -172,7 +172,7 @@ class TopicComparison:
         }
 
     def _topic(self, topic: str) -> tuple[OffsetRange | None, OffsetRange | None]:
-        """Which offsets a reader is given, and which the topic has; None if there is no such topic now."""
+        """Return the offsets that a reader is given, and those that the topic has; None if there is no such topic now."""
         try:
             return self.kafka.offset_range([topic], self.isolation), self.kafka.offset_range([topic])
         except (NotConfigured, TopicMissing):

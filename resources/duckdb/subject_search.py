@@ -95,7 +95,6 @@ def matching_rows(
     if not chosen:
         return 0
     if has_mapping(snapshot):
-        session.attach()
         table = attached(snapshot.full_name.partition(".")[2])
         text = f"SELECT count(*) FROM {table} WHERE {_condition(matches)}"
         return int(session.rows(text.replace(f"${VALUE}", "$1"), [value])[0][0])
