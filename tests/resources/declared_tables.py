@@ -18,9 +18,10 @@ from resources.column_types import delta_field, sql_type
 from resources.declarations import ROW_TRACKING as TRACKS_ROWS
 from resources.declarations import Column, TableDeclaration, records_changes
 from resources.delta.schema_change import catalog_column
-from resources.duckdb.parquet_files import write_parquet
+from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.sql.duckdb_sql import identifier, literal
-from tests.embedded.catalog.harness import SPARK, TableClient, create_body, log_of, stage, write_first_commit
+from resources.table_layout import NO_LAYOUT, Layout
+from tests.embedded.catalog.harness import SPARK, TableClient, create_body, delta, log_of, stage, write_first_commit
 
 _MARK = "rowIdHighWaterMark"
 
@@ -31,17 +32,60 @@ def create_declared(admin: httpx.Client, *declarations: TableDeclaration) -> Non
         made = admin.post("/schemas", json={"name": schema, "catalog_name": "ratify"})
         assert made.status_code in (200, 409), made.text
     for declaration in declarations:
-        staged = stage(admin, declaration.layer, declaration.name)
-        body = _body(declaration, staged)
-        write_first_commit(staged["table-id"], body)
-        fields = [catalog_column(field) for field in body["columns"]["fields"]]
-        TableClient.finalize(admin, declaration.layer, staged, body | {"columns": {"type": "struct", "fields": fields}})
+        # Delta switches row tracking on, unless the declaration says otherwise.
+        properties = {TRACKS_ROWS: "true", **declaration.created_properties}
+        fields = [_field(column) for column in declaration.columns]
+        answer = create_table(admin, declaration.table_name, fields, properties, declaration.comment, declaration.layout)
+        assert answer.status_code == 200, answer.text
 
 
-def _body(declaration: TableDeclaration, staged: dict[str, Any]) -> dict[str, Any]:
-    """What Spark sends to create a table: Delta switches row tracking on, unless the declaration says otherwise."""
-    body = create_body(declaration.name, staged)
-    properties = {**body["properties"], TRACKS_ROWS: "true", **declaration.created_properties}
+def create_table(
+    client: httpx.Client,
+    name: str,
+    fields: list[dict[str, Any]],
+    properties: Mapping[str, str],
+    comment: str = "",
+    layout: Layout = NO_LAYOUT,
+    filled: Callable[[Path], ParquetFile] | None = None,
+) -> httpx.Response:
+    """Create a table as Spark does: write its version 0, then tell the catalog. Return the catalog's answer.
+
+    Args:
+        client: A client of the catalog `ratify`.
+        name: `<schema>.<table>`, in a schema that exists.
+        fields: The columns, as Delta's schema has them.
+        properties: The table's; row tracking is off unless they switch it on.
+        comment: The table's; empty for none.
+        layout: How it is divided.
+        filled: Writes the file at a path, for a table that begins with rows.
+    """
+    schema, table = name.split(".")
+    staged = stage(client, schema, table)
+    body = _body(table, staged, fields, {TRACKS_ROWS: "false", **properties}, layout)
+    if comment:
+        body["comment"] = comment
+    rows = list[dict[str, Any]]()
+    if filled:
+        folder, path = log_of(staged["location"]).parent, f"{uuid4()}.parquet"
+        folder.mkdir(parents=True)
+        file = filled(folder / path)
+        add = {"path": path, "partitionValues": {}, "size": file.size, "stats": json.dumps(file.stats)}
+        add |= {"modificationTime": body["last-commit-timestamp-ms"], "dataChange": True}
+        if body["properties"][TRACKS_ROWS] == "true":
+            add |= {"baseRowId": 0, "defaultRowCommitVersion": 0}
+            rows.append(_marked(file.rows - 1))
+        rows.append({"add": add})
+    write_first_commit(staged["table-id"], body, rows)
+    known = [catalog_column(field) for field in fields]
+    return client.post(f"{delta(schema)}/tables", json=body | {"columns": {"type": "struct", "fields": known}})
+
+
+def _body(
+    name: str, staged: dict[str, Any], fields: list[dict[str, Any]], properties: Mapping[str, str], layout: Layout
+) -> dict[str, Any]:
+    """Return what Spark sends to create a table."""
+    body = create_body(name, staged)
+    properties = {**body["properties"], **properties}
     features = {"invariants", "appendOnly"}
     if properties[TRACKS_ROWS] == "true":
         features |= {"domainMetadata", "rowTracking"}
@@ -51,19 +95,21 @@ def _body(declaration: TableDeclaration, staged: dict[str, Any]) -> dict[str, An
         }
     if records_changes(properties):
         features.add("changeDataFeed")
-    layout = declaration.layout
     if layout.cluster_by:
         features |= {"domainMetadata", "clustering"}
         body["domain-metadata"] = {CLUSTERING: {"clusteringColumns": [[name] for name in layout.cluster_by]}}
     body["protocol"]["writer-features"] += sorted(features)
-    fields = [_field(column) for column in declaration.columns]
     return body | {
         "columns": {"type": "struct", "fields": fields},
-        "comment": declaration.comment,
         "partition-columns": list(layout.partition_by),
         "properties": properties,
         "last-commit-timestamp-ms": time.time_ns() // 1_000_000,
     }
+
+
+def _marked(last_row_id: int) -> dict[str, Any]:
+    mark = json.dumps({_MARK: last_row_id})
+    return {"domainMetadata": {"domain": ROW_TRACKING, "configuration": mark, "removed": False}}
 
 
 def _field(column: Column) -> dict[str, Any]:
@@ -91,14 +137,13 @@ def insert_rows(admin: httpx.Client, declaration: TableDeclaration, select: str,
         for add in adds:
             add |= {"baseRowId": last + 1, "defaultRowCommitVersion": version}
             last += json.loads(add["stats"])["numRecords"]
-        domain = {"domain": ROW_TRACKING, "configuration": json.dumps({_MARK: last}), "removed": False}
-        actions.append({"domainMetadata": domain})
+        actions.append(_marked(last))
     return table.commit(actions)
 
 
-def set_properties(admin: httpx.Client, declaration: TableDeclaration, properties: Mapping[str, str]) -> int:
-    """Do what `ALTER TABLE … SET TBLPROPERTIES` of Spark does; return the version."""
-    table = TableClient.of(admin, declaration.layer, declaration.name)
+def set_properties(admin: httpx.Client, name: str, properties: Mapping[str, str]) -> int:
+    """Do what `ALTER TABLE … SET TBLPROPERTIES` of Spark does to `<schema>.<table>`; return the version."""
+    table = TableClient.of(admin, *name.split("."))
     loaded = table.load()
     parameters = {"properties": json.dumps(dict(properties))}
     actions = [{"commitInfo": _info(loaded, "SET TBLPROPERTIES", parameters, isBlindAppend=True)}]

@@ -69,7 +69,7 @@ class Lakehouse:
 
     def alter(self, table: TableDeclaration, properties: Mapping[str, str]) -> int:
         """Set properties as ALTER TABLE of Spark does. Return the version."""
-        return set_properties(self.admin, table, properties)
+        return set_properties(self.admin, table.table_name, properties)
 
     def drop(self, *tables: TableDeclaration) -> None:
         """Drop tables, which may be missing, as DROP TABLE does."""

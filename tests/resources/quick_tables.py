@@ -8,10 +8,11 @@ import re
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -27,8 +28,8 @@ from resources.duckdb.parquet_files import put_data_file, write_parquet
 from resources.duckdb.query_types import spark_types
 from resources.scratch_folders import scratch_folder
 from resources.sql.duckdb_sql import identifier, literal
-from tests.embedded.catalog.harness import delta
-from tests.resources.new_tables import TRACKING, NewTable, catalog_client
+from tests.embedded.catalog.harness import client_of, delta
+from tests.resources.declared_tables import create_table, set_properties
 
 _RANGE = re.compile(r"\bFROM range\(([^()]*)\)")
 _LONG = re.compile(r"\b(\d+)L\b")
@@ -79,26 +80,16 @@ class QuickTables:
 
     def _drop(self, table: str) -> list[dict[str, Any]]:
         schema, name = table.removeprefix("ratify.").split(".")
-        with catalog_client(self._duckdb) as client:
+        with _client(self._duckdb) as client:
             client.delete(f"{delta(schema)}/tables/{name}").raise_for_status()
         return []
 
     def _set(self, table: str, properties: Mapping[str, str]) -> list[dict[str, Any]]:
         """Set properties of a table, in a version of their own."""
-        log = self._duckdb.log(f"ratify.{table.removeprefix('ratify.')}")
         if unsupported := [name for name in properties if name.startswith("delta.") and name != CHANGE_DATA_FEED]:
             raise NotImplementedError(unsupported)
-        snapshot = log.refresh()
-        metadata = {**snapshot.metadata, "configuration": {**snapshot.metadata["configuration"], **properties}}
-        updates: list[dict[str, Any]] = [{"action": "set-properties", "updates": dict(properties)}]
-        further = list[dict[str, Any]]()
-        if CHANGE_DATA_FEED in properties:
-            protocol = dict(snapshot.state.protocol)
-            protocol["writerFeatures"] = sorted({*protocol["writerFeatures"], "changeDataFeed"})
-            further.append({"protocol": protocol})
-            named = {re.sub(r"([A-Z])", lambda c: "-" + c[1].lower(), key): value for key, value in protocol.items()}
-            updates.append({"action": "set-protocol", "protocol": named})
-        _follow(log, snapshot, Proposal(operation="SET TBLPROPERTIES", metadata=(metadata, updates), further=further))
+        with _client(self._duckdb) as client:
+            set_properties(client, table.removeprefix("ratify."), properties)
         return []
 
 
@@ -117,7 +108,7 @@ class _Statement:
     def create(self, statement: exp.Create) -> None:
         """Create a table, with rows in its version 0 if they are given by a query."""
         table = cast("exp.Table", statement.find(exp.Table))
-        properties = {TRACKING: "false"}
+        properties = dict[str, str]()
         comment = ""
         for each in (statement.args.get("properties") or exp.Properties()).expressions:
             if isinstance(each, exp.FileFormatProperty):
@@ -134,8 +125,11 @@ class _Statement:
             fields = [delta_field(name, sql_type(type_ or held)) for name, (held, type_) in given.items()]
         else:
             fields = [_field(column) for column in statement.this.expressions if isinstance(column, exp.ColumnDef)]
-        new = NewTable(self._duckdb, _name(table), properties, fields, comment)
-        new.create(self._con, query, may_exist=bool(statement.args.get("exists")))
+        filled = partial(write_parquet, self._con, query) if query else None
+        with _client(self._duckdb) as client:
+            answer = create_table(client, _name(table), fields, properties, comment, filled=filled)
+        # Another process may create it at the same moment.
+        assert answer.status_code == 200 or (statement.args.get("exists") and answer.status_code == 409), answer.text
 
     def insert(self, statement: exp.Insert) -> None:
         """Append rows, or put them in the place of all others."""
@@ -238,6 +232,11 @@ class _Statement:
 
     def _log(self, table: exp.Table) -> DeltaLog:
         return self._duckdb.log(f"ratify.{_name(table)}")
+
+
+def _client(duckdb: DuckDB) -> httpx.Client:
+    """Return a client of the catalog that the engine is attached to."""
+    return client_of(duckdb.catalog.connection.host, duckdb.catalog.bearer_token())
 
 
 def _follow(log: DeltaLog, snapshot: Snapshot, proposal: Proposal) -> None:

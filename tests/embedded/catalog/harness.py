@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,15 +217,15 @@ def create_body(name: str, staged: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_first_commit(table_id: str, body: dict[str, Any]) -> None:
-    """Version 0 of an empty table, by hand: what Spark writes between staging and createTable."""
+def write_first_commit(table_id: str, body: dict[str, Any], rows: Sequence[dict[str, Any]] = ()) -> None:
+    """Version 0 of a table, by hand: what Spark writes between staging and createTable."""
     log = log_of(body["location"])
     (log / "_staged_commits").mkdir(parents=True)
-    (log / f"{0:020d}.json").write_text(first_commit(table_id, body))
+    (log / f"{0:020d}.json").write_text(first_commit(table_id, body, rows))
 
 
-def first_commit(table_id: str, body: dict[str, Any]) -> str:
-    """Return the text of version 0 of an empty table."""
+def first_commit(table_id: str, body: dict[str, Any], rows: Sequence[dict[str, Any]] = ()) -> str:
+    """Return the text of version 0 of a table, with the actions of its rows if it has some."""
     features = {"readerFeatures": body["protocol"]["reader-features"], "writerFeatures": body["protocol"]["writer-features"]}
     metadata = {
         "id": table_id,
@@ -236,7 +236,8 @@ def first_commit(table_id: str, body: dict[str, Any]) -> str:
         "createdTime": body["last-commit-timestamp-ms"],
         **({"description": body["comment"]} if "comment" in body else {}),
     }
-    info = {"timestamp": 1, "operation": "CREATE TABLE", "operationParameters": {}, "txnId": str(uuid.uuid4())}
+    operation = "CREATE TABLE AS SELECT" if rows else "CREATE TABLE"
+    info = {"timestamp": 1, "operation": operation, "operationParameters": {}, "txnId": str(uuid.uuid4())}
     info |= {"inCommitTimestamp": body["last-commit-timestamp-ms"], "engineInfo": SPARK}
     actions = [
         {"commitInfo": info},
@@ -246,6 +247,7 @@ def first_commit(table_id: str, body: dict[str, Any]) -> str:
             {"domainMetadata": {"domain": domain, "configuration": json.dumps(configuration), "removed": False}}
             for domain, configuration in body.get("domain-metadata", {}).items()
         ),
+        *rows,
     ]
     return as_lines(actions)
 
