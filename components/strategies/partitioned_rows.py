@@ -18,7 +18,7 @@ from components.strategies.pass_plan import PassPlan
 from components.strategies.pass_results import materialize_passes
 from components.strategies.pass_scope import VERSIONS_READ_AGAIN, Scope
 from components.strategies.rows_of_keys import AFFECTED
-from components.strategies.stale_partitions import StalePartitions
+from components.strategies.stale_partitions import StalePartitions, outside_described
 from components.strategies.table_partitions import TablePartitions, named
 from components.table_asset import asset_key, data_version_tags
 from resources.declarations import TableDeclaration
@@ -29,7 +29,6 @@ from resources.spark.spark_engine import Spark
 from resources.sql.affected_keys import KeysQuery, keys_queries
 from resources.sql.query_parts import NotDerivable
 from resources.sql.spark_sql import identifier, literal
-from resources.wording import counted
 
 IN_A_PARTITION = "rows_in_a_partition"
 """Name of the check that all rows of the query belong to a partition."""
@@ -73,7 +72,8 @@ def stale_partitions(spark: Spark, table: ValidatedQuery, partitions: TableParti
     """Return which partitions of a table are not as its inputs are now."""
     one = PartitionedRows(spark, table, partitions, None)
     declaration = resolve(one, table).declaration
-    return one.stale(one.record(declaration), declaration)[0]
+    found = one.stale(one.record(declaration), declaration)[0]
+    return replace(found, hidden=partitions.column in declaration.personal)
 
 
 def _unknown(last: ComputedInputs | None) -> str:
@@ -93,7 +93,7 @@ class PartitionedRows(ChangedRows):
         self._partitions, self._chosen = partitions, chosen
         self._computed: Sequence[str] = ()
         self._changed = frozenset[str]()
-        self._found_out = False
+        self._found_out = self._hidden = False
         self._outside: Mapping[str, Any] = {}
 
     def declared_beside(self) -> list[Any]:
@@ -103,6 +103,7 @@ class PartitionedRows(ChangedRows):
     def scope(self, record: ComputedInputs, declaration: TableDeclaration, text: str) -> Scope:
         """See `ChangedRows`: the rows of the chosen partitions, or of the stale ones."""
         self._partitions.check_type(declaration)
+        self._hidden = self._partitions.column in declaration.personal
         self._outside = self._rows_outside(declaration, text)
         keys = self._partitions.keys
         record = replace(record, last_partition=keys[-1] if keys else "")
@@ -226,7 +227,7 @@ class PartitionedRows(ChangedRows):
         shown = {
             "strategy": "full" if why_full else "partition",
             "partitions computed": len(self._computed),
-            "partitions": named(self._computed) or "none",
+            "partitions": ("…" if self._hidden else named(self._computed)) if self._computed else "none",
             "rows in no partition": self._outside["rows"],
         }
         moved = last.moved(self._inputs.versions) >= VERSIONS_READ_AGAIN if last else record.after >= 0
@@ -251,11 +252,8 @@ class PartitionedRows(ChangedRows):
 
     def check_of_rows(self) -> dg.AssetCheckResult:
         """Return whether all rows of the query belong to a partition: those that do not are not in the table."""
-        found, column = self._outside, self._partitions.column
-        texts = [f"{found['nulls']:,} without a {column}"] if found["nulls"] else []
-        if found["least"] is not None:
-            texts.append(f"{found['rows'] - found['nulls']:,} with a {column} from {found['least']} to {found['greatest']}")
-        where = f"Of the query {counted(found['rows'], 'row')} in no partition, nor in the table: {', '.join(texts)}."
+        found = self._outside
+        where = outside_described(found, self._partitions.column, hidden=self._hidden)
         return dg.AssetCheckResult(
             asset_key=asset_key(self._table.declaration),
             check_name=IN_A_PARTITION,

@@ -1,0 +1,20 @@
+"""What the checks of a table with partitions show of a column that has personal data."""
+
+import pytest
+
+from components.strategies.stale_partitions import StalePartitions, outside_described
+
+WHO = ("Ann", "Bö", "Cy")
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_partitions_are_named_unless_they_are_personal(hidden: bool) -> None:
+    changed = {WHO[0]: {"silver.orders": (3, 7)}}
+    found = StalePartitions(changed, uncomputed=WHO[1:2], forgotten=WHO[2:], hidden=hidden).finding()
+    outside = outside_described({"rows": 4, "nulls": 1, "least": "Di", "greatest": "Eve"}, "who", hidden=hidden)
+    assert "3 changed rows of silver.orders since version 7" in found.description
+    assert "3 with a who" in outside
+    for value in WHO:
+        assert (value in found.description) == (not hidden)
+    for value in ("Di", "Eve"):
+        assert (value in outside) == (not hidden)
